@@ -1,4 +1,5 @@
-//! Schedulers that can be killed: threads on memory, processes on Redis.
+//! Schedulers that can be killed. With the store in memory, each is a thread; with Redis, each is a
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};

@@ -15,11 +15,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::table::short;
-use crate::worker::{EndSignals, Ended, Plan, Processor, Stream, process};
+use crate::worker::{EndSignals, Ended, FleetSettings, Processor, Stream, process};
 
 /// All workers of one application.
 pub(crate) struct Fleet {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) settings: Arc<FleetSettings>,
     pub(crate) deliveries: Deliveries,
     pub(crate) workers: BTreeMap<String, Started>,
     pub(crate) screen: Screen,
@@ -38,9 +38,9 @@ pub(crate) struct Started {
 impl Fleet {
     pub(crate) fn new(store: String, options: LeaseOptions, stream: Stream) -> Self {
         let application = stream.application();
-        let plan = Arc::new(Plan { application, store, options, stream });
+        let settings = Arc::new(FleetSettings { application, store, options, stream });
         let (deliveries, screen) = (Deliveries::default(), Screen::start());
-        Self { plan, deliveries, workers: BTreeMap::new(), screen }
+        Self { settings, deliveries, workers: BTreeMap::new(), screen }
     }
 
     /// Starts workers, adds one, kills one, reshards the stream, and stops one. Waits after each step
@@ -94,13 +94,14 @@ impl Fleet {
         let (started, handle) = oneshot::channel();
         let (kill, killed) = mpsc::channel(1);
         let is_doomed = Arc::new(AtomicBool::new(false));
-        let is_endless = !matches!(self.plan.stream, Stream::Simulated(_));
+        let is_endless = !matches!(self.settings.stream, Stream::Simulated(_));
         let deliveries = (!is_endless).then(|| self.deliveries.clone());
         let processor = Processor { deliveries, is_doomed: Arc::clone(&is_doomed), kill };
-        let (plan, worker) = (Arc::clone(&self.plan), name.clone());
+        let (settings, worker) = (Arc::clone(&self.settings), name.clone());
         let (fleet, fleet_dropped) = oneshot::channel();
         let signals = EndSignals { killed, fleet_dropped };
-        let ended = spawn_blocking(move || process(&plan, &worker, processor, started, signals));
+        let ended =
+            spawn_blocking(move || process(&settings, &worker, processor, started, signals));
         // If the worker could not start, the thread returns the reason.
         let Ok(handle) = handle.await else { return ended.await?.map(|_ended| ()) };
         self.workers.insert(name, Started { handle, is_doomed, ended, _fleet: fleet });
@@ -221,7 +222,7 @@ impl Fleet {
         otherwise: &str,
         condition: impl Fn(&Self) -> bool,
     ) -> Result<(), Failure> {
-        let polls = MAX_POLLS + polls_in(self.plan.options.ttl() * 10);
+        let polls = MAX_POLLS + polls_in(self.settings.options.ttl() * 10);
         for _ in 0..polls {
             if condition(self) {
                 return Ok(());

@@ -19,7 +19,7 @@ use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 
 /// The settings that all workers share.
-pub(crate) struct Plan {
+pub(crate) struct FleetSettings {
     pub(crate) application: String,
     pub(crate) store: String,
     pub(crate) options: LeaseOptions,
@@ -48,7 +48,7 @@ pub(crate) struct EndSignals {
 
 /// Runs a worker as if in its own process: dropping the runtime ends every task of the worker.
 pub(crate) fn process(
-    plan: &Plan,
+    settings: &FleetSettings,
     name: &str,
     processor: Processor,
     started: oneshot::Sender<WorkerHandle>,
@@ -56,7 +56,7 @@ pub(crate) fn process(
 ) -> Result<Ended, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let worker = plan.worker(name, processor).await?;
+        let worker = settings.worker(name, processor).await?;
         drop(started.send(worker.handle()));
         let run = tokio::spawn(worker.run());
         select! {
@@ -69,7 +69,7 @@ pub(crate) fn process(
     })
 }
 
-impl Plan {
+impl FleetSettings {
     async fn worker(&self, name: &str, processor: Processor) -> Result<Worker, Failure> {
         let table = open_table(&self.store).await?;
         let factory = move |_: &ShardContext| processor.clone();
@@ -80,7 +80,8 @@ impl Plan {
                 builder.with_name(name.parse()?)
             }
             #[cfg(feature = "aws")]
-            // Other processes may have workers of the same number, so each keeps its default name.
+            // Another process may also have a `worker-1`, so workers of a stream in AWS keep their
+            // default names.
             Stream::InAws(stream) => {
                 let stream = lease_examples::kinesis::open(stream)?;
                 Worker::builder(application, table, stream, factory)
@@ -93,7 +94,7 @@ impl Plan {
         builder
             .with_options(self.options.clone())
             .with_initial_position(InitialPosition::TrimHorizon)
-            // Short, so that the table changes often.
+            // Short, so that the numbers on the terminal change often.
             .with_idle_pause(Duration::from_millis(200))
     }
 }

@@ -74,11 +74,11 @@ pub(crate) async fn fetch_returns_at_most_requested_records(stream: &TestStream)
 
 pub(crate) async fn split_shard_ends_and_children_are_found(stream: &TestStream) {
     let parent = stream.shards().await[1].clone();
-    let half = parent.hash_keys.first() + (1 << 100);
-    stream.put(half, "before").await;
+    let split_at = parent.hash_keys.first() + (1 << 100);
+    stream.put(split_at, "before").await;
 
-    stream.split(&parent.id, half).await;
-    stream.put(half, "after").await;
+    stream.split(&parent.id, split_at).await;
+    stream.put(split_at, "after").await;
 
     let (records, end) = stream.read(&parent.id, ReadFrom::TrimHorizon, Until::End).await;
     assert_eq!(data(&records), [b"before"]);
@@ -87,7 +87,7 @@ pub(crate) async fn split_shard_ends_and_children_are_found(stream: &TestStream)
     children.sort_by_key(|child| child.hash_keys);
     let [low, high] = &children[..] else { panic!("{children:?}") };
     assert_eq!(low.hash_keys.first(), parent.hash_keys.first());
-    assert_eq!((low.hash_keys.last(), high.hash_keys.first()), (half - 1, half));
+    assert_eq!((low.hash_keys.last(), high.hash_keys.first()), (split_at - 1, split_at));
     assert_eq!(high.hash_keys.last(), parent.hash_keys.last());
     let parent = stream.shard(&parent.id).await;
     assert!(parent.ends.unwrap() <= low.begins && low.is_open() && high.is_open());
@@ -162,16 +162,16 @@ pub(crate) async fn records_are_pushed_until_shard_ends(stream: &TestStream) {
         return;
     }
     let shard = stream.shards().await[1].clone();
-    let half = shard.hash_keys.first() + (1 << 100);
-    stream.put(half, "1").await;
+    let split_at = shard.hash_keys.first() + (1 << 100);
+    stream.put(split_at, "1").await;
 
     let mut pushed = stream.source.subscribe(&shard.id, &ReadFrom::TrimHorizon).await.unwrap();
     let mut records = Vec::new();
     while records.is_empty() {
         records.extend(pushed.next().await.unwrap().unwrap().records);
     }
-    stream.put(half, "2").await;
-    stream.split(&shard.id, half).await;
+    stream.put(split_at, "2").await;
+    stream.split(&shard.id, split_at).await;
     let end = loop {
         let fetched: Fetched = pushed.next().await.unwrap().unwrap();
         records.extend(fetched.records);

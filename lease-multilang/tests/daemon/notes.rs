@@ -54,7 +54,7 @@ impl Notes {
     pub(crate) fn are_right(&self, put: &Put, shards: &[Shard]) {
         self.are_complete_and_in_order(put);
         self.have_each_child_go_forward();
-        self.have_no_child_before_its_parents(shards);
+        self.have_no_shard_begin_before_its_parents_end(shards);
         self.have_nothing_twice_after_an_orderly_end();
     }
 
@@ -86,7 +86,7 @@ impl Notes {
         }
     }
 
-    fn have_no_child_before_its_parents(&self, shards: &[Shard]) {
+    fn have_no_shard_begin_before_its_parents_end(&self, shards: &[Shard]) {
         let mut ended = BTreeSet::new();
         for note in &self.0 {
             match &*note.event {

@@ -9,7 +9,11 @@ use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, find_in, hold, rep
 
 #[test]
 fn claim_of_a_held_key_is_detected() {
-    assuming("held keys are free", Call::Obtain, &["attribute_not_exists(#lessee)"]);
+    expect_violation_without(
+        "held keys are free",
+        Call::Obtain,
+        &["attribute_not_exists(#lessee)"],
+    );
 }
 
 #[test]
@@ -19,36 +23,41 @@ fn condition_checked_before_its_write_is_detected() {
 
 #[test]
 fn release_of_another_grant_is_detected() {
-    assuming("release by any lessee", Call::Release, &[NONCE, LESSEE, TOKEN]);
-    assuming("release by a former grant of the same lessee", Call::Release, &[NONCE, TOKEN]);
+    expect_violation_without("release by any lessee", Call::Release, &[NONCE, LESSEE, TOKEN]);
+    expect_violation_without(
+        "release by a former grant of the same lessee",
+        Call::Release,
+        &[NONCE, TOKEN],
+    );
 }
 
-/// A late heartbeat writes its old beat again. A claimant that observed this beat before then considers the
-/// lease expired.
+/// A late heartbeat writes its old beat again. A contender that has observed this beat earlier now
+/// considers the lease expired.
 #[test]
 fn late_heartbeat_is_detected() {
-    let setup = assumes(Call::Heartbeat, &["#beat < :beat"]);
+    let setup = service_without(Call::Heartbeat, &["#beat < :beat"]);
     find_in("heartbeats in any order", SeedRange::first(FEW).starting_with(63), &setup);
 }
 
 #[test]
 fn heartbeat_of_another_grant_is_detected() {
     let seeds = SeedRange::first(FEW).starting_with(71);
-    let by_any_lessee = assumes(Call::Heartbeat, &[NONCE, LESSEE, TOKEN]);
+    let by_any_lessee = service_without(Call::Heartbeat, &[NONCE, LESSEE, TOKEN]);
     find_in("heartbeat by any lessee", seeds.clone(), &by_any_lessee);
-    let by_same_lessee = assumes(Call::Heartbeat, &[NONCE, TOKEN]);
+    let by_same_lessee = service_without(Call::Heartbeat, &[NONCE, TOKEN]);
     find_in("heartbeat by a former grant of the same lessee", seeds, &by_same_lessee);
 }
 
 #[test]
 fn write_under_an_ended_grant_is_detected() {
-    assuming("write by any lessee", Call::Write, &[NONCE, LESSEE, TOKEN]);
+    expect_violation_without("write by any lessee", Call::Write, &[NONCE, LESSEE, TOKEN]);
 }
 
-/// A late duplicate of its claim was granted the key again, under another token.
+/// Before the write, a late duplicate of the writer's claim was granted the key again, under
+/// another token.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
-    assuming("write under any token", Call::Write, &[TOKEN]);
+    expect_violation_without("write under any token", Call::Write, &[TOKEN]);
 }
 
 #[test]
@@ -56,16 +65,18 @@ fn adoption_of_another_grant_is_detected() {
     const GRANT: &[&str] =
         &["#nonce = :handed", "#lessee = :former_lessee", "#token = :former_token"];
     let seeds = SeedRange::first(FEW).starting_with(135);
-    find_in("adoption by any lessee", seeds, &assumes(Call::Adopt, GRANT));
+    find_in("adoption by any lessee", seeds, &service_without(Call::Adopt, GRANT));
 }
 
-/// The controls above omit both conditions. Either condition alone is sufficient:
+/// The controls above omit the condition on the nonce and the condition on the token. For a
+/// release, a heartbeat and an adoption, either condition alone is sufficient:
 ///
 /// - A token is granted once, so a request with the token also has the nonce.
 /// - A late duplicate of a claim is granted under the same nonce with another token, but no contender
 ///   holds that grant.
 ///
-/// A write needs both conditions, since the next holder reads it.
+/// For a write, the nonce alone is not sufficient: the next holder would read the late write of a
+/// former grant.
 #[test]
 fn nonce_or_token_alone_is_sufficient() {
     const HANDED: &str = "#nonce = :handed";
@@ -86,12 +97,20 @@ fn nonce_or_token_alone_is_sufficient() {
 
 #[test]
 fn claim_without_the_observed_beat_is_detected() {
-    assuming("claim although the beat changed", Call::Obtain, &["#beat = :seen_beat"]);
+    expect_violation_without(
+        "claim although the beat changed",
+        Call::Obtain,
+        &["#beat = :seen_beat"],
+    );
 }
 
 #[test]
 fn claim_without_the_observed_token_is_detected() {
-    assuming("claim although the token changed", Call::Obtain, &["#token = :seen_token"]);
+    expect_violation_without(
+        "claim although the token changed",
+        Call::Obtain,
+        &["#token = :seen_token"],
+    );
 }
 
 #[test]
@@ -110,7 +129,7 @@ fn clock_rates_beyond_the_assumption_are_detected() {
 
 #[test]
 fn claim_before_expiry_is_detected() {
-    assuming("claim before expiry", Call::Obtain, &["#expires_at <= :over"]);
+    expect_violation_without("claim before expiry", Call::Obtain, &["#expires_at <= :over"]);
 }
 
 #[test]
@@ -120,12 +139,12 @@ fn server_time_without_margin_is_detected() {
 }
 
 /// Expects a violation if the service treats `parts` of the conditions of `call` as true.
-fn assuming(control: &str, call: Call, parts: &'static [&'static str]) {
-    find(control, &assumes(call, parts));
+fn expect_violation_without(control: &str, call: Call, parts: &'static [&'static str]) {
+    find(control, &service_without(call, parts));
 }
 
 /// Returns a service that treats `parts` of the conditions of `call` as true.
-fn assumes(call: Call, parts: &'static [&'static str]) -> Setup {
+fn service_without(call: Call, parts: &'static [&'static str]) -> Setup {
     Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }
 

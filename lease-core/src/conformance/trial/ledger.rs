@@ -97,8 +97,8 @@ pub struct Figures {
     pub tenures: usize,
     /// Keys that were granted to another lessee without a release before.
     pub takeovers: usize,
-    /// Take-overs for which the former holder's process ran between its deadline and the next grant. The
-    /// loss had to be reported to it in that time.
+    /// Take-overs for which the former holder was not paused between its deadline and the next
+    /// grant. The loss had to be reported to it before that grant.
     pub notified_first: usize,
     /// Writes under a grant that the store applied.
     pub writes: usize,

@@ -18,8 +18,8 @@ use super::verdict::Verdict;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange {
     seeds: Range<u64>,
-    /// The number of seeds at the start of the range that are tried last.
-    skipped: u64,
+    /// How many seeds at the start of the range are tried last.
+    deferred: u64,
 }
 
 /// The result of many trials.
@@ -30,8 +30,8 @@ pub struct Survey {
     pub seeds: Range<u64>,
     /// The sums of all trials' figures.
     pub figures: Figures,
-    /// Trials in which a former holder's process ran between its deadline and the next grant. The loss had
-    /// to be reported to it in that time.
+    /// The number of trials in which a former holder was not paused between its deadline and the
+    /// next grant. In these trials, the loss had to be reported to it before that grant.
     pub with_notified_losers: usize,
 }
 
@@ -43,17 +43,17 @@ impl SeedRange {
     /// If the environment variable is not a number.
     pub fn fresh(count: u64) -> Self {
         let first = match asked("LEASE_SEED") {
-            Some(seed) => return Self { seeds: seed..seed + 1, skipped: 0 },
+            Some(seed) => return Self { seeds: seed..seed + 1, deferred: 0 },
             None => u64::from(rand::make_rng::<StdRng>().next_u32()) * 1_000_000,
         };
         let count = asked("LEASE_SEEDS").unwrap_or(count);
-        Self { seeds: first..first + count, skipped: 0 }
+        Self { seeds: first..first + count, deferred: 0 }
     }
 
     /// Returns the seeds from 0 to `count`, without regard to the environment. For controls, which must
     /// find the same violation each time.
     pub fn first(count: u64) -> Self {
-        Self { seeds: 0..count, skipped: 0 }
+        Self { seeds: 0..count, deferred: 0 }
     }
 
     /// Starts with `seed`, and tries the smaller seeds of the range last. For controls with a rare violation
@@ -61,8 +61,8 @@ impl SeedRange {
     #[must_use]
     pub fn starting_with(self, seed: u64) -> Self {
         let count = self.seeds.end - self.seeds.start;
-        let skipped = seed.saturating_sub(self.seeds.start).min(count);
-        Self { skipped, ..self }
+        let deferred = seed.saturating_sub(self.seeds.start).min(count);
+        Self { deferred, ..self }
     }
 
     /// Runs `trial` with each seed, on all processors, and adds up the figures.
@@ -107,8 +107,8 @@ impl SeedRange {
 
     /// Returns the first seed, in the order of the range, for which `run` returns a value.
     fn until<T: Send>(self, run: impl Fn(u64) -> Option<T> + Sync) -> Option<(u64, T)> {
-        let Self { seeds: Range { start, end }, skipped } = self;
-        let seed_at = |place: u64| match start + skipped + place {
+        let Self { seeds: Range { start, end }, deferred } = self;
+        let seed_at = |place: u64| match start + deferred + place {
             seed if seed < end => seed,
             seed => seed - (end - start),
         };
@@ -160,8 +160,8 @@ impl fmt::Display for Survey {
         let count = seeds.end - seeds.start;
         write!(
             f,
-            "{count} trials from seed {}: {} leases, {} take-overs without a release; in {} trials \
-             the former holder ran before and was notified first; {} writes under leases",
+            "{count} trials from seed {}: {} leases, {} take-overs without a release; in {} trials, \
+             the former holder was notified before the take-over; {} writes under leases",
             seeds.start,
             figures.tenures,
             figures.takeovers,

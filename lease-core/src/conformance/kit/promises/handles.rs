@@ -176,7 +176,8 @@ pub async fn late_heartbeat_through_second_handle_is_overtaken<F: Fixture>(case:
     );
 }
 
-/// A heartbeat is lost after another handle released its grant and granted the key again.
+/// A heartbeat is answered with `Lost` after another handle has released the heartbeat's grant and
+/// has granted the key again.
 pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();

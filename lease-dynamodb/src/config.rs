@@ -123,10 +123,10 @@ impl DynamoDbStoreBuilder {
     /// leases.
     ///
     /// Use it while a table moves from one to the other. This store takes such an item once no
-    /// column has changed for its `leaseDuration`, or for the ttl if that is longer. The lock client
-    /// takes an item of this store after its own `leaseDuration`, and at once if the item has
-    /// `isReleased`. Then both hold the key. Stop every lock client of a key before this store
-    /// leases it.
+    /// column has changed for the item's `leaseDuration`, or for the ttl if that is longer. The
+    /// lock client does not notice heartbeats of this store: it takes an item of this store after
+    /// the item's `leaseDuration`, and at once if the item has `isReleased`. Then both hold the
+    /// key. Stop every lock client of a key before this store leases it.
     pub fn with_lock_client_items(mut self) -> Self {
         self.settings.lock_client_items = true;
         self

@@ -40,7 +40,8 @@ impl KclCoexistence {
         Self { table, max_steals: 1, free: BTreeMap::new(), looked: None }
     }
 
-    /// Steals at most `shards` every two failover times. With 0, the worker takes only free shards.
+    /// Steals at most `shards` within twice the failover time. With 0, the worker takes only free
+    /// shards.
     ///
     /// Defaults to 1, KCL's default for `maxLeasesToStealAtOneTime`.
     #[must_use]

@@ -31,11 +31,11 @@ pub enum Value {
     List(Vec<Self>),
     /// Named values.
     Map(BTreeMap<String, Self>),
-    /// A set of texts. `DynamoDB` keeps no empty ones.
+    /// A set of texts. `DynamoDB` stores no empty set.
     TextSet(BTreeSet<String>),
-    /// A set of numbers. `DynamoDB` keeps no empty ones.
+    /// A set of numbers. `DynamoDB` stores no empty set.
     NumberSet(BTreeSet<Number>),
-    /// A set of byte strings. `DynamoDB` keeps no empty ones.
+    /// A set of byte strings. `DynamoDB` stores no empty set.
     BytesSet(BTreeSet<Vec<u8>>),
 }
 
@@ -191,10 +191,11 @@ impl Change {
     /// Applies the change only if `name` is `value`. All expectations must hold; a second expectation of one
     /// name replaces the first.
     ///
-    /// Expect a value that was written or read before. Values of different types differ, and so do
-    /// different numbers. `DynamoDB` compares numbers by value, so `1` equals `1.0`; other stores compare
-    /// them as they were written. A store cannot notice that a value was replaced and then restored. So
-    /// expect a value that never returns, such as a growing checkpoint.
+    /// Expect a value that was written or read before. Values of different types are never equal,
+    /// not even a text and a number with the same digits. `DynamoDB` compares numbers by value, so
+    /// `1` equals `1.0`; other stores compare them as they were written. A store cannot notice that
+    /// a value was replaced and then restored. So expect a value that never returns, such as a
+    /// growing checkpoint.
     pub fn expecting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.expected.insert(name.into(), Some(value.into()));
         self
@@ -216,7 +217,8 @@ impl Change {
         self.values.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str())
     }
 
-    /// The expectations, in the order of their names; `None` where no such attribute may exist.
+    /// The expectations, in the order of their names; `None` means that the attribute must not
+    /// exist.
     pub fn expected(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
         self.expected.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
     }

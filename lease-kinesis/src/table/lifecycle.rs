@@ -23,12 +23,13 @@ pub(crate) struct RowState {
 /// Returns the shards of `listed` whose rows are missing, with the positions to start at. Parents
 /// come first, and rows are created in this order.
 ///
-/// A descendant of a shard with a row is read from its beginning, at any initial position: all of
-/// its records arrived after the start. No generation is skipped.
+/// A descendant of a shard with a row is read from its first record, or from the configured time if
+/// the initial position is a time. So no record that arrived after the application's first start is
+/// skipped. No generation is skipped.
 ///
-/// At [`Latest`](InitialPosition::Latest), the first shards are the open ones. Their rows store the
-/// time instead of the word `LATEST`, with which a restart would skip records. At any other initial
-/// position, the first shards are the oldest listed ones, and their descendants follow.
+/// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store
+/// the time instead of the word `LATEST`, with which a restart would skip records. With any other
+/// initial position, reading begins at the oldest listed shards, and their descendants follow.
 pub(crate) fn missing(
     listed: &[Shard],
     rows: &Rows,
@@ -78,17 +79,18 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
 /// of its parents have rows.
 ///
 /// One parent of a merged shard may be generations ahead of the other. A parent without a row
-/// delays no child, so the shard would be read before that parent. A later sync finds such a shard
-/// [`missing`].
+/// delays no child. If `shard` had a row, it would therefore be read before that parent. A later
+/// sync finds such a shard [`missing`].
 pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
 
-/// Reports whether `child`, as the end of a shard with `hash_keys` describes it, names all of its
-/// parents.
+/// Reports whether `child` names all of its parents. `child` is as Kinesis reported it at the end
+/// of one parent, whose hash keys are `hash_keys`.
 ///
-/// A child with other hash keys has another parent. An emulator reports only one parent of a merged
-/// shard, which would then be read before the other parent.
+/// A child with a hash key outside of `hash_keys` has another parent. An emulator reports only one
+/// parent of a merged shard. Without this check, the merged shard would be read before its other
+/// parent.
 pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
     let Shard { parents, hash_keys: of_child, .. } = child;
     parents.len() > 1
@@ -158,8 +160,9 @@ pub(crate) enum Obsolete {
     /// The stream lists neither the shard nor a child of it, and it was not read to its end. Either
     /// its records have expired, or the worker reads another stream than before.
     Stray,
-    /// A stray with hash keys of an open, older shard. The shard ids of Kinesis grow, so no
-    /// descendant is older. The row belongs to another stream.
+    /// A stray with hash keys of an open, older shard. In one stream, the open shard would descend
+    /// from this one, and would be younger, because the shard ids of Kinesis grow. So the row
+    /// belongs to another stream.
     Foreign,
     /// The shard was read to its end although it is open. It was read in another stream that has a
     /// shard of the same name.
@@ -173,9 +176,10 @@ pub(crate) enum Obsolete {
 ///
 /// The row of a shard that was read to its end is obsolete once all children have checkpoints and
 /// no parent has a row. The row of a shard that the stream has dropped is obsolete once all
-/// children have rows, whether it was read or not. Earlier, the row would be created again, or its
-/// children would start at the initial position. If an unread shard has no listed child, its row may
-/// still be needed, and the reason is [`Stray`](Obsolete::Stray) or [`Foreign`](Obsolete::Foreign).
+/// children have rows, whether it was read or not. If a row were removed before that, it would be
+/// created again, or its children would start at the initial position. If an unread shard has no
+/// listed child, its row may still be needed, and the reason is [`Stray`](Obsolete::Stray) or
+/// [`Foreign`](Obsolete::Foreign).
 pub(crate) fn obsolete(
     listed: &[Shard],
     rows: &Rows,

@@ -35,7 +35,8 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
     ) -> BTreeMap<LeaseKey, Option<Lessee>>;
 
     /// Returns the shards that `me` obtains now, although a worker of the other library holds them.
-    /// The store must grant the next claim of each shard.
+    /// The implementation must make the store grant this worker's next claim of each of these
+    /// shards.
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
 }
 

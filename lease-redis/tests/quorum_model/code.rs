@@ -11,8 +11,9 @@ pub(crate) struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// The code of a state. It is the same for states that differ only in the names of nodes and claims:
-    /// nodes are interchangeable, and so are claims in any of these `orders`.
+    /// The code of a state. It is the same for states that differ only in the names of nodes and
+    /// claims. Nodes are interchangeable. Claims are interchangeable if one of the permutations in
+    /// `orders` exchanges them.
     pub(crate) fn of(state: &State<N>, orders: &[[usize; MOST_CLAIMS]]) -> Self {
         let mut least: Option<Self> = None;
         for order in orders {

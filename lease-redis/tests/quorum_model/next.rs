@@ -45,8 +45,9 @@ impl<const N: usize> Steps<'_, N> {
     ) {
         let mut state = self.state;
         change(&mut state);
-        // A claim that asks once is granted as early as possible: an early grant restricts the other claims
-        // most. A claim that may withdraw is granted by a separate step.
+        // A claim that neither lasts nor may withdraw is granted here, as early as possible: an
+        // early grant restricts the other claims most. The grant of any other claim is a step of
+        // its own.
         for place in self.setup.lasting.max(self.setup.withdrawing)..self.setup.claims {
             if may_be_granted(self.setup, &state, place) {
                 let broken = grant(self.setup, &mut state, place);

@@ -251,7 +251,7 @@ impl<const N: usize> State<N> {
                     (node.before, node.before_under) = (0, 0);
                 }
             }
-            // No later request has the name of a claim that asks once and is neither restored nor released.
+            // No later request has the name of a claim that is not repeated, restored or released.
             let repeats = if setup.repeats { setup.withdrawing } else { 0 };
             if usize::from(node.granted) > setup.lasting.max(repeats) {
                 node.granted = if setup.lasting > 0 { ANOTHER } else { 0 };

@@ -12,7 +12,8 @@ use futures_util::StreamExt;
 
 use crate::setting::{TTL, eventually, one_at, quorum_at, servers};
 
-/// The command in the README that creates the user, and the `further` rights in its text.
+/// Returns the README's command that creates the user, with the rights `further` added. Checks that
+/// the README's text names these rights.
 fn rights(further: &[&str]) -> String {
     let readme = include_str!("../../README.md");
     let command = readme.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
@@ -109,7 +110,8 @@ async fn documented_rights_suffice_on_a_quorum() {
     let store = quorum_at(urls).await;
 
     locks(&store).await;
-    // Restores the grant on a node that forgot it, and sends the token to a node that counted further.
+    // The heartbeat restores the grant on a node that has forgotten it, and writes the token to the
+    // other nodes.
     let key = fresh_key("job");
     let grant = claims::obtain(&store, &key, "a", TTL).await;
     servers[0].command("FLUSHALL");

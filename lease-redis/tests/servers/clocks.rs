@@ -1,4 +1,6 @@
 //! Servers whose clocks step.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Servers whose memory runs out.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use lease_core::StoreErrorKind;
 use lease_core::store::{Beat, Heartbeat, LockStore};

@@ -1,4 +1,6 @@
 //! Servers that restart or are flushed, with all, some or none of their data.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::time::Duration;
 

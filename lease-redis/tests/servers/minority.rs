@@ -1,4 +1,6 @@
 //! Nodes that hang or are gone: a minority causes no wait, and a majority is reported.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::time::Duration;
 

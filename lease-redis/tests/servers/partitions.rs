@@ -1,4 +1,6 @@
 //! Networks between a client and its servers that are cut or go silent, and recover.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Clients that are paused, suspended or killed, or whose clocks step.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ async fn paused_holder_loses_its_lease(servers: &[RedisServer], store: &dyn Lock
     holder.go_on().await;
     let line = holder.line("lost").await;
     assert!(line.contains(&former.token.to_string()), "{line}");
-    // The former holder has not affected the next one since it continued.
+    // After the former holder has continued, the key still belongs to the next holder.
     assert_eq!(refused(store).await.token, next.token);
 }
 
@@ -113,7 +115,7 @@ async fn clock_step_of_the_client_changes_nothing() {
             std::fs::write(clock.with_extension("written"), step).unwrap();
             std::fs::rename(clock.with_extension("written"), &clock).unwrap();
             let before = beats().unwrap();
-            // The heartbeats of more than a ttl.
+            // Five heartbeats take longer than a ttl.
             eventually("heartbeats", async || (beats()? > before + 4).then_some(())).await;
         }
 

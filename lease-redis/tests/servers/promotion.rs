@@ -1,4 +1,6 @@
 //! Replicas that are promoted.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_core::{LeaseKey, StoreErrorKind};

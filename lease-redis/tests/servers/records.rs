@@ -10,8 +10,8 @@ use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::setting::{TTL, obtain, one, one_at, servers};
 
-/// `list` removes names without a record from the index. It must not remove the record of a concurrent
-/// update.
+/// `list` removes names without a record from the index. It must not remove the name of a record
+/// that a concurrent update creates.
 #[tokio::test]
 async fn record_of_an_update_is_listed_beside_concurrent_lists() {
     let Some([server]) = servers() else { return };
@@ -71,7 +71,8 @@ async fn repeated_delete_and_transfer_are_recognised() {
     }
 }
 
-/// Numbers are compared as text, too. An update with other expected values creates no record.
+/// Like all values, numbers are compared by their text. An update whose expected values do not
+/// match creates no record.
 #[tokio::test]
 async fn expected_values_are_compared_as_text() {
     let Some([server]) = servers() else { return };

@@ -1,4 +1,6 @@
 //! Requests and replies that are lost, duplicated or late; scripts and connections that are gone.
+//!
+//! A quoted row is a row of the table *What happens when* in the README.
 
 use std::time::Duration;
 

@@ -83,8 +83,8 @@ impl KinesisSource {
         self
     }
 
-    /// Requests the id of this stream, for a worker that reads several: its account, name and
-    /// creation time.
+    /// Requests the id of this stream, which consists of its account, name and creation time. A
+    /// worker that reads several streams needs their ids.
     ///
     /// # Errors
     ///

@@ -11,7 +11,9 @@ use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain, soon, 
 use lease_test_servers::dynamodb::{Server, client_of};
 use lease_test_servers::proxy::Fault;
 
-use crate::setup::{LONG, TABLE, item, n, put, ready, s, server_and_store, with_short_timeout};
+use crate::setup::{
+    LONG, MARGINS, TABLE, item, n, put, ready, s, server_and_store, with_short_timeout,
+};
 
 #[tokio::test]
 async fn lease_is_taken_after_expiry_and_not_before() {
@@ -353,15 +355,19 @@ async fn corrupt_item_does_not_hide_the_others() {
 async fn key_reserved_after_release_is_held_until_end() {
     let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
-    let key = fresh_key("job");
+    let (key, boot_clock) = (fresh_key("job"), BootClock::new());
     let grant = obtain(&store, &key, "a", LONG).await;
+    let (since, reserved) = (boot_clock.now(), Duration::from_mins(10));
 
-    store.release(&grant, Some(Duration::from_mins(10))).await.unwrap();
+    store.release(&grant, Some(reserved)).await.unwrap();
 
     let holder = held(store.obtain(&claim(&key, "b", LONG)).await.unwrap());
     assert_eq!(holder.lessee.as_str(), "a");
     let left = holder.expires_in.unwrap();
-    assert!(left > Duration::from_secs(590) && left < Duration::from_secs(612), "{left:?}");
+    let passed = boot_clock.now().since(since);
+    // DynamoDB's date has a resolution of one second.
+    assert!(left + passed > reserved - Duration::from_secs(1), "{left:?}");
+    assert!(left < reserved + MARGINS, "{left:?}");
     clock.set(620);
     let later = DynamoDbStore::new(client_of(proxy.address()), TABLE);
     granted(later.obtain(&claim(&key, "b", LONG)).await.unwrap());

@@ -10,7 +10,7 @@ use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain, soon};
 use lease_test_servers::dynamodb::{Server, config_of};
 use lease_test_servers::proxy::{Fault, Proxy};
 
-use crate::setup::{LONG, TABLE, item, server_and_store, with_short_timeout};
+use crate::setup::{LONG, MARGINS, TABLE, item, server_and_store, with_short_timeout};
 
 const UPDATE: &str = "UpdateItem";
 
@@ -216,18 +216,19 @@ async fn late_duplicate_of_obtain_does_not_take_released_key() {
 async fn late_obtain_after_anothers_release_holds_for_a_ttl() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
-    let ttl = Duration::from_secs(3);
 
     let mut held_back = proxy.hold_next_with(UPDATE);
-    let late = claim(&key, "a", ttl);
+    let late = claim(&key, "a", LONG);
     let (answer, ()) = tokio::join!(store.obtain(&late), held_back.arrived());
     answer.unwrap_err();
     let other = obtain(&direct, &key, "b", LONG).await;
     direct.release(&other, None).await.unwrap();
     held_back.deliver().await;
 
-    held(direct.obtain(&claim(&key, "c", LONG)).await.unwrap());
-    lease_test_servers::claims::take_over(&direct, &key, "c", LONG).await;
+    let holder = held(direct.obtain(&claim(&key, "c", LONG)).await.unwrap());
+    assert_eq!(holder.lessee.as_str(), "a");
+    let left = holder.expires_in.unwrap();
+    assert!(left < LONG + MARGINS, "{left:?}");
 }
 
 #[tokio::test]

@@ -15,6 +15,9 @@ pub(crate) const TABLE: &str = "leases";
 /// A ttl that is longer than any test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
+/// More than the margin of a store and the inaccuracy of DynamoDB's time.
+pub(crate) const MARGINS: Duration = Duration::from_secs(6);
+
 pub(crate) type Raw = HashMap<String, AttributeValue>;
 
 /// Starts a server in this process, and creates a store on it with its table.

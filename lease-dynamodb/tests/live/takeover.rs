@@ -41,7 +41,7 @@ async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
     let (count, config) = Count::of(config_of(proxy.address()));
     let idle = with_long_timeout(Client::from_conf(config.build()), TABLE).build().unwrap();
     let key = fresh_key("job");
-    obtain(&store, &key, "dead", Duration::from_secs(5)).await;
+    obtain(&store, &key, "dead", LONG).await;
     held(idle.obtain(&claim(&key, "b", LONG)).await.unwrap());
     count.take();
 

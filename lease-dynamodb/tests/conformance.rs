@@ -1,5 +1,6 @@
 //! The store keeps every promise of both traits, on live servers.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![expect(clippy::print_stdout, reason = "cargo shows the output of a failed test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

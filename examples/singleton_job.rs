@@ -1,8 +1,8 @@
 //! Several workers share one job. One worker is killed, another takes over, and every payment is
 //! made exactly once.
 //!
-//! Each worker has its own thread and tokio runtime, as it would have its own process. Killing a
-//! worker drops its runtime: its heartbeats stop, and its lease is not released.
+//! Each worker has its own thread and tokio runtime. In production, it would have its own process.
+//! Killing a worker drops its runtime: its heartbeats stop, and its lease is not released.
 
 use std::future::pending;
 use std::path::PathBuf;

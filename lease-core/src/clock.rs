@@ -180,8 +180,8 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
     }
 }
 
-/// The wall clock in microseconds since 1970: the first token of a store in this process. Never compared
-/// with a deadline.
+/// Returns the wall clock in microseconds since 1970. Stores in this process start their tokens from it.
+/// It is never compared with a deadline.
 pub fn micros_since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -192,8 +192,8 @@ pub fn micros_since_1970() -> u64 {
 /// unlike the measured time of a suspension, which changes by a few microseconds at each look.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
-    // A day ahead, so that no moment lies before zero: paused time may lie before the process's first
-    // look at a clock.
+    // The clock starts at one day, not at zero: tokio's paused time may be earlier than `process_start`,
+    // and a moment cannot be negative.
     Moment(0) + Duration::from_secs(86_400) + now.saturating_duration_since(start)
         - start.saturating_duration_since(now)
 }

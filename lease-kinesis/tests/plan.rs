@@ -42,8 +42,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// Returns the minimum number of moves: a key stays if its member holds it within the member's quota. The
-/// members with the most keys have the larger quotas.
+/// Returns the minimum number of moves: each member keeps its keys up to its quota, and all other keys move.
+/// The members with the most keys have the larger quotas.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =
         |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();

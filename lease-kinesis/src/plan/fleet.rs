@@ -71,8 +71,8 @@ impl MemberTracker {
         !self.seen.is_empty() && self.seen.values().all(|tracked| tracked.counts)
     }
 
-    /// Adds a listing of all workers, which started at `at`. Returns the workers that count: new
-    /// ones count once no other has appeared for `settling`.
+    /// Adds a listing of all workers; `at` is the time when the listing started. Returns the workers
+    /// that count: new ones count once no other has appeared for `settling`.
     pub(crate) fn look(
         &mut self,
         members: Vec<Member>,

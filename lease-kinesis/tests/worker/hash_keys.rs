@@ -32,7 +32,7 @@ fn two_keys() -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// A producer that notices a split late writes a whole aggregate to one child. It then writes the same
+/// A producer may notice a split late. It then writes a whole aggregate to one child, and the same
 /// aggregate to the other child, which owns some of its records.
 #[tokio::test(start_paused = true)]
 async fn aggregate_across_split_is_delivered_once_without_hash_keys() {

@@ -74,7 +74,7 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
     Ok(servers)
 }
 
-/// Returns the links of each worker, and the address of its store behind them.
+/// Returns, for each worker, its links and the address by which it reaches the store through them.
 async fn link(
     setup: &Setup,
     servers: &[Server],

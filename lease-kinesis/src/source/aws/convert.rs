@@ -23,7 +23,8 @@ pub(super) fn shard(shard: types::Shard) -> Result<Shard, InvalidAnswer> {
     })
 }
 
-/// Converts a child as its parent's end reports it: open, without sequence numbers.
+/// Converts a child from the answer that reports its parent's end. The child is open. The answer has no
+/// sequence numbers for it.
 pub(super) fn child(child: types::ChildShard) -> Result<Shard, InvalidAnswer> {
     let parents = child.parent_shards.iter().map(|parent| parent.parse());
     Ok(Shard {

@@ -139,8 +139,8 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Sorting costs more per row for many rows, and few rows fit into a cache. A quadratic algorithm
-/// would cost six times as much per row.
+/// Allows three times the cost per row: sorting many rows costs more per row, and only a small table
+/// fits into the cache. A quadratic algorithm would cost six times as much per row.
 fn costs_little_more(of_many: &Measured, of_few: &Measured) -> bool {
     of_many.of_each_row() < of_few.of_each_row() * 3
 }

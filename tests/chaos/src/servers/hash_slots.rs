@@ -1,6 +1,6 @@
 //! The hash slots of a Cluster.
 
-/// The slot of a lease's key. The store makes the key the hash tag.
+/// The slot of a lease's key. The store uses the key as the hash tag.
 pub(crate) fn slot_of(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
 }

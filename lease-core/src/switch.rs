@@ -4,9 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::{LeaseTable, within};
-use crate::{Change, LeaseKey, LeaseOptions, Locker, StoreError, StoreErrorKind, Value, Written};
 use async_trait::async_trait;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::LeaseKey;
+use crate::locker::Locker;
+use crate::options::LeaseOptions;
+use crate::store::attributes::{Change, Value};
+use crate::store::grant::Written;
+use crate::store::{LeaseTable, within};
 
 /// Turns the work of a fleet on or off.
 ///

@@ -8,14 +8,12 @@ use lease_core::store::LeaseTable;
 
 use crate::names::Application;
 use crate::position::InitialPosition;
-use crate::processor::ProcessorFactory;
 use crate::source::reader::{Pace, Retrieval};
 
 /// The settings of a worker.
 pub(crate) struct Settings {
     pub(crate) application: Application,
     pub(crate) table: Arc<dyn LeaseTable>,
-    pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) options: LeaseOptions,
     pub(crate) initial: InitialPosition,
     pub(crate) retrieval: Retrieval,

@@ -16,7 +16,6 @@ use tracing::{debug, info, warn};
 use crate::log_throttle::{LogLevel, LogThrottle};
 use crate::names::{ShardName, StreamId};
 use crate::position::{InitialPosition, Position};
-use crate::processor::ProcessorError;
 use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
 use crate::source::Source;
@@ -35,6 +34,9 @@ pub(crate) enum SyncResult {
     /// New rows were created, or another worker is about to create them.
     Changed,
 }
+
+/// The error of a source or of the store.
+type SyncError = Box<dyn Error + Send + Sync>;
 
 /// The start time of a stream, in milliseconds since 1970.
 enum Start {
@@ -129,7 +131,7 @@ impl ShardSync {
         source: &dyn Source,
         rows: &Stream,
         locker: &Locker,
-    ) -> Result<SyncResult, ProcessorError> {
+    ) -> Result<SyncResult, SyncError> {
         let started = now();
         let listed = source.shards().await?;
         let open = listed.iter().filter(|shard| shard.is_open());
@@ -181,7 +183,7 @@ impl ShardSync {
     /// The time is stored before any row is created, so all first shards start at the same time.
     /// Records that arrive before the last row is created are read, even if the first worker
     /// crashes meanwhile.
-    async fn start(&self, stream: Option<&StreamId>) -> Result<Start, ProcessorError> {
+    async fn start(&self, stream: Option<&StreamId>) -> Result<Start, SyncError> {
         let key = self.settings.application.start(stream);
         if let Some(record) = self.answer(self.settings.table.read(&key)).await? {
             return Ok(Start::Earlier(row::start(&record)?));
@@ -237,7 +239,7 @@ impl ShardSync {
         lease: &Lease,
         row: &ShardRow,
         reported: Vec<Shard>,
-    ) -> Result<BTreeSet<ShardId>, ProcessorError> {
+    ) -> Result<BTreeSet<ShardId>, SyncError> {
         let mut children = reported;
         let is_complete = lifecycle::is_succeeded(&row.shard, row.hash_keys, &children)
             && children.iter().all(|child| lifecycle::names_all_parents(child, row.hash_keys));
@@ -267,11 +269,7 @@ impl ShardSync {
         }
     }
 
-    async fn has_row(
-        &self,
-        stream: Option<&StreamId>,
-        shard: &ShardId,
-    ) -> Result<bool, ProcessorError> {
+    async fn has_row(&self, stream: Option<&StreamId>, shard: &ShardId) -> Result<bool, SyncError> {
         let name = ShardName { stream: stream.cloned(), shard: shard.clone() };
         let key = self.settings.application.shard(&name);
         let row = self.answer(self.settings.table.read(&key)).await?;
@@ -291,7 +289,7 @@ impl ShardSync {
         stream: Option<&StreamId>,
         shard: &Shard,
         checkpoint: Position,
-    ) -> Result<bool, ProcessorError> {
+    ) -> Result<bool, SyncError> {
         let name = ShardName { stream: stream.cloned(), shard: shard.id.clone() };
         let key = self.settings.application.shard(&name);
         let attributes = row::new_row(shard, &checkpoint);
@@ -313,7 +311,7 @@ impl ShardSync {
         Ok(created)
     }
 
-    async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), ProcessorError> {
+    async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), SyncError> {
         // A held row may still be needed.
         let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
         let deleted = lease.delete(Arc::clone(&self.settings.table)).await?;

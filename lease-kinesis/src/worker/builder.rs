@@ -67,6 +67,7 @@ use crate::worker::simulated::Simulated;
 pub struct WorkerBuilder {
     application: String,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
+    factory: Arc<dyn ProcessorFactory>,
     name: Option<Lessee>,
     weight: u16,
     most: Option<usize>,
@@ -135,7 +136,6 @@ impl WorkerBuilder {
             #[expect(clippy::expect_used, reason = "replaced by the given name when it is parsed")]
             application: "unnamed".parse().expect("a name"),
             table,
-            factory,
             options,
             initial: InitialPosition::default(),
             retrieval: Retrieval::default(),
@@ -156,6 +156,7 @@ impl WorkerBuilder {
         Self {
             application,
             sources,
+            factory,
             name: None,
             weight: 1,
             most: None,
@@ -376,6 +377,7 @@ impl WorkerBuilder {
         let sync = ShardSync::new(Arc::clone(&settings), self.sources);
         Ok(Worker::new(WorkerParts {
             settings,
+            factory: self.factory,
             sync: Arc::new(sync),
             locker,
             me,

@@ -6,6 +6,7 @@ use lease_core::{LeaseKey, Locker};
 use tokio_util::sync::CancellationToken;
 
 use crate::plan::Member;
+use crate::processor::ProcessorFactory;
 use crate::settings::Settings;
 use crate::status::StatusRegistry;
 use crate::table::sync::ShardSync;
@@ -14,6 +15,8 @@ use crate::worker::coexistence::Coexistence;
 /// The parts of a worker.
 pub(crate) struct WorkerParts {
     pub(crate) settings: Arc<Settings>,
+    /// Makes a record processor for each shard.
+    pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) sync: Arc<ShardSync>,
     pub(crate) locker: Locker,
     /// The worker as the others see it.

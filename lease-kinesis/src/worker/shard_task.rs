@@ -25,7 +25,7 @@ use tracing::{error, warn};
 pub(crate) use self::handing_over::free;
 use crate::checkpoint::{CheckpointScope, CheckpointState, Checkpointer, LONGEST_PAUSE, RowWriter};
 use crate::position::Position;
-use crate::processor::{ProcessorError, RecordProcessor, ShardContext};
+use crate::processor::{ProcessorError, ProcessorFactory, RecordProcessor, ShardContext};
 use crate::record::Batch;
 use crate::settings::Settings;
 use crate::source::Source;
@@ -37,6 +37,7 @@ use crate::table::sync::ShardSync;
 /// The task that reads one shard.
 pub(crate) struct ShardTask {
     pub(crate) settings: Arc<Settings>,
+    pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) sync: Arc<ShardSync>,
     pub(crate) lease: Lease,
     pub(crate) locker: Locker,
@@ -243,7 +244,7 @@ impl ShardTask {
             token: Some(self.lease.token()),
             cancellation,
         };
-        let made = async { self.settings.factory.processor(&context) };
+        let made = async { self.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
         // Dropped before the processor, even if this future is dropped.
         let checkpointer = CheckpointScope::of(checkpoints);

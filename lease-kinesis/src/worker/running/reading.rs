@@ -92,6 +92,7 @@ impl Running {
         let (order, orders) = watch::channel(Order::Read);
         let task = ShardTask {
             settings: Arc::clone(settings),
+            factory: Arc::clone(&self.worker.factory),
             sync: Arc::clone(&self.worker.sync),
             lease,
             locker: self.worker.locker.clone(),

@@ -1,12 +1,15 @@
 //! New keys: nodes start counting from a common time.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use lease_core::store::LockStore;
 use lease_redis::RedisQuorum;
 use lease_test_servers::claims::{self, fresh_key};
+use lease_test_servers::proxy::{Proxy, Wire};
 use lease_test_servers::redis::{RedisServer, until};
 
-use crate::setting::{TTL, eventually, quorum, servers, uptime};
+use crate::setting::{TTL, eventually, quorum, quorum_at, servers, uptime};
 
 /// Waits until the servers accept a proposed time.
 fn until_up_for_two_seconds(servers: &[RedisServer]) {
@@ -80,4 +83,30 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
     let ahead = after.first().unwrap() - before.last().unwrap();
     assert!(ahead >= 100_000_000, "{ahead} us");
     eventually("one request", async || takes_one_request(&store, &servers).await).await;
+}
+
+/// The third node has a larger counter, and receives the claim late. So the token of the grant is on the two
+/// other nodes only.
+#[tokio::test]
+async fn repeated_claim_gets_its_token_from_slow_nodes() {
+    let Some(servers) = servers::<3>() else { return };
+    let mut proxies = Vec::new();
+    for server in &servers {
+        proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
+    }
+    let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
+    let store = quorum_at(urls.collect()).await;
+    let key = fresh_key("job");
+    let claim = claims::claim(&key, "a", TTL);
+    servers[2].command(&format!("HSET lease:{{{key}}} token 8000000000000000"));
+    let mut late = proxies[2].hold_next_with(key.as_str());
+    let (first, ()) = tokio::join!(store.obtain(&claim), late.arrived());
+    late.deliver().await;
+
+    // Longer than a node may take until it counts as silent.
+    proxies[1].set_delay(Duration::from_millis(200));
+    let second = store.obtain(&claim).await;
+
+    assert_ne!(token(&servers[2], key.as_str()), token(&servers[0], key.as_str()));
+    assert_eq!(claims::granted(second.unwrap()), claims::granted(first.unwrap()));
 }

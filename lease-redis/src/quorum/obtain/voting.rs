@@ -122,9 +122,14 @@ impl QuorumClaim<'_> {
                     if ballot.kind == GrantKind::New {
                         return self.confirm(round, token, ballot, votes).await;
                     }
-                    // An earlier attempt of this claim was granted, and its token is on a majority.
-                    let agreed = |ballot: &Ballot| ballot.agreed().is_some();
-                    self.await_more(&mut ballot, &mut votes, agreed).await;
+                    // An earlier attempt of this claim was granted, and its token is on a majority. Silent
+                    // nodes count, too: without them, the repeated claim could get another token.
+                    while ballot.agreed().is_none()
+                        && let Some((place, vote)) =
+                            self.nodes.next_answer(&ballot, &mut votes, None, Duration::MAX).await
+                    {
+                        ballot.add(place, vote);
+                    }
                     let token = ballot.agreed().unwrap_or(token);
                     return self.confirm(round, token, ballot, votes).await;
                 }

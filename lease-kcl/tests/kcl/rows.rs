@@ -118,7 +118,7 @@ async fn worker_with_another_initial_position_than_its_table_is_refused() {
     assert!(worker().with_initial_position(start).build().is_ok(), "the same position");
     let refused = worker().with_initial_position(InitialPosition::Latest).build();
     let message = refused.expect_err("another position").to_string();
-    assert!(message.contains("Latest, but TrimHorizon"), "{message}");
+    assert!(message.contains("must be TrimHorizon"), "{message}");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "conformance")]
 use parking_lot::{Mutex, MutexGuard};
+#[cfg(feature = "conformance")]
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -1,6 +1,5 @@
 //! The store keeps every promise of both traits, on live servers.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
-#![expect(clippy::print_stdout, reason = "cargo shows the output of a failed test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -111,7 +110,7 @@ impl Fixture for Shared {
 }
 
 /// These servers are processes, whose time cannot be paused. On a busy machine, they may answer a
-/// heartbeat too late for a short ttl. A longer ttl then tells whether the store breaks the promise.
+/// heartbeat too late for a short ttl. So this one promise is checked again with a longer ttl.
 #[test]
 fn other_servers_keep_every_promise() {
     let runtime = Runtime::new().unwrap();
@@ -119,8 +118,7 @@ fn other_servers_keep_every_promise() {
         let name = server.name;
         let server = Arc::new(server);
         let mut broken = broken_on(&runtime, &server, Duration::from_secs(2));
-        if !broken.is_empty() {
-            println!("on {name}, with a ttl of 2 s: {broken:?}");
+        if broken == ["lease_outlives_its_ttl_with_heartbeats"] {
             broken = broken_on(&runtime, &server, Duration::from_secs(30));
         }
         assert!(broken.is_empty(), "on {name}: {broken:?}");

@@ -10,7 +10,7 @@ use lease_test_servers::claims::{self, fresh_key};
 use lease_test_servers::proxy::{Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 
-use crate::setting::{TTL, claim, obtain, one, one_at, quorum_at, servers, text};
+use crate::setting::{TTL, claim, obtain, one, one_at, quorum_behind_proxies, servers, text};
 
 fn named(name: &str, value: impl Into<Value>) -> Attributes {
     Attributes::from([(name.to_owned(), value.into())])
@@ -121,12 +121,7 @@ async fn too_deep_attribute_is_refused_before_the_grant() {
 #[tokio::test]
 async fn quorum_refuses_a_claim_with_attributes_before_any_request() {
     let Some(servers) = servers::<3>() else { return };
-    let mut proxies = Vec::new();
-    for server in &servers {
-        proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
-    }
-    let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    let store = quorum_at(urls.collect()).await;
+    let (proxies, store) = quorum_behind_proxies(&servers).await;
     let grant = obtain(&store, "a").await;
     let refused = claims::claim(&grant.key, "with-attributes", TTL);
     let refused = refused.with_attributes(named("address", "10.0.0.1"));

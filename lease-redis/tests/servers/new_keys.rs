@@ -6,10 +6,9 @@ use std::time::Duration;
 use lease_core::store::LockStore;
 use lease_redis::RedisQuorum;
 use lease_test_servers::claims::{self, fresh_key};
-use lease_test_servers::proxy::{Proxy, Wire};
 use lease_test_servers::redis::{RedisServer, until};
 
-use crate::setting::{TTL, eventually, quorum, quorum_at, servers, uptime};
+use crate::setting::{TTL, eventually, quorum, quorum_behind_proxies, servers, uptime};
 
 /// Waits until the servers accept a proposed time.
 fn until_up_for_two_seconds(servers: &[RedisServer]) {
@@ -90,12 +89,7 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
 #[tokio::test]
 async fn repeated_claim_gets_its_token_from_slow_nodes() {
     let Some(servers) = servers::<3>() else { return };
-    let mut proxies = Vec::new();
-    for server in &servers {
-        proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
-    }
-    let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    let store = quorum_at(urls.collect()).await;
+    let (proxies, store) = quorum_behind_proxies(&servers).await;
     let key = fresh_key("job");
     let claim = claims::claim(&key, "a", TTL);
     servers[2].command(&format!("HSET lease:{{{key}}} token 8000000000000000"));

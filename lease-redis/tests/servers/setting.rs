@@ -8,7 +8,7 @@ use lease_core::{Attempt, Holder, Lease, LeaseKey, LeaseOptions, Locker, LossCau
 use lease_redis::{RedisQuorum, RedisStore};
 pub(crate) use lease_test_servers::claims::eventually;
 use lease_test_servers::claims::{self, fresh_key, soon};
-use lease_test_servers::proxy::Link;
+use lease_test_servers::proxy::{Link, Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisServer, available};
 
 /// Longer than any of these tests takes.
@@ -54,6 +54,17 @@ pub(crate) async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
 pub(crate) async fn quorum_at(urls: Vec<String>) -> RedisQuorum {
     let builder = RedisQuorum::builder(urls).without_rejoin_delay();
     builder.with_timeout(PATIENT).connect().await.unwrap()
+}
+
+/// Puts a proxy in front of each server. Returns the proxies, and a quorum behind them.
+pub(crate) async fn quorum_behind_proxies(servers: &[RedisServer]) -> (Vec<Proxy>, RedisQuorum) {
+    let mut proxies = Vec::new();
+    for server in servers {
+        proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
+    }
+    let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
+    let quorum = quorum_at(urls.collect()).await;
+    (proxies, quorum)
 }
 
 pub(crate) async fn one(server: &RedisServer) -> RedisStore {

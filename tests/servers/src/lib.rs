@@ -18,7 +18,7 @@ pub mod dynamodb_model;
 pub mod kinesis;
 pub mod measure;
 #[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "redis"))]
-mod port;
+pub mod port;
 #[cfg(any(feature = "dynamodb", feature = "kinesis"))]
 mod process;
 pub mod promises;

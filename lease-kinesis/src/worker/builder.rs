@@ -354,7 +354,8 @@ impl WorkerBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if a setting is out of range. Sends no request.
+    /// Fails if a setting is out of range, or differs from the [coexistence](Self::with_coexistence).
+    /// Sends no request.
     pub fn build(mut self) -> Result<Worker, InvalidSetup> {
         let application: Application = self.application.parse().map_err(Reason::from)?;
         self.settings.initial = self.agreed_position()?;

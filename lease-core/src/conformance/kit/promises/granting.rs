@@ -29,7 +29,7 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     for round in 0..5 {
         let key = name(&format!("conformance/round-{round}"));
         let claims: Vec<_> =
-            (0..16).map(|lessee| case.claim_of(&key, &format!("lessee-{lessee}"))).collect();
+            (0..16).map(|lessee| case.long_claim(&key, &format!("lessee-{lessee}"))).collect();
 
         let answers = join_all(claims.iter().map(|claim| case.store.obtain(claim))).await;
 

@@ -79,12 +79,17 @@ impl<S: LockStore> Proxied<S> {
         self.proxies.iter().for_each(|proxy| proxy.next_with(text, fault()));
     }
 
-    /// The largest counter of the servers.
-    fn largest_token(&self) -> u64 {
+    /// The largest counter of the servers. The request may reach some of them after its caller has an
+    /// error.
+    async fn largest_token(&self) -> u64 {
         let counted = |server: &RedisServer| {
-            server.command(&format!("HGET {LEASE} token")).parse::<u64>().unwrap()
+            server.command(&format!("HGET {LEASE} token")).parse::<u64>().ok()
         };
-        self.servers.iter().map(counted).max().unwrap()
+        eventually("a counter on each server", async || {
+            let counters: Option<Vec<_>> = self.servers.iter().map(counted).collect();
+            counters?.into_iter().max()
+        })
+        .await
     }
 
     fn received(&self, text: &str) -> bool {
@@ -104,11 +109,11 @@ async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn(
     net.each(lost, &nonce);
     let unknown = net.store.obtain(&claim).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    let counted = net.largest_token();
+    let counted = net.largest_token().await;
     let (grant, _) = claims::granted(eventually_ok(async || net.store.obtain(&claim).await).await);
     // The majority may have counted to less than the third server.
     assert!(grant.token.get() <= counted, "{} and {counted}", grant.token);
-    assert_eq!(net.largest_token(), counted, "the second request was counted again");
+    assert_eq!(net.largest_token().await, counted, "the second request was counted again");
 
     net.each(lost, &nonce);
     let unknown = net.store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();

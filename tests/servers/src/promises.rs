@@ -17,6 +17,16 @@ where
     broken(lock_promises().into_iter().chain(table_promises()).collect(), fixture)
 }
 
+/// Returns those of `names` that a store breaks.
+pub fn broken_of_these<F>(names: &[&str], fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
+where
+    F: Fixture,
+    F::Store: LeaseTable,
+{
+    let both = lock_promises().into_iter().chain(table_promises());
+    broken(both.filter(|promise| names.contains(&promise.name)).collect(), fixture)
+}
+
 /// Returns the broken promises. Tests eight at a time, since most tests wait for timers.
 pub fn broken<F: Fixture>(
     promises: Vec<Promise<F>>,

@@ -79,7 +79,7 @@ const TIME_PER_CHAPTER: Duration =
 
 #[cfg(test)]
 mod tests {
-    use lease_core::store::{BootClock, Clock, LeaseTable};
+    use lease_core::store::{BootClock, Clock, LockStore};
     use lease_core::{Lessee, LossCause};
     use tokio::task::JoinSet;
 
@@ -119,7 +119,7 @@ mod tests {
         let running = tokio::spawn(async move { report.run().await });
         sleep(TIME_PER_CHAPTER * 3 / 2).await;
         let holder = locker.holder(&key).await.unwrap().unwrap();
-        assert!(store.evict(&key, holder.token).await.unwrap());
+        assert!(store.evict(&key, &holder.grant.unwrap()).await.unwrap());
 
         let Night::Interrupted(lost) = running.await.unwrap().unwrap() else {
             panic!("the report was finished without a lease");

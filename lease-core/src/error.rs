@@ -32,6 +32,8 @@ pub enum StoreErrorKind {
     Refused,
     /// The store asks for fewer requests.
     Throttled,
+    /// The store cannot do this at all. The request was not sent.
+    Unsupported,
     /// The store did not answer, or not in time. The request may still have been applied.
     Unavailable,
 }
@@ -56,7 +58,8 @@ impl StoreError {
             StoreErrorKind::Corrupt
             | StoreErrorKind::Denied
             | StoreErrorKind::Misconfigured
-            | StoreErrorKind::Refused => false,
+            | StoreErrorKind::Refused
+            | StoreErrorKind::Unsupported => false,
         }
     }
 }
@@ -69,6 +72,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Misconfigured => "lock store or locker is misconfigured",
             Self::Refused => "request is invalid",
             Self::Throttled => "lock store asks for fewer requests",
+            Self::Unsupported => "lock store does not support this request",
             Self::Unavailable => "lock store did not answer",
         })
     }

@@ -37,6 +37,6 @@ pub use lost::{LossCause, Lost};
 pub use metrics::Metrics;
 pub use options::LeaseOptions;
 pub use store::attributes::{Attributes, Change, Number, Value};
-pub use store::grant::{Holder, Written};
+pub use store::grant::{GrantId, Holder, Written};
 pub use switch::{Switch, TableSwitch};
 pub use token::FencingToken;

@@ -57,7 +57,7 @@ impl LeaseState {
             TimeMode::ObservationOnly => None,
         };
         let left = shorter(by_time, by_observation);
-        let holder = Holder::new(lessee.clone(), item.token_or_zero, left);
+        let holder = Holder::new(lessee.clone(), left).named_by(item.token_or_zero);
         if left == Some(Duration::ZERO) { Self::Expired(holder) } else { Self::Held(holder) }
     }
 }

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
+use futures_util::StreamExt;
+use futures_util::future::ready;
 use lease_aws::table_client::{
     Advice, Expression, Observations, Payload, RawItem, ReturnItem, Table, TableClient,
     WriteOutcome, store_error,
 };
-use lease_core::store::{Beat, Claim, Grant, Heartbeat, LockStore, Moment, Obtained};
-use lease_core::{Holder, LeaseKey, LossCause, StoreError, StoreErrorKind};
+use lease_core::store::{
+    Beat, BoxStream, Claim, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Moment,
+    Obtained,
+};
+use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError, StoreErrorKind};
 use tracing::debug;
 
 use crate::items::{
@@ -211,10 +216,9 @@ impl DynamoDbStore {
     }
 
     /// Returns the grant that `item` contains. Adds columns that the write could not compute.
-    async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
+    async fn granted(&self, grant: Grant, item: Item) -> Obtained {
         let shared = &self.shared;
-        shared.observations.forget(claim.key.as_str());
-        let grant = claim.granted(item.token_or_zero);
+        shared.observations.forget(grant.key.as_str());
         let now = self.now();
         let lacks_expiry = item.expires_at.is_none() && now.is_some();
         let lacks_mark =
@@ -223,9 +227,9 @@ impl DynamoDbStore {
             let purge = if lacks_mark { Purge::Never } else { Purge::AsMarked };
             let write = write::complete_grant(&grant, &shared.settings, now, purge);
             // The grant is valid without this write: the first heartbeat sets the expiry, too.
-            if let Err(error) = self.write(&claim.key, write, ReturnItem::Never).await {
+            if let Err(error) = self.write(&grant.key, write, ReturnItem::Never).await {
                 debug!(
-                    key = %claim.key, error = &error as &dyn std::error::Error,
+                    key = %grant.key, error = &error as &dyn std::error::Error,
                     "second write of a grant failed"
                 );
             }
@@ -239,7 +243,8 @@ impl DynamoDbStore {
         let own = item.has_nonce(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
         if own && holder.expires_in != Some(Duration::ZERO) {
             // DynamoDB granted an earlier request, and the answer was lost.
-            return Some(self.granted(claim, item.clone()).await);
+            let grant = claim.granted_before(item.token_or_zero);
+            return Some(self.granted(grant, item.clone()).await);
         }
         Some(Obtained::Held(holder))
     }
@@ -283,7 +288,7 @@ impl LockStore for DynamoDbStore {
             let refused = match self.write(&claim.key, write, ReturnItem::Always).await? {
                 WriteOutcome::Applied(raw) => {
                     let item = self.item(&claim.key, raw)?;
-                    return Ok(self.granted(claim, item).await);
+                    return Ok(self.granted(claim.granted(item.token_or_zero), item).await);
                 }
                 WriteOutcome::Refused(refused) => self.refused_raw(&claim.key, refused).await?,
             };
@@ -349,17 +354,19 @@ impl LockStore for DynamoDbStore {
         let refused = match self.write(&grant.key, write, ReturnItem::Always).await? {
             WriteOutcome::Applied(raw) => {
                 let item = self.item(&claim.key, raw)?;
-                return Ok(self.granted(claim, item).await);
+                return Ok(self.granted(claim.granted(item.token_or_zero), item).await);
             }
             WriteOutcome::Refused(refused) => refused,
         };
-        let former = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
+        let former = grant.holder(Some(Duration::ZERO));
         let Some(item) = self.refused_item(&claim.key, refused).await? else {
             return Ok(Obtained::Held(former));
         };
         match self.holder_of(&claim.key, &item) {
             // An earlier request adopted the grant, and the answer was lost.
-            Some(_) if item.has_nonce(claim.nonce) => Ok(self.granted(claim, item).await),
+            Some(_) if item.has_nonce(claim.nonce) => {
+                Ok(self.granted(claim.granted_before(item.token_or_zero), item).await)
+            }
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(former)),
         }
@@ -371,6 +378,18 @@ impl LockStore for DynamoDbStore {
         };
         let item = self.item(key, raw)?;
         Ok(self.holder_of(key, &item))
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let Some(token) = grant.token() else { return Ok(false) };
+        let write = write::evict(token, &self.shared.settings, self.now());
+        let outcome = self.write(key, write, ReturnItem::Never).await?;
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let records = self.list(prefix);
+        records.filter_map(|record| ready(record.map(LeaseRecord::into_held).transpose())).boxed()
     }
 
     /// Expiries are stored in whole milliseconds.
@@ -424,7 +443,7 @@ fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
         .or(item.offered_to.as_ref())
         .or(item.former.as_ref())
         .unwrap_or(&claim.lessee);
-    Holder::new(lessee.clone(), item.token_or_zero, left)
+    Holder::new(lessee.clone(), left).with_token(item.token_or_zero)
 }
 
 fn missing_item(claim: &Claim, table: &str) -> StoreError {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{Grant, LeaseRecord, LeaseTable};
-use lease_core::{Attributes, Change, FencingToken, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{Attributes, Change, LeaseKey, Lessee, StoreError, Written};
 
 use lease_aws::table_client::{IntoValue, RawItem, ReturnItem, WriteOutcome};
 
@@ -107,12 +107,6 @@ impl LeaseTable for DynamoDbStore {
         let condition = condition.render(|placeholder| columns.of_placeholder(placeholder));
         let outcome = shared.table.put(grant.key.as_str(), tombstone, condition).await?;
         self.ended(grant, outcome, |item| item.deleted).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let write = write::evict(token, &self.shared.settings, self.now());
-        let outcome = self.write(key, write, ReturnItem::Never).await?;
-        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 }
 

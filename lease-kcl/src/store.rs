@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
+use futures_util::StreamExt;
+use futures_util::future::ready;
 use lease_aws::table_client::{
     Advice, Expression, Observations, RawItem, ReturnItem, Table, TableClient, Timing,
     WriteOutcome, corrupt_column, store_error,
 };
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Moment, Obtained,
-    micros_since_1970,
+    Beat, BoxStream, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore,
+    Moment, Obtained, micros_since_1970,
 };
 use lease_core::{
-    Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
+    Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
 };
 use lease_kinesis::{Application, InitialPosition};
 use parking_lot::{Mutex, MutexGuard};
@@ -198,7 +200,7 @@ impl KclTable {
             return LeaseState::Free;
         };
         let left = left(row.ttl().unwrap_or(shared.settings.failover));
-        let holder = Holder::new(owner.clone(), token, Some(left));
+        let holder = Holder::new(owner.clone(), Some(left)).named_by(token);
         if left.is_zero() { LeaseState::Expired(holder) } else { LeaseState::Held(holder) }
     }
 
@@ -288,10 +290,10 @@ impl KclTable {
             // Only the shard sync creates rows: KCL cannot read a row without a checkpoint.
             let Some(row) = shown else { return Ok(Obtained::Held(missing_holder(claim))) };
             // An earlier attempt was granted, and its answer was lost.
-            if row.is_held_by(&claim.granted(row.token_or_zero()))
+            let grant = claim.granted_before(row.token_or_zero());
+            if row.is_held_by(&grant)
                 && let LeaseState::Held(_) = self.state(lease_key, &row)
             {
-                let grant = claim.granted(row.token_or_zero());
                 return Ok(Obtained::Granted(grant, row.attributes));
             }
             if let Some(holder) = self.refusal(claim, lease_key, &row) {
@@ -373,7 +375,7 @@ impl LockStore for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.adopt(grant, claim).await;
         };
-        let gone = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
+        let gone = grant.holder(Some(Duration::ZERO));
         if self.has_expired(lease_key, grant) {
             return Ok(Obtained::Held(gone));
         }
@@ -390,7 +392,7 @@ impl LockStore for KclTable {
             WriteOutcome::Refused(raw) => self.row_after_refusal(lease_key, raw).await?,
         };
         let Some(row) = shown else { return Ok(Obtained::Held(gone)) };
-        let adopted = claim.granted(row.token_or_zero());
+        let adopted = claim.granted_before(row.token_or_zero());
         match self.holder_of(lease_key, &row) {
             // An earlier attempt adopted it, and its answer was lost.
             Some(_) if row.is_held_by(&adopted) => Ok(Obtained::Granted(adopted, row.attributes)),
@@ -405,6 +407,20 @@ impl LockStore for KclTable {
         };
         let row = self.row(lease_key).await?;
         Ok(row.and_then(|row| self.holder_of(lease_key, &row)))
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let Some(lease_key) = self.lease_key(key)? else {
+            return self.shared.ours.evict(key, grant).await;
+        };
+        let Some(token) = grant.token() else { return Ok(false) };
+        let outcome = self.write(lease_key, write::evict(token), ReturnItem::Never).await?;
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let records = self.list(prefix);
+        records.filter_map(|record| ready(record.map(LeaseRecord::into_held).transpose())).boxed()
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
@@ -445,12 +461,12 @@ pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
 /// The holder to report for a free lease: the lessee that it is reserved for, or its last holder.
 fn reserved_holder(claim: &Claim, row: &Row, left: Duration) -> Holder {
     let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
-    Holder::new(lessee.clone(), row.token_or_zero(), Some(left))
+    Holder::new(lessee.clone(), Some(left)).with_token(row.token_or_zero())
 }
 
 /// The holder to report for a missing row.
 fn missing_holder(claim: &Claim) -> Holder {
-    Holder::new(claim.lessee.clone(), no_token(), Some(Duration::ZERO))
+    Holder::new(claim.lessee.clone(), Some(Duration::ZERO)).with_token(no_token())
 }
 
 impl fmt::Debug for KclTable {

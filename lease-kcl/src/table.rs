@@ -12,8 +12,7 @@ use lease_aws::table_client::{
 };
 use lease_core::store::{Grant, LeaseRecord, LeaseTable};
 use lease_core::{
-    Attributes, Change, FencingToken, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
-    Value, Written,
+    Attributes, Change, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind, Value, Written,
 };
 use lease_kinesis::InitialPosition;
 use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
@@ -147,14 +146,6 @@ impl LeaseTable for KclTable {
         let row = self.row_after_refusal(lease_key, raw).await?;
         // A missing row: an earlier attempt, or another process, has removed it.
         Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let Some(lease_key) = self.lease_key(key)? else {
-            return self.shared.ours.evict(key, token).await;
-        };
-        let outcome = self.write(lease_key, write::evict(token), ReturnItem::Never).await?;
-        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 }
 

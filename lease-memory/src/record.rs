@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Beat, Claim, Grant, Heartbeat, LeaseRecord, Moment, Nonce};
-use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, LossCause};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LeaseRecord, Moment, Nonce, RequestNumber};
+use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause};
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -23,6 +23,8 @@ pub(crate) struct Record {
 pub(crate) struct CurrentGrant {
     pub(crate) lessee: Lessee,
     pub(crate) nonce: Nonce,
+    /// The request of the claim that was granted.
+    request: RequestNumber,
     pub(crate) ttl: Duration,
     pub(crate) expires: Moment,
     pub(crate) beat: Beat,
@@ -62,7 +64,7 @@ pub(crate) enum Lifetime {
 pub(crate) enum Decision {
     Free,
     /// An earlier request of the same claim was granted.
-    AlreadyGranted(FencingToken),
+    AlreadyGranted(RequestNumber, FencingToken),
     Held(Holder),
 }
 
@@ -73,7 +75,7 @@ impl Record {
         };
         match &self.grant {
             Some(current) if current.nonce == claim.nonce && current.is_valid(now) => {
-                return Decision::AlreadyGranted(token);
+                return Decision::AlreadyGranted(current.request, token);
             }
             // If the nonces are equal, the claim is a duplicate whose own grant has expired.
             Some(current) if current.nonce == claim.nonce || current.is_valid(now) => {
@@ -84,8 +86,8 @@ impl Record {
         if let Some(released) = &self.released
             && released.nonce == claim.nonce
         {
-            let holder = Holder::new(released.lessee.clone(), token, Some(Duration::ZERO));
-            return Decision::Held(holder);
+            let holder = Holder::new(released.lessee.clone(), Some(Duration::ZERO));
+            return Decision::Held(holder.with_token(token));
         }
         match &self.reservation {
             Some(reserved)
@@ -94,7 +96,7 @@ impl Record {
                 let former = self.released.as_ref().map(|released| &released.lessee);
                 let lessee = reserved.only.as_ref().or(former).unwrap_or(&claim.lessee);
                 let left = reserved.until.since(now);
-                Decision::Held(Holder::new(lessee.clone(), token, Some(left)))
+                Decision::Held(Holder::new(lessee.clone(), Some(left)).with_token(token))
             }
             _ => Decision::Free,
         }
@@ -113,6 +115,7 @@ impl Record {
         self.grant = Some(CurrentGrant {
             lessee: claim.lessee.clone(),
             nonce: claim.nonce,
+            request: claim.request,
             ttl: claim.ttl,
             expires: now + claim.ttl,
             beat: Beat::GRANTED,
@@ -176,6 +179,17 @@ impl Record {
         self.reservation = Some(Reservation { only, until });
     }
 
+    /// Evicts the holder, if `grant` names its grant. Returns whether it does.
+    pub(crate) fn evict(&mut self, grant: &GrantId, now: Moment) -> bool {
+        match &mut self.grant {
+            Some(current) if current.is_valid(now) && self.token == grant.token() => {
+                current.evicted = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn holder(&self, now: Moment) -> Option<Holder> {
         let current = self.grant.as_ref().filter(|current| current.is_valid(now))?;
         Some(current.holder(self.token?, now))
@@ -225,6 +239,7 @@ impl CurrentGrant {
     }
 
     fn holder(&self, token: FencingToken, now: Moment) -> Holder {
-        Holder::new(self.lessee.clone(), token, Some(self.expires.since(now)))
+        let holder = Holder::new(self.lessee.clone(), Some(self.expires.since(now)));
+        holder.named_by(token)
     }
 }

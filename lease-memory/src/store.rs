@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{
-    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore,
-    Moment, Obtained, micros_since_1970,
+    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable,
+    LockStore, Moment, Obtained, micros_since_1970,
 };
 use lease_core::{
-    Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
+    Attributes, Change, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -137,8 +137,9 @@ impl LockStore for MemoryStore {
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
             Decision::Free => records.grant(claim, now),
-            Decision::AlreadyGranted(token) => {
-                Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()))
+            Decision::AlreadyGranted(request, token) => {
+                let grant = claim.granted_to(Some(request), token);
+                Ok(Obtained::Granted(grant, record.attributes.clone()))
             }
             Decision::Held(holder) => Ok(Obtained::Held(holder)),
         }
@@ -169,12 +170,13 @@ impl LockStore for MemoryStore {
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let (mut records, now) = self.lock();
-        let former = || Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
+        let former = || grant.holder(Some(Duration::ZERO));
         let Some(record) = records.get_mut(&grant.key) else {
             return Ok(Obtained::Held(former()));
         };
-        if let Decision::AlreadyGranted(token) = record.decide(claim, now) {
-            return Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()));
+        if let Decision::AlreadyGranted(request, token) = record.decide(claim, now) {
+            let grant = claim.granted_to(Some(request), token);
+            return Ok(Obtained::Granted(grant, record.attributes.clone()));
         }
         match record.current_grant(grant, now) {
             Ok(current) if !current.evicted => {
@@ -188,6 +190,20 @@ impl LockStore for MemoryStore {
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
         let (records, now) = self.lock();
         Ok(records.get(key).and_then(|record| record.holder(now)))
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let (mut records, now) = self.lock();
+        Ok(records.get_mut(key).is_some_and(|record| record.evict(grant, now)))
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let (records, now) = self.lock();
+        let of_prefix = records.iter().filter(|(key, _)| key.as_str().starts_with(prefix));
+        let held: Vec<_> = of_prefix
+            .filter_map(|(key, record)| Some(HeldKey::new(key.clone(), record.holder(now)?)))
+            .collect();
+        stream::iter(held.into_iter().map(Ok)).boxed()
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
@@ -259,20 +275,5 @@ impl LeaseTable for MemoryStore {
         });
         self.shared.watches.notify(&grant.key);
         Ok(written)
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let (mut records, now) = self.lock();
-        let Some(record) = records.get_mut(key) else {
-            return Ok(false);
-        };
-        let is_current = record.holder(now).is_some_and(|holder| holder.token == token);
-        match &mut record.grant {
-            Some(current) if is_current => {
-                current.evicted = true;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
     }
 }

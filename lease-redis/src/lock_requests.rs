@@ -30,6 +30,17 @@ pub(crate) enum GrantKind {
     Repeated,
 }
 
+impl GrantKind {
+    /// The grant of `claim` under `token`. If it was granted before, the server does not tell by which
+    /// request.
+    pub(crate) fn grant(self, claim: &Claim, token: FencingToken) -> Grant {
+        match self {
+            Self::New => claim.granted(token),
+            Self::Repeated => claim.granted_before(token),
+        }
+    }
+}
+
 /// The holder of a key on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderOnServer {
@@ -293,7 +304,7 @@ impl Node {
                 // Negative if the holder has just expired.
                 let left = word(3)?.parse::<i64>().map_err(|_| unreadable())?;
                 let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-                let holder = Holder::new(lessee, token(2)?, Some(left));
+                let holder = Holder::new(lessee, Some(left)).named_by(token(2)?);
                 Ok(Vote::Held(HolderOnServer { holder, nonce: word(4)? }))
             }
             "free" => Ok(Vote::Gone),
@@ -348,7 +359,7 @@ fn read_time(answer: &Value) -> Option<u64> {
 
 /// The holder to report if the grant to adopt is gone and the key is free.
 pub(crate) fn expired_holder(grant: &Grant) -> Holder {
-    Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO))
+    grant.holder(Some(Duration::ZERO))
 }
 
 /// The resolution of expiries in Redis.

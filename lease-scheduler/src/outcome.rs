@@ -191,7 +191,8 @@ impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(holder) => {
-                write!(f, "{} holds the lease, under token {}", holder.lessee, holder.token)
+                write!(f, "{} holds the lease", holder.lessee)?;
+                holder.token.map_or(Ok(()), |token| write!(f, ", under token {token}"))
             }
             Self::AlreadyRan(tick) => write!(f, "{tick} was started before"),
             Self::NotCounted(from) => {

@@ -118,7 +118,7 @@ impl Runner {
         let mut has_died = false;
         if let Some(run) = record.running() {
             let holder = self.locker.holder(&self.job.name).await?;
-            if holder.is_none_or(|holder| holder.token != run.token) {
+            if holder.is_none_or(|holder| holder.token != Some(run.token)) {
                 // The run may have ended between the two reads.
                 record = self.read_record().await?;
                 has_died = record.is_running(run.token);

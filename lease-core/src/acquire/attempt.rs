@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::{Instrument, Span, debug};
 
-use crate::acquire::unsettled::{ClaimCleanup, UnsettledClaim, UnsettledClaims};
+use crate::acquire::unsettled::{ClaimCleanup, ClaimRequests, UnsettledClaim, UnsettledClaims};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::LockerRuntime;
@@ -84,7 +84,7 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    let UnsettledClaim { claim, first_sent, beat, .. } = match earlier {
+    let UnsettledClaim { claim, first_sent, requests, beat, .. } = match earlier {
         Some(earlier) => earlier,
         None => UnsettledClaim {
             claim: Claim::new(
@@ -95,9 +95,11 @@ pub(crate) async fn attempt(
             )
             .with_attributes(settings.attributes.clone()),
             first_sent: now,
+            requests: Arc::default(),
             beat: Beat::GRANTED,
             adopts: ask.adopted(),
             clearing: Arc::default(),
+            kept_since: None,
         },
     };
 
@@ -108,7 +110,9 @@ pub(crate) async fn attempt(
         ask,
         claim,
         first_sent,
+        requests,
         began: now,
+        sent: now,
         beat,
         taken_over,
         clearing: Arc::default(),
@@ -123,8 +127,11 @@ struct PendingAttempt {
     ask: Request,
     claim: Claim,
     first_sent: Moment,
+    requests: Arc<ClaimRequests>,
     /// When the caller's attempt began.
     began: Moment,
+    /// When the last request for the key was sent.
+    sent: Moment,
     /// The number of the last heartbeat that was sent under the claim.
     beat: Beat,
     /// The cleanup after the earlier attempt whose claim this attempt repeats.
@@ -137,23 +144,37 @@ impl PendingAttempt {
         if let Some(earlier) = self.taken_over.take() {
             earlier.take_over().await;
         }
-        let error = match self.free_and_ask().await {
+        let error = match self.ask_and_confirm().await {
+            Ok(Settled::Held(holder)) => {
+                if self.requests.has_unanswered() {
+                    // An earlier request may still be granted: the next attempt must know its nonce.
+                    let now = self.settings.clock.now();
+                    self.unsettled.keep(self.unsettled_claim(Some(now)), now);
+                }
+                return Ok(Attempt::Held(holder));
+            }
             Ok(settled) => return self.answer(settled),
             Err(error) => error,
         };
         if error.is_retryable() {
             // Stored before the caller gets the error: its next attempt must repeat this claim.
-            self.unsettled.put(UnsettledClaim {
-                claim: self.claim.clone(),
-                first_sent: self.first_sent,
-                beat: self.beat,
-                adopts: self.ask.adopted(),
-                clearing: Arc::clone(&self.clearing),
-            });
+            self.unsettled.put(self.unsettled_claim(None));
             let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
             runtime.spawn(self.clear_up(guard).instrument(Span::current()));
         }
         Err(error)
+    }
+
+    fn unsettled_claim(&self, kept_since: Option<Moment>) -> UnsettledClaim {
+        UnsettledClaim {
+            claim: self.claim.clone(),
+            first_sent: self.first_sent,
+            requests: Arc::clone(&self.requests),
+            beat: self.beat,
+            adopts: self.ask.adopted(),
+            clearing: Arc::clone(&self.clearing),
+            kept_since,
+        }
     }
 
     /// Repeats the claim until its outcome is known, or a ttl has passed since the caller's attempt. Ends
@@ -162,7 +183,7 @@ impl PendingAttempt {
     /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
     /// claim. An adoption is not repeated: it would use up the hand-over, and the caller may still try to
     /// resume that.
-    async fn clear_up(self, _guard: RequestGuard) {
+    async fn clear_up(mut self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
         let gives_up = self.began + self.claim.ttl;
@@ -191,8 +212,9 @@ impl PendingAttempt {
                     // If another attempt has taken over the claim, it gets the same answer.
                     if self.unsettled.remove(&self.claim) {
                         // No caller waits for this lease: dropping it releases the key.
-                        let now = settings.clock.now();
-                        drop(self.answer(Settled::from(obtained, now)));
+                        if let Obtained::Granted(grant, attributes) = obtained {
+                            drop(self.lease(grant, attributes, settings.clock.now()));
+                        }
                     }
                     return;
                 }
@@ -205,71 +227,107 @@ impl PendingAttempt {
         }
     }
 
-    async fn ask(&self) -> Result<Obtained, StoreError> {
+    /// Sends one request for the key, under a number of its own.
+    async fn ask(&mut self) -> Result<Obtained, StoreError> {
+        self.claim.request = self.requests.next();
+        self.sent = self.settings.clock.now();
         let store = &self.settings.store;
         let limit = self.settings.options.request_timeout();
         let answer = match &self.ask {
             Request::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
             Request::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
         };
-        answer.inspect_err(|error| {
-            debug!(
-                key = %self.claim.key, lessee = %self.claim.lessee, error = error as &dyn Error,
-                "attempt failed"
-            );
-        })
+        match answer {
+            Ok(obtained) => {
+                self.requests.answered();
+                Ok(obtained)
+            }
+            Err(error) => {
+                debug!(
+                    key = %self.claim.key, lessee = %self.claim.lessee, error = &error as &dyn Error,
+                    "attempt failed"
+                );
+                Err(error)
+            }
+        }
     }
 
-    /// Asks for the key, under a new nonce if the claim is older than half a ttl.
+    /// Asks for the key, and makes sure that the grant lasts from now on.
     ///
-    /// Requests for an old claim may still be in a socket's buffer. If the store grants one late, the key
-    /// is held for a ttl, and no lessee knows. So the old claim is released before the new one is sent.
+    /// All requests have one nonce, since a store may grant an earlier one late: the key is then ours. If
+    /// the store names an earlier request, a heartbeat shows whether its grant still holds the key.
+    async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
+        let (grant, attributes) = match self.ask().await? {
+            Obtained::Held(holder) => return Ok(Settled::Held(holder)),
+            Obtained::Granted(grant, attributes) => (grant, attributes),
+        };
+        match grant.request {
+            Some(request) if request == self.claim.request => {
+                Ok(Settled::Granted(grant, attributes, self.sent))
+            }
+            Some(_earlier) => self.confirm(grant, attributes, None).await,
+            None => self.settle_unnumbered(grant, attributes).await,
+        }
+    }
+
+    /// Treats a grant of an earlier request whose number the store does not know.
     ///
-    /// The old claim never becomes a lease. In a quorum, some of its votes may expire before others arrive,
-    /// and another claim may be granted a larger token in between. A heartbeat would not detect that.
-    async fn free_and_ask(&mut self) -> Result<Settled, StoreError> {
-        let settings = Arc::clone(&self.settings);
-        let is_old = self.began.since(self.first_sent) >= self.claim.ttl / 2;
-        if is_old {
-            // An adoption would use up the hand-over, so an old adoption is left to expire.
-            if matches!(self.ask, Request::Obtain(_))
-                && let Obtained::Granted(grant, _) = self.ask().await?
-            {
+    /// The first request may have made the grant, so its ttl counts from before that request. A heartbeat
+    /// extends it if its answer arrives within this ttl. A later answer proves only that the store knows the
+    /// nonce. Another claim may have been granted a larger token and released, and then a duplicate of this
+    /// claim may have been granted.
+    ///
+    /// If half of the ttl had passed when the attempt began, the grant is released, and the key is claimed
+    /// under a new nonce. An adoption would use up the hand-over, so an old adoption is left to expire.
+    async fn settle_unnumbered(
+        &mut self,
+        grant: Grant,
+        attributes: Attributes,
+    ) -> Result<Settled, StoreError> {
+        let (settings, half) = (Arc::clone(&self.settings), grant.ttl / 2);
+        if self.began.since(self.first_sent) >= half {
+            if matches!(self.ask, Request::Obtain(_)) {
                 let limit = settings.options.request_timeout();
                 within(limit, settings.store.release(&grant, None)).await?;
             }
             self.claim.nonce = settings.random.nonce()?;
+            self.requests = Arc::default();
             self.first_sent = settings.clock.now();
             self.beat = Beat::GRANTED;
+            return Ok(match self.ask().await? {
+                Obtained::Held(holder) => Settled::Held(holder),
+                Obtained::Granted(grant, attributes) => {
+                    Settled::Granted(grant, attributes, self.first_sent)
+                }
+            });
         }
-        self.ask_and_confirm().await
+        let deadline = self.first_sent + settings.trusted(grant.ttl);
+        let now = settings.clock.now();
+        if now.since(self.first_sent) < half || now >= deadline {
+            return Ok(Settled::Granted(grant, attributes, self.first_sent));
+        }
+        self.confirm(grant, attributes, Some(deadline)).await
     }
 
-    /// Asks for the key. Sends a heartbeat if less than half of the ttl may be left.
-    ///
-    /// The first request may have made the grant, so its ttl counts from before that request. As with any
-    /// heartbeat, the answer must arrive within this ttl to extend the lease. A later answer proves only
-    /// that the store knows the nonce. Another claim may have been granted a larger token and released,
-    /// and then a duplicate of this claim may have been granted.
-    async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
-        let obtained = self.ask().await?;
-        let (settings, asked) = (Arc::clone(&self.settings), self.first_sent);
+    /// Sends a heartbeat. The lease then counts from this heartbeat, if its answer arrives before `deadline`.
+    async fn confirm(
+        &mut self,
+        grant: Grant,
+        attributes: Attributes,
+        deadline: Option<Moment>,
+    ) -> Result<Settled, StoreError> {
+        let settings = Arc::clone(&self.settings);
         let sent = settings.clock.now();
-        let Obtained::Granted(grant, attributes) = obtained else {
-            return Ok(Settled::from(obtained, asked));
-        };
-        let deadline = asked + settings.trusted(grant.ttl);
-        if sent.since(asked) < grant.ttl / 2 || sent >= deadline {
-            return Ok(Settled::Granted(grant, attributes, asked));
-        }
         self.beat = self.beat.next();
         let limit = settings.options.request_timeout();
         match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
-            Heartbeat::Extended if settings.clock.now() < deadline => {
+            Heartbeat::Extended
+                if deadline.is_none_or(|deadline| settings.clock.now() < deadline) =>
+            {
                 Ok(Settled::Granted(grant, attributes, sent))
             }
             // `answer` releases this grant, since its deadline has passed.
-            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, asked)),
+            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, self.first_sent)),
             Heartbeat::Overtaken => {
                 Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
             }
@@ -310,13 +368,4 @@ enum Settled {
     Held(Holder),
     /// Granted, but expired before the answer arrived.
     TooLate,
-}
-
-impl Settled {
-    fn from(obtained: Obtained, sure_from: Moment) -> Self {
-        match obtained {
-            Obtained::Granted(grant, attributes) => Self::Granted(grant, attributes, sure_from),
-            Obtained::Held(holder) => Self::Held(holder),
-        }
-    }
 }

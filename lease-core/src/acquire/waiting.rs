@@ -17,10 +17,9 @@ use crate::key::LeaseKey;
 use crate::lease::Lease;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
-use crate::store::grant::Holder;
+use crate::store::grant::{GrantId, Holder};
 use crate::store::lock_store::Freed;
 use crate::store::time_limit::within;
-use crate::token::FencingToken;
 use crate::waiter_queue::Queue;
 
 /// Waits for `key` without a time limit.
@@ -38,7 +37,9 @@ pub(crate) async fn contend(
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     let mut wake_backoff = WakeBackoff::default();
-    let mut watch = None;
+    // Most keys are free: the first attempt is made without a watch.
+    let mut watch = Some(Freed::never());
+    let mut is_first = true;
     loop {
         // The watch is registered before the attempt: a release in between wakes it.
         let freed = match watch.take() {
@@ -56,9 +57,17 @@ pub(crate) async fn contend(
             Ok(Attempt::Held(holder)) => {
                 drop(alone);
                 pauses = Pauses::new(&settings.options, &settings.random);
+                let mut freed = freed;
+                if std::mem::take(&mut is_first) {
+                    freed = watch_or_poll(settings, key).await;
+                    if freed.can_wake() {
+                        watch = Some(freed);
+                        continue;
+                    }
+                }
                 watch = wait_for_change(settings, freed, &holder).await;
                 let waited = settings.clock.now().since(began);
-                sleep(settings, wake_backoff.pause_after(waited, holder.token, settings)).await;
+                sleep(settings, wake_backoff.pause_after(waited, holder.grant, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
@@ -107,7 +116,7 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
 /// The waiter does not back off if each refusal names another grant: the key then changes hands quickly.
 #[derive(Debug, Default)]
 struct WakeBackoff {
-    token: Option<FencingToken>,
+    grant: Option<GrantId>,
     wakes_without_change: u32,
 }
 
@@ -115,10 +124,11 @@ impl WakeBackoff {
     fn pause_after(
         &mut self,
         waited: Duration,
-        token: FencingToken,
+        grant: Option<GrantId>,
         settings: &Settings,
     ) -> Duration {
-        let is_new_grant = self.token.replace(token) != Some(token);
+        let is_new_grant = self.grant != grant;
+        self.grant = grant;
         if is_new_grant || waited >= Duration::from_millis(5) {
             self.wakes_without_change = 0;
             return Duration::ZERO;

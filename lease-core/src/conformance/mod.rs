@@ -134,6 +134,14 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         Duration::from_secs(3600)
     }
 
+    /// Whether the store refuses a late duplicate of a claim whose grant was released. By default true.
+    ///
+    /// A store that forgets released grants returns false. Its late duplicates may hold a key, for at most
+    /// one ttl each.
+    fn remembers_released_nonces(&self) -> bool {
+        true
+    }
+
     /// Whether the store's time is tokio's, and may be paused. By default false.
     fn time_may_be_paused(&self) -> bool {
         false
@@ -192,7 +200,7 @@ macro_rules! __lock_promises {
             granting::free_key_is_granted
             granting::held_key_is_granted_to_no_other_lessee
             granting::lessee_is_not_granted_a_key_twice
-            granting::repeated_claim_is_the_same_grant
+            granting::repeated_claim_is_granted_again
             granting::repeated_claim_does_not_extend
             granting::expired_key_is_granted_again
             granting::held_key_shows_its_holder
@@ -223,7 +231,7 @@ macro_rules! __lock_promises {
             adopting::grant_is_adopted
             adopting::adoption_lasts_for_its_own_ttl
             adopting::grant_is_adopted_at_most_once
-            adopting::repeated_adoption_is_the_same_grant
+            adopting::repeated_adoption_is_granted_again
             adopting::adopted_grant_is_lost_to_its_former_holder
             adopting::released_grant_is_not_adopted
             adopting::expired_grant_is_not_adopted
@@ -236,11 +244,19 @@ macro_rules! __lock_promises {
             handles::late_heartbeat_through_second_handle_is_overtaken
             handles::takeover_through_second_handle_ends_first_grant
             handles::watch_wakes_on_release_through_second_handle
+            handles::eviction_through_second_handle_ends_lease
+            handles::scan_lists_grants_of_second_handle
             reopening::held_key_stays_held_after_reopening
             reopening::tokens_grow_after_reopening
             reopening::released_nonce_is_refused_after_reopening
             reopening::reserved_key_stays_reserved_after_reopening
             reopening::late_heartbeat_is_overtaken_after_reopening
+            reopening::evicted_lease_stays_evicted_after_reopening
+            evicting::evicted_lease_is_lost_at_its_next_heartbeat
+            evicting::evicted_lease_expires_by_its_ttl
+            evicting::evicted_grant_is_not_adopted
+            evicting::eviction_of_another_grant_changes_nothing
+            scanning::scan_lists_held_keys_of_its_prefix
             keeping::lost_reply_to_obtain_is_recognised
             keeping::lost_reply_to_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss
@@ -298,13 +314,9 @@ macro_rules! __table_promises {
             transferring::delete_by_former_holder_changes_nothing
             table_handles::creates_through_two_handles_make_one_record
             table_handles::updates_through_two_handles_apply_one
-            table_handles::eviction_through_second_handle_ends_lease
             reopening::attributes_are_read_back_after_reopening
-            reopening::evicted_lease_stays_evicted_after_reopening
-            evicting::evicted_lease_is_lost_at_its_next_heartbeat
-            evicting::evicted_lease_expires_by_its_ttl
-            evicting::evicted_grant_is_not_adopted
-            evicting::eviction_by_another_token_changes_nothing
+            evicting::holder_of_record_is_evicted
+            scanning::scan_lists_holders_of_records
         }
     };
 }

@@ -1,5 +1,6 @@
 //! The requests to a store and its answers: claims, grants, heartbeats.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,35 @@ impl Beat {
     }
 }
 
+/// The number of a request among those of one claim: 1, 2, 3 …
+///
+/// All requests of a claim have the same nonce. A store that writes the number of the granted request tells
+/// a late request apart from the request whose answer the lessee has received.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestNumber(u64);
+
+impl RequestNumber {
+    /// The number of a claim's first request.
+    pub const FIRST: Self = Self(1);
+
+    /// Wraps a number that a store keeps.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number of the request after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// Asks a store for a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -49,6 +79,8 @@ pub struct Claim {
     pub lessee: Lessee,
     /// Identifies the logical attempt: its retries carry the same nonce.
     pub nonce: Nonce,
+    /// The number of this request among those with the same nonce.
+    pub request: RequestNumber,
     /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions)
     /// limits the values that a locker sends.
     pub ttl: Duration,
@@ -59,7 +91,14 @@ pub struct Claim {
 impl Claim {
     /// Makes a claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
-        Self { key, lessee, nonce, ttl, attributes: Attributes::new() }
+        let (request, attributes) = (RequestNumber::FIRST, Attributes::new());
+        Self { key, lessee, nonce, request, ttl, attributes }
+    }
+
+    /// Returns the same claim as its next request.
+    #[must_use]
+    pub fn repeated(self) -> Self {
+        Self { request: self.request.next(), ..self }
     }
 
     /// Returns the same claim with `attributes`, which its grant sets on the record of the key.
@@ -70,12 +109,25 @@ impl Claim {
         Self { attributes, ..self }
     }
 
-    /// Returns the grant of this claim under `token`. Stores answer with it.
+    /// Returns the grant that this request has made, under `token`. The lease lasts for a ttl from the
+    /// request.
     pub fn granted(&self, token: FencingToken) -> Grant {
+        self.granted_to(Some(self.request), token)
+    }
+
+    /// Returns the grant that an earlier request of this claim has made, if the store does not know which
+    /// one. The lease counts from the first request.
+    pub fn granted_before(&self, token: FencingToken) -> Grant {
+        self.granted_to(None, token)
+    }
+
+    /// Returns the grant that the request with number `request` has made.
+    pub fn granted_to(&self, request: Option<RequestNumber>, token: FencingToken) -> Grant {
         Grant {
             key: self.key.clone(),
             lessee: self.lessee.clone(),
             nonce: self.nonce,
+            request,
             token,
             ttl: self.ttl,
         }
@@ -95,10 +147,64 @@ pub struct Grant {
     pub lessee: Lessee,
     /// The nonce of the claim that was granted.
     pub nonce: Nonce,
+    /// Which request of the claim was granted. `None` if an earlier one was, and the store does not know
+    /// which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestNumber>,
     /// Orders this grant among all grants of the key.
     pub token: FencingToken,
     /// How long the lease lasts after each heartbeat.
     pub ttl: Duration,
+}
+
+/// Names one grant towards an operator: [`LockStore::evict`](crate::store::LockStore::evict) takes it.
+///
+/// Opaque: each store has its own text, and the text is stable for as long as the grant lasts. Every store
+/// that can evict also accepts the text of the grant's token, once it knows the token.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GrantId(String);
+
+impl GrantId {
+    /// Wraps the text of a store, or one that an operator has copied.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The token, for stores that name a grant by its token.
+    pub fn token(&self) -> Option<FencingToken> {
+        FencingToken::new(self.0.parse().ok()?).ok()
+    }
+}
+
+impl From<Nonce> for GrantId {
+    fn from(nonce: Nonce) -> Self {
+        Self(nonce.get().simple().to_string())
+    }
+}
+
+/// For stores that name a grant by its token.
+impl From<FencingToken> for GrantId {
+    fn from(token: FencingToken) -> Self {
+        Self(token.to_string())
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// The holder of a key, or the lessee that the key is reserved for.
@@ -107,8 +213,11 @@ pub struct Grant {
 pub struct Holder {
     /// The name of the holder.
     pub lessee: Lessee,
-    /// The token of the holder's grant.
-    pub token: FencingToken,
+    /// Names the holder's grant. `None` if the key is only reserved, or if the store cannot name the grant.
+    pub grant: Option<GrantId>,
+    /// The token of the holder's grant. `None` if the store does not know it yet: a store may learn it from
+    /// the first heartbeat.
+    pub token: Option<FencingToken>,
     /// How long the store keeps the key for the holder without another heartbeat. `None` if the store
     /// does not know.
     pub expires_in: Option<Duration>,
@@ -116,8 +225,57 @@ pub struct Holder {
 
 impl Holder {
     /// A holder whose lease expires after `expires_in`, if the store knows that.
-    pub fn new(lessee: Lessee, token: FencingToken, expires_in: Option<Duration>) -> Self {
-        Self { lessee, token, expires_in }
+    pub fn new(lessee: Lessee, expires_in: Option<Duration>) -> Self {
+        Self { lessee, grant: None, token: None, expires_in }
+    }
+
+    /// Returns the same holder with the name of its grant.
+    #[must_use]
+    pub fn with_grant(self, grant: impl Into<GrantId>) -> Self {
+        Self { grant: Some(grant.into()), ..self }
+    }
+
+    /// Returns the same holder with the token of its grant.
+    #[must_use]
+    pub fn with_token(self, token: FencingToken) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// Returns the same holder with the token of its grant, for stores that name a grant by its token.
+    #[must_use]
+    pub fn named_by(self, token: FencingToken) -> Self {
+        self.with_grant(token).with_token(token)
+    }
+
+    /// Whether the holder holds its key by `grant`.
+    pub fn holds(&self, grant: &Grant) -> bool {
+        self.token == Some(grant.token) || self.grant == Some(grant.nonce.into())
+    }
+}
+
+/// A key and its holder: an item of a [scan](crate::store::LockStore::scan).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct HeldKey {
+    /// The key.
+    pub key: LeaseKey,
+    /// The holder of the key.
+    pub holder: Holder,
+}
+
+impl HeldKey {
+    /// A key and its holder, for stores.
+    pub fn new(key: LeaseKey, holder: Holder) -> Self {
+        Self { key, holder }
+    }
+}
+
+impl Grant {
+    /// Returns the holder of this grant, for the answer to a request that finds the key held or the grant
+    /// gone.
+    pub fn holder(&self, expires_in: Option<Duration>) -> Holder {
+        let holder = Holder::new(self.lessee.clone(), expires_in);
+        holder.named_by(self.token)
     }
 }
 

@@ -9,7 +9,7 @@ use futures_util::stream::BoxStream;
 use crate::error::StoreError;
 use crate::key::{LeaseKey, Lessee};
 use crate::store::attributes::{Attributes, Change};
-use crate::store::grant::{Grant, Holder, Written};
+use crate::store::grant::{Grant, HeldKey, Holder, Written};
 use crate::store::lock_store::LockStore;
 use crate::token::FencingToken;
 
@@ -118,17 +118,6 @@ pub trait LeaseTable: LockStore {
     ///
     /// If the outcome is unknown.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError>;
-
-    /// Evicts a holder: refuses further heartbeats of the grant with `token`, so that the lease expires.
-    /// Returns whether this was the current grant.
-    ///
-    /// For operators. The holder's next heartbeat reports the loss. The key becomes free when the ttl has
-    /// passed, never earlier, since the holder may still be working. Its other writes succeed until then.
-    ///
-    /// # Errors
-    ///
-    /// If the outcome is unknown.
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError>;
 }
 
 /// A record: its lease and its attributes.
@@ -154,6 +143,12 @@ impl LeaseRecord {
         attributes: Attributes,
     ) -> Self {
         Self { key, holder, token, attributes }
+    }
+
+    /// Returns the key and its holder, if the record has one: an item of a
+    /// [scan](crate::store::LockStore::scan).
+    pub fn into_held(self) -> Option<HeldKey> {
+        Some(HeldKey::new(self.key, self.holder?))
     }
 }
 
@@ -188,9 +183,5 @@ impl<T: LeaseTable + ?Sized> LeaseTable for Arc<T> {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         (**self).delete(grant).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        (**self).evict(key, token).await
     }
 }

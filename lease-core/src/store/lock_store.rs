@@ -1,4 +1,4 @@
-//! The trait of a lock store: four conditional writes, a read, and a watch.
+//! The trait of a lock store: conditional writes, reads, and a watch.
 
 use std::fmt;
 use std::future::Future;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::LeaseKey;
-use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
+use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained};
 
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
@@ -45,12 +45,16 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Grants `claim` if its key is free.
     ///
     /// - Free: grant it, under a token larger than every earlier one of the key.
-    /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost.
-    ///   Return the same grant again, and do not extend it.
+    /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost. Return the
+    ///   grant again, with the [number](Grant::request) of the request that was granted, or `None` if the
+    ///   store does not know it. The token may be larger than that of the lost reply, never smaller. Do not
+    ///   extend the lease, unless the grant names the present request.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
-    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. Return
-    ///   [`Obtained::Held`] with the released grant.
+    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. A store that
+    ///   remembers released nonces returns [`Obtained::Held`] with the released grant. A store that forgets
+    ///   them may grant the key, which is then held for nobody, for one ttl. Such a store tells the numbers
+    ///   of granted requests.
     ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step. The
     /// record lasts from then on. All other attributes stay, and the answer contains all of them. Every
@@ -125,6 +129,33 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
             )
             .collect::<FuturesUnordered<_>>()
             .boxed()
+    }
+
+    /// Evicts a holder: refuses further heartbeats of the grant that `grant` names, so that the lease expires.
+    /// Returns whether this was the current grant.
+    ///
+    /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) name grants. The holder's next
+    /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The key becomes free when the
+    /// ttl has passed, never earlier, since the holder may still be working. Its other writes succeed until
+    /// then. The default is for stores that cannot evict.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown. [`Unsupported`](crate::StoreErrorKind::Unsupported) if the store cannot
+    /// evict.
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let _ = (key, grant);
+        Err(unsupported("this store cannot evict a holder"))
+    }
+
+    /// Lists the keys that start with `prefix` and have a [`holder`](Self::holder), in any order, in pages.
+    ///
+    /// For operators. A key that is obtained or released during the scan may be listed or not. A key may be
+    /// listed twice. An error is an item of the stream: a failed scan never looks empty. The default is for
+    /// stores that cannot list locks.
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let _ = prefix;
+        stream::iter([Err(unsupported("this store cannot list its locks"))]).boxed()
     }
 
     /// Watches `key` for being freed by a release.
@@ -224,6 +255,14 @@ impl<S: LockStore + ?Sized> LockStore for Arc<S> {
         (**self).heartbeat_all(beats)
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        (**self).evict(key, grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        (**self).scan(prefix)
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         (**self).watch(key).await
     }
@@ -231,4 +270,8 @@ impl<S: LockStore + ?Sized> LockStore for Arc<S> {
     fn grain(&self) -> Duration {
         (**self).grain()
     }
+}
+
+fn unsupported(sentence: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::Unsupported, sentence)
 }

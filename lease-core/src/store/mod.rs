@@ -19,7 +19,7 @@ pub use futures_util::Stream;
 pub use futures_util::stream::BoxStream;
 
 pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
-pub use grant::{Beat, Claim, Grant, Heartbeat, Obtained};
+pub use grant::{Beat, Claim, Grant, Heartbeat, HeldKey, Obtained, RequestNumber};
 pub use lease_table::{LeaseRecord, LeaseTable};
 pub use lock_store::{Freed, LockStore};
 pub use nonce::Nonce;

@@ -63,7 +63,7 @@ async fn columns_may_have_any_name() {
 
     let grant = obtain(&store, &key, "a", LONG).await;
     held(store.obtain(&claim(&key, "b", LONG)).await.unwrap());
-    assert!(store.evict(&key, grant.token).await.unwrap());
+    assert!(store.evict(&key, &grant.token.into()).await.unwrap());
     store.release(&grant, None).await.unwrap();
 
     granted(store.obtain(&claim(&key, "b", LONG)).await.unwrap());

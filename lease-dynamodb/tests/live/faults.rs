@@ -71,7 +71,7 @@ async fn writes_by_former_holder_change_nothing() {
     let beat = store.heartbeat(&former, Beat::new(9)).await.unwrap();
     assert_eq!(beat, Heartbeat::Lost(LossCause::Superseded));
     held(store.adopt(&former, &claim(&key, "c", LONG)).await.unwrap());
-    assert!(!store.evict(&key, former.token).await.unwrap());
+    assert!(!store.evict(&key, &former.token.into()).await.unwrap());
 
     assert_eq!(item(&server, &key).await, before);
 }

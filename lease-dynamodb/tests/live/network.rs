@@ -102,7 +102,7 @@ async fn release_with_lost_answer_frees_key() {
     store.release(&grant, None).await.unwrap();
 
     let holder = direct.holder(&key).await.unwrap().unwrap();
-    assert_eq!(holder.token, successor.token);
+    assert_eq!(holder.token, Some(successor.token));
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn doubled_request_has_one_effect() {
 
     proxy.next_with(UPDATE, Fault::Double);
     let grant = obtain(&store, &key, "a", LONG).await;
-    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, grant.token);
+    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, Some(grant.token));
     proxy.next_with(UPDATE, Fault::Double);
     let answer = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(answer, Heartbeat::Extended);

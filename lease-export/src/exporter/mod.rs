@@ -333,7 +333,7 @@ impl Exporter {
     /// Returns an error if the scheduler job that runs this code holds the key: the export would find
     /// it held each time.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
-        let is_own = |grant: Grant| grant.key == self.key && grant.token == holder.token;
+        let is_own = |grant: Grant| grant.key == self.key && holder.holds(&grant);
         if current_grant().is_some_and(is_own) {
             return Err(ExportError::KeyOfJob { key: self.key.clone() });
         }

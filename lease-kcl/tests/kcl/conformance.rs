@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use futures_util::future::ready;
 use futures_util::stream::BoxStream;
 use lease_core::conformance::{Fixture, Reopened};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
 use lease_core::{
-    Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Value, Written,
+    Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Value, Written,
 };
 use lease_kcl::KclTable;
 use lease_memory::MemoryStore;
@@ -152,6 +153,16 @@ impl LockStore for OnRows {
         self.0.holder(&on_row(key)).await
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        self.0.evict(&on_row(key), grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let held =
+            |record: Result<LeaseRecord, _>| ready(record.map(LeaseRecord::into_held).transpose());
+        self.list(prefix).filter_map(held).boxed()
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.0.watch(&on_row(key)).await
     }
@@ -191,9 +202,5 @@ impl LeaseTable for OnRows {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         self.0.delete(&granted_on_row(grant)).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        self.0.evict(&on_row(key), token).await
     }
 }

@@ -12,7 +12,9 @@ use lease_core::conformance::{Fault, Faulty, Simulation};
 use lease_core::store::{
     Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
-use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{
+    Attributes, Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, StoreError, Written,
+};
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -159,6 +161,11 @@ impl LockStore for CountedTable {
         self.store.holder(key).await
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        self.writes();
+        self.store.evict(key, grant).await
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         match self.notifications {
             Notifications::Sent => self.store.watch(key).await,
@@ -211,11 +218,6 @@ impl LeaseTable for CountedTable {
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         self.writes();
         Ok(self.wrote(grant, self.store.delete(grant).await?))
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        self.writes();
-        self.store.evict(key, token).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lease_core::conformance::{Call, Fault};
-use lease_core::store::LeaseTable;
+use lease_core::store::{LeaseTable, LockStore};
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };
@@ -192,7 +192,7 @@ async fn shard_evicted_before_hand_over_counts_as_lost() {
     until("the processor shuts down", SOON, || shutdowns.load(Ordering::SeqCst) == 1).await;
 
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
-    assert!(table.inner().evict(&key, token).await.unwrap());
+    assert!(table.inner().evict(&key, &token.into()).await.unwrap());
 
     until("the worker has ended", IN_THE_END, || handle.status().shards.is_empty()).await;
     let counters = handle.status().counters;

@@ -10,9 +10,9 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use lease_core::conformance::{Call, Fault};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
-use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_kinesis::{
     Batch, Checkpointer, Checkpoints, InitialPosition, Outcome, RecordProcessor, ShardContext,
     SimStream, Worker,
@@ -59,6 +59,14 @@ impl LockStore for Incomplete {
         self.store.holder(key).await
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        self.store.evict(key, grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        self.store.scan(prefix)
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
     }
@@ -101,10 +109,6 @@ impl LeaseTable for Incomplete {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         self.store.delete(grant).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        self.store.evict(key, token).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault};
-use lease_core::store::LeaseTable;
+use lease_core::store::LockStore;
 use lease_kinesis::{
     Batch, Checkpointer, NeedsRestart, Outcome, RecordProcessor, ShardContext, SimStream,
 };
@@ -166,7 +166,7 @@ async fn pending_checkpoint_is_dropped_with_lost_lease() {
 
     let token = handle.status().shards[0].token;
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
-    assert!(table.inner().evict(&key, token).await.unwrap());
+    assert!(table.inner().evict(&key, &token.into()).await.unwrap());
     until("the lease is lost", SOON, || handle.status().counters.lost == 1).await;
     table.heal();
     let again = || processor.processed.count() > 10;

@@ -207,6 +207,9 @@ impl SimulatedFleet {
     }
 
     pub(crate) fn evict(&self, key: &LeaseKey, token: FencingToken) -> bool {
-        self.simulation.on_network(|| self.store.evict(key, token).now_or_never()).unwrap().unwrap()
+        self.simulation
+            .on_network(|| self.store.evict(key, &token.into()).now_or_never())
+            .unwrap()
+            .unwrap()
     }
 }

@@ -7,14 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use lease_core::conformance::{Fixture, Reopened};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Nonce, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Nonce,
+    Obtained,
 };
 use lease_core::{
-    Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
+    Attributes, Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError,
+    Written,
 };
 use lease_memory::MemoryStore;
 use tokio::task::yield_now;
@@ -37,6 +39,7 @@ pub(crate) enum Apart {
     CachesItsOwnGrants,
     WakesItsOwnWatchesAlone,
     EvictsInTheHandle,
+    ScansItsOwnGrants,
     ForgetsGrants,
     ForgetsTokens,
     ForgetsNonces,
@@ -84,7 +87,7 @@ struct Own {
     beats: HashMap<Nonce, Beat>,
     free: HashSet<LeaseKey>,
     granted: HashMap<LeaseKey, Nonce>,
-    evicted: HashSet<FencingToken>,
+    evicted: HashSet<GrantId>,
     reserved: HashMap<LeaseKey, (Holder, tokio::time::Instant)>,
 }
 
@@ -159,7 +162,7 @@ impl Handle {
 
     async fn is_current(&self, grant: &Grant) -> Result<bool, StoreError> {
         let holder = self.store.holder(&grant.key).await?;
-        Ok(holder.is_some_and(|holder| holder.token == grant.token))
+        Ok(holder.is_some_and(|holder| holder.token == Some(grant.token)))
     }
 
     /// Overwrites the current grant.
@@ -256,7 +259,7 @@ impl LockStore for Handle {
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
         let grant = &self.real(grant);
-        if self.own().evicted.contains(&grant.token) {
+        if self.own().evicted.contains(&GrantId::from(grant.token)) {
             return Ok(Heartbeat::Lost(LossCause::Revoked));
         }
         if self.is(Apart::HeartbeatsInTwoSteps) {
@@ -316,8 +319,9 @@ impl LockStore for Handle {
         self.own().released.insert(grant.nonce);
         match reserved {
             Some(time) if was_current && self.is(Apart::ForgetsReservations) => {
-                let holder = Holder::new(grant.lessee.clone(), grant.token, Some(time));
-                self.own().reserved.insert(grant.key.clone(), (holder, now() + time));
+                self.own()
+                    .reserved
+                    .insert(grant.key.clone(), (grant.holder(Some(time)), now() + time));
                 self.store.release(grant, None).await
             }
             _ => self.store.release(grant, reserved).await,
@@ -352,6 +356,26 @@ impl LockStore for Handle {
             self.own().free.insert(key.clone());
         }
         Ok(holder)
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        if self.is(Apart::EvictsInTheHandle) && self.position == HandlePosition::Second {
+            self.own().evicted.insert(grant.clone());
+            return Ok(true);
+        }
+        self.store.evict(key, grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        if self.is(Apart::ScansItsOwnGrants) {
+            let own = self.own().granted.clone();
+            let of_handle = move |held: &Result<HeldKey, StoreError>| {
+                let is_own = held.as_ref().is_ok_and(|held| own.contains_key(&held.key));
+                std::future::ready(is_own)
+            };
+            return self.store.scan(prefix).filter(of_handle).boxed();
+        }
+        self.store.scan(prefix)
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
@@ -420,13 +444,5 @@ impl LeaseTable for Handle {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         self.store.delete(grant).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        if self.is(Apart::EvictsInTheHandle) && self.position == HandlePosition::Second {
-            self.own().evicted.insert(token);
-            return Ok(true);
-        }
-        self.store.evict(key, token).await
     }
 }

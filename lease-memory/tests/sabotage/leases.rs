@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::ready;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Nonce, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseTable, LockStore, Nonce, Obtained,
 };
-use lease_core::{Attributes, FencingToken, Holder, LeaseKey, LossCause, StoreError};
+use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, LossCause, StoreError};
 use uuid::Uuid;
 
 use crate::saboteur::{KeptFor, Sabotage, Sabotaged, first_token, now};
@@ -24,7 +26,7 @@ impl LockStore for Sabotaged {
                 let stands = self.store.holder(&claim.key).await?.is_some();
                 let same_lessee = holder.lessee == claim.lessee;
                 let young = now() < known.granted_at + known.grant.ttl / 4;
-                let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                let next = after(&holder);
                 let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
                 // A replica that does not have the grant yet would answer like this.
                 if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
@@ -154,12 +156,12 @@ impl LockStore for Sabotaged {
             Obtained::Held(holder) => {
                 let adopted = known.as_ref().and_then(|known| known.adopted);
                 if self.is(Sabotage::AdoptsTwice) && adopted == Some(grant.nonce) {
-                    let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                    let next = after(&holder);
                     return Ok(Obtained::Granted(claim.granted(next), Attributes::new()));
                 }
                 let released = known.is_some_and(|k| k.released && k.grant.nonce == grant.nonce);
                 let stands = holder.expires_in > Some(Duration::ZERO);
-                let evicted = stands && holder.token == grant.token;
+                let evicted = stands && holder.holds(grant);
                 if self.is(Sabotage::AdoptsWhatWasEvicted) && evicted {
                     self.store.release(grant, None).await?;
                     return self.store.obtain(claim).await;
@@ -178,8 +180,7 @@ impl LockStore for Sabotaged {
         if let (true, None, Some(known)) =
             (self.is(Sabotage::TellsOfExpiredHolders), &holder, expired)
         {
-            let left = Some(Duration::ZERO);
-            return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, left)));
+            return Ok(Some(known.grant.holder(Some(Duration::ZERO))));
         }
         if let (None, Some(known)) = (&holder, self.known(key))
             && known.kept_for.is_some_and(|kept_for| {
@@ -189,7 +190,7 @@ impl LockStore for Sabotaged {
                 })
             })
         {
-            return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, None)));
+            return Ok(Some(known.grant.holder(None)));
         }
         Ok(holder)
     }
@@ -202,6 +203,36 @@ impl LockStore for Sabotaged {
         self.store.heartbeat_all(beats.get(..end).unwrap_or(beats))
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let current = self.store.holder(key).await?.and_then(|holder| holder.grant);
+        let is_current = current.as_ref() == Some(grant);
+        match (self.sabotage, current, self.known(key)) {
+            (Sabotage::EvictsByKeyAlone, Some(current), _) => self.store.evict(key, &current).await,
+            (Sabotage::EvictionFreesAtOnce, _, Some(known)) if is_current => {
+                self.store.release(&known.grant, None).await?;
+                Ok(true)
+            }
+            (Sabotage::EvictsNoHolderOfARecord, _, _) if self.has_attributes(key).await? => {
+                Ok(true)
+            }
+            _ => self.store.evict(key, grant).await,
+        }
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        if self.is(Sabotage::ScansOtherPrefixes) {
+            return self.store.scan(prefix.trim_end_matches('/'));
+        }
+        if self.is(Sabotage::ScansNoRecords) {
+            let has_no_record = |held: &Result<HeldKey, StoreError>| {
+                let key = &held.as_ref().unwrap().key;
+                ready(!self.has_attributes(key).now_or_never().unwrap().unwrap())
+            };
+            return self.store.scan(prefix).filter(has_no_record).boxed();
+        }
+        self.store.scan(prefix)
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let freed = self.store.watch(key).await?;
         let silent = Arc::clone(&self.silent);
@@ -212,4 +243,16 @@ impl LockStore for Sabotaged {
             }
         }))
     }
+}
+
+impl Sabotaged {
+    async fn has_attributes(&self, key: &LeaseKey) -> Result<bool, StoreError> {
+        let record = self.store.read(key).await?;
+        Ok(record.is_some_and(|record| !record.attributes.is_empty()))
+    }
+}
+
+/// The token after the holder's.
+fn after(holder: &Holder) -> FencingToken {
+    FencingToken::new(holder.token.unwrap().get() + 1).unwrap()
 }

@@ -108,7 +108,10 @@ sabotages! {
     Sabotage::DeleteIsNotFenced breaks delete_by_former_holder_changes_nothing;
     Sabotage::CreateOverwrites breaks record_is_created_once;
     Sabotage::ListsOtherPrefixes breaks list_has_every_record_of_its_prefix;
-    Sabotage::EvictsByKeyAlone breaks eviction_by_another_token_changes_nothing;
+    Sabotage::EvictsByKeyAlone breaks eviction_of_another_grant_changes_nothing;
+    Sabotage::EvictsNoHolderOfARecord breaks holder_of_record_is_evicted;
+    Sabotage::ScansOtherPrefixes breaks scan_lists_held_keys_of_its_prefix;
+    Sabotage::ScansNoRecords breaks scan_lists_holders_of_records;
     Sabotage::EvictionFreesAtOnce breaks evicted_lease_expires_by_its_ttl;
     Sabotage::AdoptsWhatWasEvicted breaks evicted_grant_is_not_adopted;
     Sabotage::TellsOfExpiredHolders breaks expired_key_has_no_holder;
@@ -158,6 +161,7 @@ sabotages! {
     Apart::CachesThatNobodyHolds breaks grant_is_seen_through_second_handle;
     Apart::WakesItsOwnWatchesAlone breaks watch_wakes_on_release_through_second_handle;
     Apart::EvictsInTheHandle breaks eviction_through_second_handle_ends_lease;
+    Apart::ScansItsOwnGrants breaks scan_lists_grants_of_second_handle;
     Apart::ForgetsGrants breaks held_key_stays_held_after_reopening;
     Apart::ForgetsTokens breaks tokens_grow_after_reopening;
     Apart::ForgetsNonces breaks released_nonce_is_refused_after_reopening;
@@ -169,7 +173,7 @@ sabotages! {
         held_key_stays_held_after_reopening
         reserved_key_stays_reserved_after_reopening
         late_heartbeat_is_overtaken_after_reopening
-        attributes_are_read_back_after_reopening
-        evicted_lease_stays_evicted_after_reopening;
+        evicted_lease_stays_evicted_after_reopening
+        attributes_are_read_back_after_reopening;
     Apart::CountsFromOneWhenEmpty breaks tokens_grow_after_reopening;
 }

@@ -6,9 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::store::{Claim, Grant, LeaseRecord, LeaseTable, LockStore, Nonce, Obtained};
-use lease_core::{
-    Attributes, Change, FencingToken, LeaseKey, Lessee, LossCause, StoreError, Value, Written,
-};
+use lease_core::{Attributes, Change, LeaseKey, Lessee, LossCause, StoreError, Value, Written};
 use uuid::Uuid;
 
 use crate::saboteur::{KeptFor, Sabotage, Sabotaged};
@@ -127,20 +125,6 @@ impl LeaseTable for Sabotaged {
             return self.store.delete(&known.grant).await;
         }
         Ok(written)
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let holder = self.store.holder(key).await?;
-        match (self.sabotage, holder, self.known(key)) {
-            (Sabotage::EvictsByKeyAlone, Some(holder), _) => {
-                self.store.evict(key, holder.token).await
-            }
-            (Sabotage::EvictionFreesAtOnce, Some(holder), Some(known)) if holder.token == token => {
-                self.store.release(&known.grant, None).await?;
-                Ok(true)
-            }
-            _ => self.store.evict(key, token).await,
-        }
     }
 }
 

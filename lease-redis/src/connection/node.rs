@@ -63,6 +63,9 @@ pub(crate) trait Router: Send + Sync {
 
     /// Watches `channel` on the node that has its slot.
     async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault>;
+
+    /// The masters.
+    async fn masters(self: Arc<Self>) -> Result<Vec<Arc<Node>>, ServerFault>;
 }
 
 /// The conditions that every new connection has to meet.
@@ -292,6 +295,14 @@ impl Node {
         match &self.router {
             Some(router) => Arc::clone(router).watch(channel).await,
             None => self.watches.watch(channel).await,
+        }
+    }
+
+    /// The masters of a Cluster. `None` if this is one server.
+    pub(crate) async fn masters(&self) -> Result<Option<Vec<Arc<Self>>>, ServerFault> {
+        match &self.router {
+            Some(router) => Arc::clone(router).masters().await.map(Some),
+            None => Ok(None),
         }
     }
 

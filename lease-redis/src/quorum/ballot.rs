@@ -119,7 +119,7 @@ impl Ballot {
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
         let of_nonce = self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
-        most_frequent(of_nonce.map(|(_, rival)| rival.holder.token))
+        most_frequent(of_nonce.filter_map(|(_, rival)| rival.holder.token))
             .is_some_and(|(_, votes)| votes >= majority(self.nodes))
     }
 
@@ -173,9 +173,9 @@ impl Ballot {
 
     fn holder_of(&self, nonce: &str) -> Option<Holder> {
         let of_nonce = || self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
-        let (token, _) = most_frequent(of_nonce().map(|(_, rival)| rival.holder.token))?;
+        let (token, _) = most_frequent(of_nonce().filter_map(|(_, rival)| rival.holder.token))?;
         let lessee = of_nonce().next().map(|(_, rival)| rival.holder.lessee.clone())?;
-        Some(Holder::new(lessee, token, self.free_in()))
+        Some(Holder::new(lessee, self.free_in()).named_by(token))
     }
 }
 

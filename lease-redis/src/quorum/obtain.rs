@@ -14,7 +14,7 @@ pub(crate) use self::voting::PATIENCE;
 use self::voting::{Order, RoundOutcome};
 use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::lock_requests::Round;
+use crate::lock_requests::{GrantKind, Round};
 use crate::quorum::ballot::Ballot;
 use crate::quorum::contention::Contenders;
 use crate::quorum::nodes::{Answers, Nodes};
@@ -30,7 +30,7 @@ pub(crate) struct QuorumClaim<'a> {
 }
 
 pub(crate) enum Outcome {
-    Granted(FencingToken, Attributes),
+    Granted(GrantKind, FencingToken, Attributes),
     /// `None` if the key is free, but its grant to adopt does not exist.
     Held(Option<Holder>),
 }

@@ -28,8 +28,8 @@ impl LockStore for RedisQuorum {
         self.nodes.check(claim.ttl)?;
         let quorum_claim = QuorumClaim::new(&self.nodes, claim);
         match quorum_claim.obtain(Node::obtain_call).await? {
-            Outcome::Granted(token, attributes) => {
-                Ok(Obtained::Granted(claim.granted(token), attributes))
+            Outcome::Granted(kind, token, attributes) => {
+                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
             }
             Outcome::Held(Some(holder)) => Ok(Obtained::Held(holder)),
             Outcome::Held(None) => Err(ServerFault::corrupt("the nodes refuse a free key").into()),
@@ -80,8 +80,8 @@ impl LockStore for RedisQuorum {
             .obtain_once(|node, claim, round| node.adopt_call(grant, claim, round))
             .await?
         {
-            Outcome::Granted(token, attributes) => {
-                Ok(Obtained::Granted(claim.granted(token), attributes))
+            Outcome::Granted(kind, token, attributes) => {
+                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
             }
             Outcome::Held(holder) => {
                 Ok(Obtained::Held(holder.unwrap_or_else(|| expired_holder(grant))))

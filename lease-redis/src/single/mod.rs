@@ -1,11 +1,12 @@
 //! Leases on one logical server.
 //!
 //! Start with [`RedisStore`] below and its lock operations in [`store`]. [`builder`] connects it, [`obtain`]
-//! grants a key and writes the claim's attributes in one script, and [`table`] keeps records with
-//! attributes.
+//! grants a key and writes the claim's attributes in one script, [`table`] keeps records with
+//! attributes, and [`scan`] lists what is held.
 
 pub(crate) mod builder;
 mod obtain;
+mod scan;
 mod store;
 mod table;
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
-use lease_core::{Holder, LeaseKey, StoreError};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 
 use crate::connection::connector::Role;
 use crate::lock_requests::{BATCH, BATCHES_AT_ONCE, Deployment, GRAIN, Vote, expired_holder};
+use crate::scripts;
 use crate::single::RedisStore;
 use crate::single::obtain::ClaimRequest;
 
@@ -17,8 +18,8 @@ use crate::single::obtain::ClaimRequest;
 impl LockStore for RedisStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         match self.vote(&ClaimRequest::new(claim, None)?).await? {
-            Vote::Granted(token, attributes, _) => {
-                Ok(Obtained::Granted(claim.granted(token), attributes))
+            Vote::Granted(token, attributes, kind) => {
+                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
             }
             Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),
             Vote::Gone => Err(self.node.unreadable("obtain").into()),
@@ -38,8 +39,8 @@ impl LockStore for RedisStore {
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         match self.vote(&ClaimRequest::new(claim, Some(grant))?).await? {
-            Vote::Granted(token, attributes, _) => {
-                Ok(Obtained::Granted(claim.granted(token), attributes))
+            Vote::Granted(token, attributes, kind) => {
+                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
             }
             Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),
             Vote::Gone => Ok(Obtained::Held(expired_holder(grant))),
@@ -66,6 +67,16 @@ impl LockStore for RedisStore {
             stream::iter(answers)
         });
         stream::iter(batches).buffer_unordered(BATCHES_AT_ONCE).flatten().boxed()
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let Some(token) = grant.token() else { return Ok(false) };
+        let call = scripts::EVICT.on([self.node.keys.lease(key)]).number(token.get());
+        Ok(self.node.call_bool(&call).await?)
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        self.scan_held(prefix)
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {

@@ -115,11 +115,6 @@ impl LeaseTable for RedisStore {
         }
         Ok(written)
     }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let call = scripts::EVICT.on([self.node.keys.lease(key)]).number(token.get());
-        Ok(self.node.call_bool(&call).await?)
-    }
 }
 
 /// The result of a fenced write.

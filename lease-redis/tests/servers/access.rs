@@ -52,7 +52,7 @@ async fn locks(store: &dyn LockStore) {
     let grant = claims::obtain(store, &key, "a", TTL).await;
     claims::held(store.obtain(&claims::claim(&key, "b", TTL)).await.unwrap());
     assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
-    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, grant.token);
+    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, Some(grant.token));
     let next = claims::claim(&key, "b", TTL);
     let (next, _) = claims::granted(store.adopt(&grant, &next).await.unwrap());
     store.release(&next, Some(Duration::from_millis(1))).await.unwrap();
@@ -83,7 +83,7 @@ async fn records(store: &dyn LeaseTable) {
     assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
     assert_eq!(store.read(&key).await.unwrap().unwrap().attributes, attributes("2"));
     assert_eq!(store.list("").collect::<Vec<_>>().await.len(), 1);
-    assert!(store.evict(&key, grant.token).await.unwrap());
+    assert!(store.evict(&key, &grant.token.into()).await.unwrap());
     store.release(&grant, None).await.unwrap();
     let grant = claims::obtain(store, &key, "a", TTL).await;
     assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
-use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 
 /// Forwards to a store, and keeps everything but the marks.
 #[derive(Debug, Clone)]
@@ -44,6 +44,14 @@ impl<S: LockStore> LockStore for Forgetful<S> {
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
         self.0.holder(key).await
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        self.0.evict(key, grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        self.0.scan(prefix)
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
@@ -89,9 +97,5 @@ impl<S: LeaseTable> LeaseTable for Forgetful<S> {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         self.0.delete(grant).await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        self.0.evict(key, token).await
     }
 }

@@ -104,7 +104,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
             drop(store.transfer(&grant, &next.lessee, ttl).await);
             drop(store.delete(&grant).await);
             drop(store.create(&grant.key, &attributes).await);
-            drop(store.evict(&grant.key, grant.token).await);
+            drop(store.evict(&grant.key, &grant.token.into()).await);
         }
     }
     requests.lock().unwrap().clone()

@@ -6,13 +6,16 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+
 use crate::clock::{BootClock, Clock, Moment};
 use crate::conformance::kit::race::Race;
 use crate::conformance::{Faulty, Fixture, Reopened};
+use crate::error::StoreErrorKind;
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
 use crate::options::LeaseOptions;
-use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
+use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained};
 use crate::store::lock_store::LockStore;
 use crate::store::nonce::Nonce;
 
@@ -140,6 +143,12 @@ impl<F: Fixture> Case<F> {
 
     pub(crate) async fn holder_of(&self, key: &LeaseKey) -> Option<Holder> {
         self.store.holder(key).await.expect("the store should return the holder of a key")
+    }
+
+    /// Evicts the holder of the usual key. Returns whether the store evicted it, or `None` if the store
+    /// cannot evict.
+    pub(crate) async fn evicted(&self) -> Option<bool> {
+        evicted_by(&*self.store.inner(), &self.key()).await
     }
 
     /// The store, and another handle on its data. Their requests have no faults.
@@ -303,9 +312,53 @@ impl<F: Fixture> fmt::Debug for Case<F> {
     }
 }
 
+/// Evicts the holder of `key`. Returns whether the store evicted it, or `None` if the store cannot evict.
+#[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
+pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> Option<bool> {
+    let holder = store.holder(key).await.expect("the store should return the holder of a key");
+    let holder = holder.expect("a held key should have a holder");
+    let grant = holder.grant.unwrap_or_else(|| GrantId::new("unnamed"));
+    match store.evict(key, &grant).await {
+        Ok(evicted) => Some(evicted),
+        Err(error) if error.kind() == StoreErrorKind::Unsupported => None,
+        Err(error) => panic!("the store should answer an eviction: {error:?}"),
+    }
+}
+
+/// Scans the held keys that start with `prefix`, in the order of keys and each once. Returns `None` if
+/// the store cannot scan.
+#[expect(clippy::panic, reason = "a panic reports a broken promise")]
+pub(crate) async fn scanned_by(store: &impl LockStore, prefix: &str) -> Option<Vec<HeldKey>> {
+    let mut scanned = Vec::new();
+    let mut items = store.scan(prefix);
+    while let Some(item) = items.next().await {
+        match item {
+            Ok(held) => scanned.push(held),
+            Err(error) if error.kind() == StoreErrorKind::Unsupported => return None,
+            Err(error) => panic!("the store should scan: {error:?}"),
+        }
+    }
+    scanned.sort_by(|one, other| one.key.cmp(&other.key));
+    scanned.dedup_by(|one, other| one.key == other.key);
+    Some(scanned)
+}
+
 #[expect(clippy::expect_used, reason = "the kit's own names are valid")]
 pub(crate) fn name(key: &str) -> LeaseKey {
     LeaseKey::new(key).expect("a valid key")
+}
+
+/// Fails unless `second` is the grant `first` again, as after a lost reply.
+#[track_caller]
+pub(crate) fn expect_again(second: &Grant, first: &Grant, what: &str) {
+    let same = |grant: &Grant| (grant.key.clone(), grant.lessee.clone(), grant.nonce, grant.ttl);
+    assert_eq!(same(second), same(first), "the store should answer {what} with the grant it has");
+    assert!(
+        second.token >= first.token,
+        "the store should answer {what} with the token of the grant, or with a larger one: {} after {}",
+        second.token,
+        first.token
+    );
 }
 
 /// Returns the grant. Fails if the store did not grant `what`.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -17,10 +18,11 @@ use tokio::time::sleep;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{LeaseKey, Lessee};
 use crate::store::attributes::{Attributes, Change};
-use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
+use crate::store::grant::{
+    Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained, Written,
+};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
-use crate::token::FencingToken;
 
 /// Wraps a store and injects network faults into its requests.
 ///
@@ -58,9 +60,9 @@ pub enum Call {
     Release,
     /// [`LockStore::adopt`].
     Adopt,
-    /// A write of [`LeaseTable`].
+    /// A write of [`LeaseTable`], or an eviction.
     Write,
-    /// A read of the holder, of one record, or of a list.
+    /// A read of the holder, of one record, or of a list or scan.
     Read,
 }
 
@@ -184,6 +186,37 @@ impl<S> Faulty<S> {
             // The network's runtime has ended: no answer will come.
             Err(_ended) => pending().await,
         }
+    }
+}
+
+impl<S: Send + Sync + 'static> Faulty<S> {
+    /// Makes a call whose answer arrives in two halves: if its reply is lost, the list ends halfway with an
+    /// error.
+    fn list_in_halves<T: Send + 'static>(
+        &self,
+        prefix: &str,
+        list: impl Fn(Arc<S>, String) -> BoxFuture<'static, Vec<Result<T, StoreError>>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> BoxStream<'_, Result<T, StoreError>> {
+        let (prefix, arrived) = (prefix.to_owned(), Arc::new(Mutex::new(Vec::new())));
+        let arrives = Arc::clone(&arrived);
+        let listed = async move {
+            let rest = self.call(Call::Read, move |store| {
+                let (listed, arrives) = (list(store, prefix.clone()), Arc::clone(&arrives));
+                async move {
+                    let mut listed = listed.await;
+                    let rest = listed.split_off(listed.len() / 2);
+                    *lock(&arrives) = listed;
+                    Ok(rest)
+                }
+            });
+            let rest = rest.await.unwrap_or_else(|broken_off| vec![Err(broken_off)]);
+            let first = std::mem::take(&mut *lock(&arrived));
+            stream::iter(first.into_iter().chain(rest))
+        };
+        stream::once(listed).flatten().boxed()
     }
 }
 
@@ -316,6 +349,21 @@ impl<S: LockStore> LockStore for Faulty<S> {
         .await
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let asked = (key.clone(), grant.clone());
+        self.call(Call::Write, move |store| {
+            let (key, grant) = asked.clone();
+            async move { store.evict(&key, &grant).await }
+        })
+        .await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        self.list_in_halves(prefix, |store, prefix| {
+            async move { store.scan(&prefix).collect().await }.boxed()
+        })
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
     }
@@ -368,25 +416,10 @@ impl<S: LeaseTable> LeaseTable for Faulty<S> {
         .await
     }
 
-    /// A list arrives in pages: if its reply is lost, the list ends halfway with an error.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
-        let (prefix, arrived) = (prefix.to_owned(), Arc::new(Mutex::new(Vec::new())));
-        let arrives = Arc::clone(&arrived);
-        let listed = async move {
-            let rest = self.call(Call::Read, move |store| {
-                let (prefix, arrives) = (prefix.clone(), Arc::clone(&arrives));
-                async move {
-                    let mut listed: Vec<_> = store.list(&prefix).collect().await;
-                    let rest = listed.split_off(listed.len() / 2);
-                    *lock(&arrives) = listed;
-                    Ok(rest)
-                }
-            });
-            let rest = rest.await.unwrap_or_else(|broken_off| vec![Err(broken_off)]);
-            let first = std::mem::take(&mut *lock(&arrived));
-            stream::iter(first.into_iter().chain(rest))
-        };
-        stream::once(listed).flatten().boxed()
+        self.list_in_halves(prefix, |store, prefix| {
+            async move { store.list(&prefix).collect().await }.boxed()
+        })
     }
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
@@ -426,15 +459,6 @@ impl<S: LeaseTable> LeaseTable for Faulty<S> {
         self.call(Call::Write, move |store| {
             let grant = grant.clone();
             async move { store.delete(&grant).await }
-        })
-        .await
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let key = key.clone();
-        self.call(Call::Write, move |store| {
-            let key = key.clone();
-            async move { store.evict(&key, token).await }
         })
         .await
     }

@@ -15,10 +15,11 @@ use crate::conformance::kit::faulty::Faulty;
 use crate::error::StoreError;
 use crate::key::{LeaseKey, Lessee};
 use crate::store::attributes::{Attributes, Change};
-use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
+use crate::store::grant::{
+    Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained, Written,
+};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
-use crate::token::FencingToken;
 
 /// A model of one store: a memory store, or your own store within one process.
 #[derive(Debug)]
@@ -92,6 +93,14 @@ impl<S: LockStore> LockStore for RecordingStore<S> {
         self.store.holder(key).await
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        self.store.evict(key, grant).await
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        self.store.scan(prefix)
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
     }
@@ -130,9 +139,5 @@ impl<S: LeaseTable> LeaseTable for RecordingStore<S> {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         Ok(self.note_write(grant, self.store.delete(grant).await?))
-    }
-
-    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        self.store.evict(key, token).await
     }
 }

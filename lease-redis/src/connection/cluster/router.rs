@@ -50,7 +50,7 @@ struct SlotMap {
 
 struct ClusterMaster {
     address: Address,
-    node: Node,
+    node: Arc<Node>,
 }
 
 #[async_trait]
@@ -132,6 +132,20 @@ impl Router for Cluster {
             self.refresh_later(Some(&master.address));
         }
         watch
+    }
+
+    async fn masters(self: Arc<Self>) -> Result<Vec<Arc<Node>>, ServerFault> {
+        let known = || {
+            self.read(|masters| {
+                masters.all.values().map(|master| Arc::clone(&master.node)).collect::<Vec<_>>()
+            })
+        };
+        if known().is_empty() {
+            let limit = self.settings.timeout;
+            let refresh = timeout(limit, self.refresh(None)).await;
+            refresh.unwrap_or_else(|_elapsed| Err(ServerFault::late(&self.name, limit)))?;
+        }
+        Ok(known())
     }
 }
 
@@ -327,7 +341,7 @@ impl Cluster {
         let check = Check { eviction: self.settings.eviction, admission: None };
         let name = format!("redis cluster node at {address}");
         let node = self.settings.node(name, connector, check);
-        Some(Arc::new(ClusterMaster { address: address.clone(), node }))
+        Some(Arc::new(ClusterMaster { address: address.clone(), node: Arc::new(node) }))
     }
 
     /// The connection info of a node: its own URL, or its address with the login and TLS of the first URL.

@@ -244,7 +244,7 @@ impl QuorumClaim<'_> {
         }
         self.nodes.in_background(raises, |_, _| async {});
         self.raise_late_ones(token, votes);
-        Ok(RoundOutcome::Decided(Outcome::Granted(token, ballot.attributes)))
+        Ok(RoundOutcome::Decided(Outcome::Granted(ballot.kind, token, ballot.attributes)))
     }
 
     /// Finds the holder, or that the votes are split, once no majority can grant the claim.

@@ -33,7 +33,7 @@ where
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         self.1.fetch_add(1, Ordering::SeqCst);
         let token = lease_core::FencingToken::new(1).unwrap();
-        Ok(Obtained::Held(Holder::new(claim.lessee.clone(), token, (self.2)())))
+        Ok(Obtained::Held(Holder::new(claim.lessee.clone(), (self.2)()).named_by(token)))
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {

@@ -65,11 +65,11 @@ async fn work_is_dropped_at_the_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn evicted_lease_is_lost_at_its_next_heartbeat() {
-    use lease_core::store::LeaseTable;
+    use lease_core::store::LockStore;
     let store = MemoryStore::new();
     let lease = obtained(&Locker::new(store.clone()), "job").await;
 
-    assert!(store.evict(lease.key(), lease.token()).await.unwrap());
+    assert!(store.evict(lease.key(), &lease.token().into()).await.unwrap());
     let lost = timeout(TTL / 3, lease.lost()).await.unwrap();
 
     assert_eq!(lost.cause, LossCause::Revoked);

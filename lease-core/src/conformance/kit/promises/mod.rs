@@ -9,6 +9,7 @@ pub mod heartbeats;
 pub mod keeping;
 pub mod releasing;
 pub mod reopening;
+pub mod scanning;
 pub mod table;
 pub mod table_handles;
 pub mod transferring;

@@ -48,7 +48,7 @@ pub async fn held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: C
     let holder = held.and_then(|record| record.holder);
     assert_eq!(
         holder.map(|holder| (holder.lessee, holder.token)),
-        Some((grant.lessee, grant.token)),
+        Some((grant.lessee, Some(grant.token))),
         "the record of a held key should show the lessee and the token of its grant"
     );
     assert_eq!(

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, name};
 use crate::conformance::kit::race::at_once;
-use crate::lost::LossCause;
 use crate::store::attributes::{Attributes, Change};
-use crate::store::grant::{Beat, Heartbeat, Written};
+use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
-use crate::store::lock_store::LockStore;
 
 /// Of two creations that arrive at once through two handles, one creates the record.
 pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: LeaseTable>>(
@@ -59,25 +57,4 @@ pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>
              be applied and the other be Unexpected: {one:?}, {other:?}"
         );
     }
-}
-
-/// An eviction through one handle ends a lease that was granted through another.
-pub async fn eviction_through_second_handle_ends_lease<F: Fixture<Store: LeaseTable>>(
-    case: Case<F>,
-) {
-    let (first, second) = case.two_handles().await;
-    let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
-    let evicted = second.evict(&grant.key, grant.token).await;
-    assert!(
-        matches!(evicted, Ok(true)),
-        "the second handle should evict a grant of the first: {evicted:?}"
-    );
-
-    let answer = first.heartbeat(&grant, Beat::new(1)).await;
-
-    assert!(
-        matches!(answer, Ok(Heartbeat::Lost(LossCause::Revoked))),
-        "the holder should learn of an eviction through another handle at its next heartbeat: \
-         {answer:?}"
-    );
 }

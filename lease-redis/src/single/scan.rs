@@ -1,0 +1,91 @@
+//! Lists the keys that are held.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::StoreError;
+use lease_core::store::HeldKey;
+use redis::Value;
+
+use crate::connection::node::Node;
+use crate::error::ServerFault;
+use crate::scripts::text;
+use crate::single::RedisStore;
+
+/// The place of a scan: the nodes of a Cluster that follow, and the cursor on the present one.
+struct ScanState {
+    pattern: String,
+    nodes: VecDeque<Arc<Node>>,
+    cursor: String,
+}
+
+impl RedisStore {
+    pub(crate) fn scan_held(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let pattern = self.node.keys.pattern(prefix);
+        let pages = stream::once(async move {
+            let masters = self.node.masters().await?;
+            let nodes = masters.unwrap_or_else(|| vec![Arc::clone(&self.node)]).into();
+            Ok(ScanState { pattern, nodes, cursor: "0".to_owned() })
+        });
+        let pages = pages.flat_map(move |state: Result<ScanState, ServerFault>| {
+            stream::unfold(Some(state), move |state| async move {
+                match state? {
+                    Ok(state) => self.page(state).await,
+                    Err(fault) => Some((Err(fault), None)),
+                }
+            })
+        });
+        let held = pages.flat_map(|page| match page {
+            Ok(held) => stream::iter(held).map(Ok).left_stream(),
+            Err(fault) => stream::iter([Err(StoreError::from(fault))]).right_stream(),
+        });
+        held.boxed()
+    }
+
+    /// Reads one page, and returns the place of the next one. `None` at the end.
+    async fn page(
+        &self,
+        mut state: ScanState,
+    ) -> Option<(Result<Vec<HeldKey>, ServerFault>, Option<Result<ScanState, ServerFault>>)> {
+        let node = Arc::clone(state.nodes.front()?);
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(&state.cursor).arg("MATCH").arg(&state.pattern).arg("COUNT").arg(PAGE);
+        let (cursor, names) = match node.command(&scan).await.map(|answer| read_page(&answer)) {
+            Ok(Some(page)) => page,
+            Ok(None) => return Some((Err(node.unreadable("scan")), None)),
+            Err(fault) => return Some((Err(fault), None)),
+        };
+        let held = self.held_of(&node, &names).await;
+        if cursor == "0" {
+            state.nodes.pop_front();
+        }
+        state.cursor = cursor;
+        Some((held, Some(Ok(state))))
+    }
+
+    /// The holders of those keys that are held. A name that is no key of a lease belongs to another program.
+    async fn held_of(&self, node: &Node, names: &[String]) -> Result<Vec<HeldKey>, ServerFault> {
+        let keys: Vec<_> = names.iter().filter_map(|name| node.keys.key_of(name)).collect();
+        let holders = stream::iter(keys).map(|key| async {
+            let holder = self.node.holder(&key).await?;
+            Ok(holder.map(|on_server| HeldKey::new(key, on_server.holder)))
+        });
+        let held: Vec<_> = holders.buffer_unordered(READ_AT_ONCE).collect().await;
+        held.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+/// The cursor and the names of a page.
+fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [cursor, Value::Array(names)] = &parts[..] else { return None };
+    let names: Option<Vec<_>> = names.iter().map(text).collect();
+    Some((text(cursor)?, names?))
+}
+
+const READ_AT_ONCE: usize = 32;
+
+/// How many keys the server looks at for one page.
+const PAGE: usize = 1000;

@@ -46,7 +46,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 27] = [
+const LONG: [(&str, &str, u32); 29] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
@@ -66,8 +66,10 @@ const LONG: [(&str, &str, u32); 27] = [
     ("lease-memory", "sabotage", 13),
     ("lease-multilang", "daemon", 64),
     ("lease-redis", "conformance", 32),
+    ("lease-redis", "lock_model", 9),
     ("lease-redis", "misconfiguration", 13),
     ("lease-redis", "one_server", 21),
+    ("lease-redis", "proposal_model", 15),
     ("lease-redis", "quorum_model", 87),
     ("lease-redis", "servers", 148),
     ("lease-scheduler", "jobs", 133),
@@ -77,10 +79,12 @@ const LONG: [(&str, &str, u32); 27] = [
 ];
 
 /// Programs that keep processors busy for longer than a few seconds.
-const COMPUTING: [(&str, &str); 5] = [
+const COMPUTING: [(&str, &str); 7] = [
     ("lease-kcl", "kcl"),
     ("lease-kinesis", "plan"),
     ("lease-kinesis", "rebalance"),
+    ("lease-redis", "lock_model"),
+    ("lease-redis", "proposal_model"),
     ("lease-redis", "quorum_model"),
     ("lease-simulation-tests", "simulation"),
 ];

@@ -1,0 +1,186 @@
+//! Searches all states of a model breadth first, so that a violation is found by a shortest path.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// A protocol with its faults: its first states, and the steps that are possible in each state.
+pub(crate) trait Model {
+    type State: Copy + fmt::Display;
+    type Step: fmt::Display;
+    type Violation: Copy + PartialEq + fmt::Debug;
+
+    fn first_state(&self) -> Self::State;
+
+    /// Fills `taken` with all possible steps.
+    fn take_all(&self, state: &Self::State, taken: &mut Vec<Taken<Self>>);
+
+    /// States with the same fingerprint are searched once.
+    fn fingerprint(&self, state: &Self::State) -> u64;
+}
+
+/// A step and the state after it.
+pub(crate) struct Taken<M: Model + ?Sized> {
+    pub(crate) step: M::Step,
+    pub(crate) state: M::State,
+    pub(crate) violation: Option<M::Violation>,
+}
+
+pub(crate) struct Found<M: Model> {
+    pub(crate) states: usize,
+    /// The length of the longest of the shortest paths.
+    pub(crate) depth: usize,
+    pub(crate) violation: Option<(M::Violation, Path<M>)>,
+}
+
+/// The steps to a violation, each with the state after it.
+pub(crate) struct Path<M: Model>(Vec<(M::Step, M::State)>);
+
+/// How a state was reached first: its predecessor, and the index of the step.
+struct Origin {
+    parent: u32,
+    turn: u16,
+}
+
+/// Searches until a promise in `promises` is broken or all states were visited.
+pub(crate) fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
+    let first = model.first_state();
+    let mut seen = Seen::default();
+    seen.insert(model.fingerprint(&first));
+    let mut origins = vec![Origin { parent: u32::MAX, turn: 0 }];
+    let mut level = vec![first];
+    let (mut depth, mut taken) = (0, Vec::new());
+    while !level.is_empty() {
+        let start = origins.len() - level.len();
+        let mut next = Vec::new();
+        for (place, state) in level.iter().enumerate() {
+            let parent = u32::try_from(start + place).unwrap();
+            model.take_all(state, &mut taken);
+            for (turn, taken) in (0..).zip(&taken) {
+                if let Some(violation) = taken.violation
+                    && promises.contains(&violation)
+                {
+                    let path = retrace(model, &origins, start + place, turn);
+                    let states = origins.len();
+                    return Found { states, depth, violation: Some((violation, path)) };
+                }
+                if seen.insert(model.fingerprint(&taken.state)) {
+                    next.push(taken.state);
+                    origins.push(Origin { parent, turn });
+                }
+            }
+        }
+        level = next;
+        depth += 1;
+    }
+    Found { states: origins.len(), depth, violation: None }
+}
+
+/// Repeats the path to a state, and its step number `last`.
+fn retrace<M: Model>(model: &M, origins: &[Origin], mut place: usize, last: u16) -> Path<M> {
+    let mut turns = vec![last];
+    while origins[place].parent != u32::MAX {
+        turns.push(origins[place].turn);
+        place = usize::try_from(origins[place].parent).unwrap();
+    }
+    let (mut state, mut steps) = (model.first_state(), Vec::new());
+    let mut taken = Vec::new();
+    for turn in turns.into_iter().rev() {
+        model.take_all(&state, &mut taken);
+        let next = taken.swap_remove(usize::from(turn));
+        state = next.state;
+        steps.push((next.step, state));
+    }
+    Path(steps)
+}
+
+impl<M: Model> fmt::Display for Found<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.violation {
+            None => write!(f, "{} states, {} steps deep, all sound", self.states, self.depth),
+            Some((violation, path)) => {
+                write!(f, "{violation:?} after {} states:\n{path}", self.states)
+            }
+        }
+    }
+}
+
+impl<M: Model> fmt::Display for Path<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (step, state)) in (1..).zip(&self.0) {
+            writeln!(f, "{number:3} {:50}{state}", step.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// A hash of a state's fields. Among hundreds of millions of states, no collision is expected.
+pub(crate) fn fingerprint(state: &impl Hash) -> u64 {
+    let mut bytes = Bytes { hash: 0, word: 0, length: 0 };
+    state.hash(&mut bytes);
+    bytes.finish()
+}
+
+/// Hashes eight bytes at a time. All fields of a state are bytes, and so are the indices of variants.
+struct Bytes {
+    hash: u64,
+    word: u64,
+    length: u32,
+}
+
+impl Hasher for Bytes {
+    fn finish(&self) -> u64 {
+        mix(self.hash.rotate_left(23) ^ self.word ^ u64::from(self.length))
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u8(*byte);
+        }
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.word = self.word << 8 | u64::from(byte);
+        self.length += 1;
+        if self.length.is_multiple_of(8) {
+            self.hash = mix(self.hash.rotate_left(23) ^ self.word);
+            self.word = 0;
+        }
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u8(u8::try_from(number).unwrap());
+    }
+
+    fn write_isize(&mut self, variant: isize) {
+        self.write_u8(u8::try_from(variant).unwrap());
+    }
+}
+
+/// The finalizer of `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// The fingerprints of the visited states. They are hashes already.
+type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
+
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only fingerprints are hashed");
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}

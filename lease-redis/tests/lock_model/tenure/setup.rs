@@ -1,0 +1,202 @@
+//! The parameters of a search: the claims, their possible actions, and the rules that are left out.
+
+use super::state::MOST_CLAIMS;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// The claims. Each has its own nonce: the second nonce of a client is a claim of its own.
+    pub(crate) roles: [Role; MOST_CLAIMS],
+    pub(crate) claims: usize,
+    pub(crate) clocks: Clocks,
+    /// How often the server may lose all data, and keep its connections.
+    pub(crate) flushes: u8,
+    /// How often the server may restart without its data.
+    pub(crate) restarts: u8,
+    /// How often a replica that lacks the last writes may become the server.
+    pub(crate) promotions: u8,
+    /// How many evictions may arrive.
+    pub(crate) evictions: u8,
+    /// Whether a holder may release its key with a reservation.
+    pub(crate) reserves: bool,
+    pub(crate) again: Again,
+    pub(crate) write: Write,
+    /// Whether tokens keep their numbers. Otherwise, only their order is kept: a state then has no more
+    /// tokens than it can use, but promises about earlier tokens are not checked.
+    pub(crate) exact_tokens: bool,
+    pub(crate) without: Option<Rule>,
+}
+
+/// What one claim may do.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Role {
+    pub(crate) key: usize,
+    /// How often it is sent, with its nonce.
+    pub(crate) requests: u8,
+    pub(crate) beats: u8,
+    /// The number of its batcher. Claims of the same batcher may share a request. Zero: never.
+    pub(crate) batcher: usize,
+    /// The claim whose grant is handed over to this one. Its requests adopt that grant.
+    pub(crate) adopts: Option<usize>,
+}
+
+/// When a lease may expire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clocks {
+    /// At any instant: confirmed promises depend on no clock.
+    Wrong,
+    /// Not before one ttl has passed since the request was sent that set the expiry.
+    Right,
+}
+
+/// What a claim does if the answer is that an earlier request of its nonce was granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Again {
+    /// It sends a heartbeat, and counts the ttl from there.
+    Heartbeat,
+    /// It counts the ttl from the send of the request that was granted, or sends a heartbeat.
+    NamedSend,
+    /// It counts the ttl from the send of the request that was answered.
+    OwnSend,
+}
+
+/// How a request is written to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Write {
+    /// SET and XADD in one transaction.
+    Transaction,
+    /// SET, then XADD. Other requests may arrive between them.
+    Pipeline,
+    /// SET, then XADD. The reply counts only if the same run of the server has answered both.
+    PipelineOfOneRun,
+}
+
+/// A rule of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    /// A heartbeat and an adoption name the request that was granted.
+    RequestNumber,
+    /// A heartbeat is refused if a later one has arrived.
+    BeatNumber,
+    /// A grant whose answer arrives after its deadline does not count.
+    DeadlineCheck,
+    /// An extension whose answer arrives after its own deadline does not count.
+    DeadlineOfExtension,
+    /// A lease whose deadline has passed is not revived by a late answer to a heartbeat.
+    DeadlineIsFinal,
+    /// An eviction keeps the key occupied.
+    EvictionKeepsKey,
+    /// A release compares the nonce before it deletes the key.
+    ReleaseCompares,
+    /// A release with a reservation names the request that was granted.
+    ReservationNamesRequest,
+    /// A nonce is not claimed again after its release was sent.
+    NewNonceAfterRelease,
+    /// After a loss of data, tokens continue from the server's time.
+    TimeAfterLoss,
+    /// The client stops to rely on its lease before it hands the grant over.
+    HandOverEndsLease,
+}
+
+impl Setup {
+    /// Two claims of one key, each sent twice. The first sends a heartbeat.
+    pub(crate) fn contended(clocks: Clocks) -> Self {
+        let role = Role { requests: 2, ..Role::default() };
+        Self {
+            roles: [Role { beats: 1, ..role }, role, role, role],
+            claims: 2,
+            clocks,
+            flushes: 0,
+            restarts: 0,
+            promotions: 0,
+            evictions: 0,
+            reserves: false,
+            again: Again::Heartbeat,
+            write: Write::Transaction,
+            exact_tokens: false,
+            without: None,
+        }
+    }
+
+    /// The second claim adopts the grant of the first, and the third competes.
+    pub(crate) fn handed_over(clocks: Clocks) -> Self {
+        let contended = Self::contended(clocks);
+        let [first, other, ..] = contended.roles;
+        let adopter = Role { adopts: Some(0), beats: 1, ..other };
+        let competitor = Role { requests: 1, ..other };
+        Self { roles: [first, adopter, competitor, other], claims: 3, ..contended }
+    }
+
+    /// The grant is handed over to the second claim, then to the third. The fourth competes.
+    pub(crate) fn handed_over_twice(clocks: Clocks) -> Self {
+        let contended = Self::contended(clocks);
+        let role = Role { requests: 1, ..Role::default() };
+        let adopter = |from| Role { adopts: Some(from), beats: 1, ..role };
+        let roles = [Role { requests: 2, beats: 1, ..role }, adopter(0), adopter(1), role];
+        Self { roles, claims: 4, ..contended }
+    }
+
+    /// Two keys. Two batchers claim both keys.
+    pub(crate) fn batched(clocks: Clocks) -> Self {
+        let contended = Self::contended(clocks);
+        let role =
+            |key, batcher, beats| Role { key, batcher, requests: 1, beats, ..Role::default() };
+        let roles = [role(0, 1, 1), role(1, 1, 1), role(0, 2, 0), role(1, 2, 0)];
+        Self { roles, claims: 4, ..contended }
+    }
+
+    /// The number of heartbeats of the first claims.
+    pub(crate) fn with_beats(mut self, beats: [u8; 3]) -> Self {
+        for (role, beats) in self.roles.iter_mut().zip(beats) {
+            role.beats = beats;
+        }
+        self
+    }
+
+    pub(crate) fn with_requests(mut self, requests: u8) -> Self {
+        for role in &mut self.roles {
+            role.requests = requests;
+        }
+        self
+    }
+
+    pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
+        self.without == Some(rule)
+    }
+
+    pub(crate) fn loses_data(&self) -> bool {
+        self.flushes > 0 || self.restarts > 0 || self.promotions > 0
+    }
+
+    /// The orders of the claims' names: claims with the same role are interchangeable.
+    pub(crate) fn orders(&self) -> Vec<[u8; MOST_CLAIMS]> {
+        let mut orders = Vec::new();
+        for number in 0..MOST_CLAIMS.pow(4) {
+            let order: [usize; MOST_CLAIMS] =
+                std::array::from_fn(|place| number / PLACES[place] % MOST_CLAIMS);
+            let all = (0..MOST_CLAIMS).all(|claim| order.contains(&claim));
+            if all && (0..MOST_CLAIMS).all(|claim| self.is_same_role(claim, order[claim])) {
+                orders.push(order.map(|claim| u8::try_from(claim).unwrap()));
+            }
+        }
+        orders
+    }
+
+    fn is_same_role(&self, one: usize, other: usize) -> bool {
+        let related = |claim: usize| {
+            let role = self.roles[claim];
+            role.batcher != 0
+                || role.adopts.is_some()
+                || self.roles[..self.claims].iter().any(|role| role.adopts == Some(claim))
+        };
+        let used = |claim: usize| claim < self.claims;
+        one == other
+            || used(one)
+                && used(other)
+                && self.roles[one] == self.roles[other]
+                && !related(one)
+                && !related(other)
+    }
+}
+
+/// The powers of the number of claims.
+const PLACES: [usize; MOST_CLAIMS] = [1, 4, 16, 64];

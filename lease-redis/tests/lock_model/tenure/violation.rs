@@ -1,0 +1,36 @@
+//! The violations of promises.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Violation {
+    /// With right clocks, and without loss of data: a claim accepts a grant while another claim relies on
+    /// its lease.
+    HeldByTwo,
+    /// A token is not larger than a token that was accepted before the request was sent.
+    TokensOutOfOrder,
+    /// Two claims rely on grants of one key with the same token.
+    OneTokenTwice,
+    /// The server extends a lease that its client relies on, after it granted a larger token to another
+    /// claim. In a pipeline: after another claim accepted a larger token.
+    ExtendedAfterASuccessor,
+    /// A heartbeat prolongs another tenure of its nonce, which may belong to nobody.
+    ProlongedForNobody,
+    /// A heartbeat prolongs its own tenure after its claim has ended. No rule prevents this.
+    ProlongedAfterItsEnd,
+    /// A grant that was handed over is adopted after another claim was granted the key.
+    AdoptedAfterAnother,
+    /// A late release reserves the key in another tenure of its nonce.
+    ReservedForNobody,
+}
+
+impl Violation {
+    /// All promises of the protocol.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::HeldByTwo,
+        Self::TokensOutOfOrder,
+        Self::OneTokenTwice,
+        Self::ExtendedAfterASuccessor,
+        Self::ProlongedForNobody,
+        Self::AdoptedAfterAnother,
+        Self::ReservedForNobody,
+    ];
+}

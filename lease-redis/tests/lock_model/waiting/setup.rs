@@ -1,0 +1,45 @@
+//! The parameters of a search: the processes, the faults, and the rules that are left out.
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) processes: usize,
+    /// How many requests each process sends for the key.
+    pub(crate) requests: u8,
+    /// How many heartbeats, adoptions and evictions may rewrite the value.
+    pub(crate) rewrites: u8,
+    /// How often the subscription of a process may break.
+    pub(crate) cuts: u8,
+    /// How often the server may lose data, by a flush or a promotion.
+    pub(crate) losses: u8,
+    pub(crate) without: Option<Rule>,
+}
+
+/// A rule of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    /// One script obtains the key or marks its value.
+    MarkInOneScript,
+    /// A waiter asks once more after its subscription is confirmed.
+    ConfirmedBeforeMark,
+    /// A waiter asks once more after its subscription is renewed.
+    LookAfterRenewal,
+    /// A message that arrives while a request is under way causes another request.
+    MessageDuringLook,
+    /// A waiter sleeps no longer than the time left that it was told.
+    TimeLeft,
+    BeatKeepsMark,
+    AdoptionKeepsMark,
+    EvictionKeepsMark,
+    /// A release with a reservation publishes, too.
+    ReservationPublishes,
+}
+
+impl Setup {
+    pub(crate) fn of(processes: usize) -> Self {
+        Self { processes, requests: 3, rewrites: 1, cuts: 0, losses: 0, without: None }
+    }
+
+    pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
+        self.without == Some(rule)
+    }
+}

@@ -1,0 +1,150 @@
+//! One state: the value of the key, and the processes that want it.
+
+use std::fmt;
+
+pub(crate) const MOST_PROCESSES: usize = 3;
+pub(crate) const MOST_REQUESTS: usize = 4;
+/// The holder of a value that was made by a mark alone.
+pub(crate) const NOBODY: u8 = 9;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct State {
+    pub(crate) value: Value,
+    pub(crate) processes: [Process; MOST_PROCESSES],
+    pub(crate) rewrites: u8,
+    pub(crate) cuts: u8,
+    pub(crate) losses: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Value {
+    pub(crate) kind: Kind,
+    pub(crate) holder: u8,
+    /// Whether a waiter has marked the value.
+    pub(crate) mark: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Kind {
+    #[default]
+    Absent,
+    Held,
+    Evicted,
+    Reserved,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
+pub(crate) struct Process {
+    pub(crate) phase: Phase,
+    pub(crate) subscription: Subscription,
+    /// Whether a message is on its way to the process.
+    pub(crate) message: bool,
+    /// Whether the process asks again as soon as no request is under way.
+    pub(crate) must_look: bool,
+    /// Whether the time left that it was told has passed, or ends with the value that was lost.
+    pub(crate) timed: bool,
+    /// Whether the key was freed or reserved since its last request arrived.
+    pub(crate) unseen: bool,
+    pub(crate) asked: u8,
+    /// The request whose answer it awaits. Zero: none.
+    pub(crate) current: u8,
+    pub(crate) requests: [Request; MOST_REQUESTS],
+    pub(crate) release: Release,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    /// It has not been refused yet.
+    Asking,
+    Waiting,
+    Holding,
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Subscription {
+    #[default]
+    Nothing,
+    /// SUBSCRIBE may arrive.
+    Sent,
+    /// The server publishes to the process. The confirmation may arrive.
+    Active,
+    Confirmed,
+    /// The connection broke. The process will notice.
+    Broken,
+    /// SUBSCRIBE may arrive on the next connection.
+    SentAgain,
+    /// Renewed, not confirmed yet.
+    ActiveAgain,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Request {
+    #[default]
+    Nothing,
+    /// It obtains the key.
+    Obtain,
+    /// It obtains the key or marks the value.
+    ObtainOrMark,
+    /// It marks the value without a look at it.
+    Mark,
+    Granted,
+    Held,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Release {
+    #[default]
+    Nothing,
+    Sent,
+    Reserving,
+}
+
+impl Process {
+    pub(crate) fn sleeps(&self) -> bool {
+        self.phase == Phase::Waiting
+            && self.subscription == Subscription::Confirmed
+            && self.current == 0
+            && !self.must_look
+    }
+
+    /// Whether the server publishes messages to the process.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        matches!(
+            self.subscription,
+            Subscription::Active | Subscription::ActiveAgain | Subscription::Confirmed
+        )
+    }
+
+    /// The key does not matter to the process any more.
+    pub(crate) fn leave(&mut self, phase: Phase) {
+        let (requests, release) = (self.requests, self.release);
+        *self = Self { phase, requests, release, asked: self.asked, ..Self::default() };
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holder = if self.value.holder == NOBODY { '?' } else { name(self.value.holder.into()) };
+        let mark = if self.value.mark { 'w' } else { ' ' };
+        match self.value.kind {
+            Kind::Absent => f.write_str(" -  "),
+            Kind::Held => write!(f, " {holder}{mark} "),
+            Kind::Evicted => write!(f, " {holder}{mark}e"),
+            Kind::Reserved => write!(f, " {holder}{mark}r"),
+        }?;
+        for (place, process) in self.processes.iter().enumerate() {
+            if process.sleeps() {
+                write!(f, " {} sleeps", name(place))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn name(place: usize) -> char {
+    ['A', 'B', 'C'][place]
+}

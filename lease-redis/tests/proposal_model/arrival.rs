@@ -1,0 +1,169 @@
+//! How a node handles claims, heartbeats and restores that arrive: the scripts.
+
+use crate::next::Steps;
+use crate::setup::{Rule, Setup};
+use crate::state::{EARLIER, Freed, HeartbeatState, LAST, Node, Phase, State, Vote, bit, name};
+use crate::step::{Message, Step};
+use crate::violation::Violation;
+
+impl<const N: usize> Steps<'_, N> {
+    /// Each request of the claim at `place` that is under way to `node` may arrive now.
+    ///
+    /// All answers arrive. A lost answer only prevents grants, so it can break no further promise. The
+    /// search also counts votes without that answer.
+    pub(crate) fn deliver(&mut self, place: usize, node: usize) {
+        let claim = self.state.claims[place];
+        let link = self.state.nodes[node].links[place];
+        if link.vote == Vote::Asked {
+            self.deliver_claim(Message::Claim, place, node);
+        }
+        if link.duplicated {
+            self.deliver_claim(Message::EarlierClaim, place, node);
+        }
+        if link.heartbeat == HeartbeatState::Sent {
+            self.deliver_heartbeat(place, node);
+        }
+        // The request may be sent at any time since the grant, so the state need not store that time.
+        if place < self.setup.lasting && self.state.restores > 0 {
+            for token in claim.granted_tokens() {
+                self.deliver_restore(place, node, token);
+            }
+        }
+        for round in [EARLIER, LAST] {
+            if link.withdrawals & 1 << round != 0 {
+                self.deliver_withdrawal(round, place, node);
+            }
+        }
+        if link.freed == Freed::Releasing {
+            self.deliver_release(place, node);
+        }
+    }
+
+    /// Whether the node accepts the proposal.
+    fn accepts(&self, place: usize, node: usize, proposal: u8) -> bool {
+        let (setup, there) = (self.setup, &self.state.nodes[node]);
+        if there.awaited != 0 && !setup.leaves_out(Rule::RejoinDelay) {
+            return false;
+        }
+        let larger = proposal > there.counter || setup.leaves_out(Rule::LargerThanTheCounter);
+        if there.holder == name(place) {
+            let larger = larger || setup.leaves_out(Rule::LargerThanTheCounterForTheHolder);
+            return proposal > there.held && larger;
+        }
+        let free = if setup.adopts(place) { there.holder == name(0) } else { there.holder == 0 };
+        free && larger
+    }
+
+    fn deliver_claim(&mut self, message: Message, place: usize, node: usize) {
+        let earlier = matches!(message, Message::EarlierClaim);
+        let claim = self.state.claims[place];
+        let proposal = if earlier { claim.earlier } else { claim.token };
+        let (setup, accepted) = (self.setup, self.accepts(place, node, proposal));
+        let taken = accepted && self.state.nodes[node].holder != name(place);
+        let violation = if taken { self.taken_after_release(place, node, proposal) } else { None };
+        self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
+            let there = &mut state.nodes[node];
+            if accepted {
+                accept(setup, there, place, proposal);
+            }
+            let granted = there.holder == name(place) && there.held == proposal;
+            let link = &mut there.links[place];
+            if earlier {
+                link.duplicated = false;
+            } else if granted && claim.phase == Phase::Asking {
+                link.vote = Vote::Granted;
+            } else {
+                link.vote = Vote::Nothing;
+            }
+        });
+    }
+
+    fn deliver_heartbeat(&mut self, place: usize, node: usize) {
+        let (setup, token) = (self.setup, self.state.claims[place].beat_token());
+        let there = &self.state.nodes[node];
+        let any = setup.leaves_out(Rule::NotExtendedWithLargerToken);
+        let holds = there.holder == name(place) && (there.held <= token || any);
+        let violation = if holds { self.extended_too_late(place) } else { None };
+        let arrives = Step::Arrives(Message::Heartbeat, place, node);
+        self.then_with_violation(violation, arrives, |state| {
+            state.nodes[node].links[place].heartbeat = HeartbeatState::Nothing;
+            if holds {
+                extend(setup, state, place, node);
+            }
+        });
+    }
+
+    fn deliver_restore(&mut self, place: usize, node: usize, token: u8) {
+        let (setup, there) = (self.setup, self.state.nodes[node]);
+        let followed = there.bound > token;
+        let refused = (there.holder != 0 && !setup.leaves_out(Rule::NotRestoredOverAHolder))
+            || (there.counting != 0 && !setup.leaves_out(Rule::RestoredAfterVotes))
+            || (followed && !setup.leaves_out(Rule::NotRestoredAfterAnother));
+        if refused {
+            return;
+        }
+        let counts = setup.leaves_out(Rule::RestoreDoesNotCount)
+            && self.state.count(place, |link| link.heartbeat != HeartbeatState::Nothing) > 0;
+        let too_late = if counts { self.extended_too_late(place) } else { None };
+        let violation = self.taken_after_release(place, node, token).or(too_late);
+        let arrives = Step::Arrives(Message::Restore, place, node);
+        self.then_with_violation(violation, arrives, |state| {
+            let there = &mut state.nodes[node];
+            (there.holder, there.held) = (name(place), token);
+            if setup.leaves_out(Rule::RestoreWritesNoCounter) {
+                there.counter = if there.absent { token } else { there.counter.max(token) };
+                (there.bound, there.former, there.absent) = (token, token, false);
+            }
+            state.restores -= 1;
+            if counts {
+                extend(setup, state, place, node);
+            }
+        });
+    }
+
+    /// Returns the violation if an extension on one more node breaks a promise.
+    fn extended_too_late(&self, place: usize) -> Option<Violation> {
+        let extended =
+            self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended) + 1;
+        let followed = self.state.claims[place].followed;
+        (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
+    }
+
+    /// Returns the violation if the grant occupies the key although the node has the counter of its
+    /// release.
+    fn taken_after_release(&self, place: usize, node: usize, token: u8) -> Option<Violation> {
+        let released = self.state.nodes[node].links[place].freed == Freed::Released
+            && token <= self.state.claims[place].release_token();
+        released.then_some(Violation::TakenAfterItsRelease)
+    }
+}
+
+/// Accepts a proposal. A vote over the claim's own vote leaves a trace even if it is withdrawn: the claim
+/// may have been granted before.
+fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, proposal: u8) {
+    let first = there.holder != name(place) || setup.leaves_out(Rule::SecondVoteLeavesTrace);
+    if !first {
+        there.former = proposal;
+    } else if there.holder != name(place) {
+        there.former = there.bound;
+    }
+    (there.counter, there.bound, there.absent) = (proposal, proposal, false);
+    (there.holder, there.held) = (name(place), proposal);
+}
+
+/// Extends a lease on a node. Once a majority has extended the lease, nodes that restarted before the
+/// heartbeat need not wait for its end: the extended lease is newer than their restarts.
+fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
+    let claim = state.claims[place];
+    let there = &mut state.nodes[node];
+    if !setup.leaves_out(Rule::HeartbeatRaisesToken) {
+        there.held = claim.beat_token();
+    }
+    there.links[place].heartbeat = HeartbeatState::Extended;
+    let extended = state.count(place, |link| link.heartbeat == HeartbeatState::Extended);
+    if claim.renews && !claim.beat_earlier && extended >= setup.quorum {
+        for node in &mut state.nodes {
+            node.awaited &= !bit(place);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A model of a quorum in which the client proposes the token, and an exhaustive search of it: requests
+//! arrive in every order, late or never, while leases expire and nodes restart. `docs/design/017` decides
+//! this protocol, and the store does not run it yet. `quorum_model` is the model of the present protocol.
+//!
+//! With wrong clocks, a lease may expire at any instant. Promises confirmed there depend on no clock, and
+//! hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder relies on
+//! it, and no other lessee holds the key meanwhile. The tests leave out each rule of the protocol once, and
+//! the search prints the steps that break a promise. The order of requests is arbitrary: any request may
+//! overtake any other.
+//!
+//! A node accepts a proposal that is larger than its counter, and a majority
+//! of nodes that accepted one proposal grants it. Start with `arrival`, the requests at a node, then `claim`,
+//! the decisions of a client.
+//!
+//! The model omits evictions, and a second heartbeat of one lease. The usual size takes seconds, for 3, 4
+//! and 5 nodes. The full size takes minutes:
+//! `cargo test -p lease-redis --test proposal_model -- --ignored --nocapture`
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "indices are in range by construction, and a search prints its size"
+)]
+
+mod arrival;
+mod claim;
+mod code;
+mod controls;
+mod freeing;
+mod full_size;
+mod next;
+mod promises;
+#[path = "../quorum_model/search.rs"]
+mod search;
+mod setup;
+mod state;
+mod step;
+mod violation;
+
+use next::take_all;
+use search::search;
+use setup::{Clocks, Rule, Setup};
+use state::State;
+use violation::Violation;
+
+fn on_time<const N: usize>(setup: Setup<N>) -> Setup<N> {
+    Setup { clocks: Clocks::Right, ..setup }
+}
+
+#[track_caller]
+fn sound<const N: usize>(what: &str, setup: &Setup<N>) {
+    keeps(&Violation::ALL, what, setup);
+}
+
+/// Asserts that no promise in `promises` is broken.
+#[track_caller]
+fn keeps<const N: usize>(promises: &[Violation], what: &str, setup: &Setup<N>) {
+    let found = search(setup, promises);
+
+    println!("{N} nodes, {what}: {found}");
+    assert!(found.violation.is_none(), "{N} nodes, {what}: {found}");
+}
+
+#[track_caller]
+fn finds<const N: usize>(rule: Rule, violation: Violation, setup: Setup<N>) {
+    fails(&[violation], &format!("without {rule:?}"), &Setup { without: Some(rule), ..setup });
+}
+
+#[track_caller]
+fn fails<const N: usize>(promises: &[Violation], what: &str, setup: &Setup<N>) {
+    let found = search(setup, promises);
+
+    println!("{N} nodes, {what}: {found}");
+    assert!(found.violation.is_some(), "{N} nodes, {what}: {found}");
+}
+
+const TOKENS: &[Violation] = &[Violation::OneTokenTwice, Violation::TokensOutOfOrder];
+
+/// Whether the steps are possible, one after the other.
+fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
+    let mut states = State::first_ones(setup);
+    for step in steps {
+        let mut next = Vec::new();
+        for state in states {
+            let mut taken = Vec::new();
+            take_all(setup, state, &mut taken);
+            let these = taken.iter().filter(|taken| taken.step.to_string() == *step);
+            next.extend(these.map(|taken| taken.state));
+        }
+        states = next;
+    }
+    !states.is_empty()
+}
+
+/// A vote for a second claim is withdrawn from the node that has not got the first grant.
+const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
+    "B proposes 2",
+    "B's claim reaches node 3",
+    "B withdraws",
+    "B's withdrawal reaches node 3",
+    "A's restore reaches node 3",
+];
+
+/// The first claim may be repeated.
+const FIRST: [bool; 3] = [true, false, false];
+
+/// Each claim may be repeated.
+const ALL: [bool; 3] = [true; 3];

@@ -1,0 +1,344 @@
+//! One state: the nodes, the claims, and the requests between them.
+
+use std::fmt;
+
+use crate::setup::{Clocks, Setup};
+
+pub(crate) const MOST_CLAIMS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State<const N: usize> {
+    pub(crate) nodes: [Node; N],
+    pub(crate) claims: [Claim; MOST_CLAIMS],
+    /// How many restarts are left.
+    pub(crate) restarts: u8,
+    pub(crate) restores: u8,
+}
+
+/// The data of a server for one key.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Node {
+    /// The claim that holds the key: its name, `RESERVED`, or zero.
+    pub(crate) holder: u8,
+    /// The token of the holder.
+    pub(crate) held: u8,
+    /// The node accepts only larger proposals. If the node has no counter, this is its time: at least the
+    /// counter that it lost.
+    pub(crate) counter: u8,
+    /// The node restores only a grant whose token is not smaller: the largest token that it accepted and that
+    /// was not withdrawn. Zero if the node has no counter.
+    pub(crate) bound: u8,
+    /// The bound before the last vote.
+    pub(crate) former: u8,
+    /// Whether the node has no counter.
+    pub(crate) absent: bool,
+    /// A bit for each claim that may hold a lease from before the restart.
+    pub(crate) awaited: u8,
+    /// A bit for each claim that may count votes from before the restart.
+    pub(crate) counting: u8,
+    pub(crate) links: [Link; MOST_CLAIMS],
+}
+
+/// The requests between one claim and one node. A request that may arrive may do so at any time, or never.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Link {
+    pub(crate) vote: Vote,
+    /// Whether the request with the earlier proposal may arrive. Its answer is ignored.
+    pub(crate) duplicated: bool,
+    pub(crate) heartbeat: HeartbeatState,
+    /// A bit for each round whose withdrawal may arrive.
+    pub(crate) withdrawals: u8,
+    pub(crate) freed: Freed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Vote {
+    #[default]
+    Nothing,
+    /// The request may arrive.
+    Asked,
+    /// The node has accepted the proposal.
+    Granted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum HeartbeatState {
+    #[default]
+    Nothing,
+    /// The heartbeat may arrive.
+    Sent,
+    Extended,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Freed {
+    #[default]
+    Nothing,
+    /// A release may arrive.
+    Releasing,
+    /// The node has the counter of the release.
+    Released,
+    /// The node has written the reservation.
+    Reserved,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
+pub(crate) struct Claim {
+    pub(crate) phase: Phase,
+    /// The last proposal. The token of the grant.
+    pub(crate) token: u8,
+    /// The proposal before it, or zero.
+    pub(crate) earlier: u8,
+    /// Whether the earlier proposal was granted.
+    pub(crate) earlier_granted: bool,
+    /// The largest token that was granted before the last proposal. Its own must be larger.
+    pub(crate) floor: u8,
+    pub(crate) may_repeat: bool,
+    pub(crate) may_send_heartbeat: bool,
+    /// Whether the heartbeat carries the earlier token.
+    pub(crate) beat_earlier: bool,
+    /// Whether a larger token had been granted when the heartbeat was sent.
+    pub(crate) followed: bool,
+    /// Whether a node had restarted when the heartbeat was sent.
+    pub(crate) renews: bool,
+    pub(crate) may_release: bool,
+    /// Whether the release carries the earlier token.
+    pub(crate) release_earlier: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    Granted,
+    /// The claim was granted and has ended.
+    Over,
+    /// The claim was granted, and its release reserves the key.
+    Reserving,
+    /// The claim ended without a grant. Only a repeated claim may still be granted.
+    Abandoned,
+}
+
+/// The holder of a reserved key.
+pub(crate) const RESERVED: u8 = 4;
+
+/// The bit of the withdrawal of the earlier proposal.
+pub(crate) const EARLIER: u8 = 0;
+/// The bit of the withdrawal of the last proposal.
+pub(crate) const LAST: u8 = 1;
+
+impl Claim {
+    pub(crate) fn was_granted(self) -> bool {
+        matches!(self.phase, Phase::Granted | Phase::Over | Phase::Reserving)
+    }
+
+    /// Whether its lessee has a lease or may obtain one.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self.phase, Phase::Asking | Phase::Granted | Phase::Reserving)
+    }
+
+    /// The tokens of its grants.
+    pub(crate) fn granted_tokens(self) -> impl Iterator<Item = u8> {
+        let last = self.was_granted().then_some(self.token);
+        last.into_iter().chain(self.earlier_granted.then_some(self.earlier))
+    }
+
+    /// The token of its heartbeat.
+    pub(crate) fn beat_token(self) -> u8 {
+        if self.beat_earlier { self.earlier } else { self.token }
+    }
+
+    /// The token of its release.
+    pub(crate) fn release_token(self) -> u8 {
+        if self.release_earlier { self.earlier } else { self.token }
+    }
+}
+
+impl<const N: usize> State<N> {
+    /// All initial states.
+    pub(crate) fn first_ones(setup: &Setup<N>) -> Vec<Self> {
+        let mut first = Self {
+            nodes: [Node { absent: true, ..Node::default() }; N],
+            claims: Default::default(),
+            restarts: setup.restarts,
+            restores: setup.restores,
+        };
+        for claim in &mut first.claims[..setup.lasting] {
+            (claim.may_send_heartbeat, claim.may_release) = (true, true);
+        }
+        for (claim, repeating) in first.claims.iter_mut().zip(setup.repeating) {
+            claim.may_repeat = repeating;
+        }
+        let mut skewed = 0;
+        if setup.begun {
+            skewed = setup.quorum;
+            let claim = &mut first.claims[0];
+            (claim.phase, claim.token) = (Phase::Granted, 1);
+            claim.may_repeat &= setup.repeats_grants;
+            for node in &mut first.nodes[..skewed] {
+                (node.holder, node.held, node.absent) = (1, 1, false);
+                (node.counter, node.bound, node.former) = (1, 1, 1);
+            }
+        }
+        let mut all = vec![first];
+        for place in skewed..N {
+            all = all.iter().flat_map(|state| with_counters(setup, *state, place)).collect();
+        }
+        for state in &mut all {
+            state.forget(setup);
+        }
+        all
+    }
+
+    pub(crate) fn count(&self, place: usize, is: impl Fn(&Link) -> bool) -> usize {
+        self.nodes.iter().filter(|node| is(&node.links[place])).count()
+    }
+
+    pub(crate) fn largest_granted(&self) -> u8 {
+        self.claims.iter().flat_map(|claim| claim.granted_tokens()).max().unwrap_or(0)
+    }
+
+    /// Clears values that have no effect any more, so that states that differ only in them become equal.
+    pub(crate) fn forget(&mut self, setup: &Setup<N>) {
+        for place in 0..MOST_CLAIMS {
+            self.forget_requests(setup, place);
+            self.forget_claim(setup, place);
+        }
+        let bounds = self.restores > 0 || setup.reserves;
+        for node in &mut self.nodes {
+            if node.holder == 0 || node.holder == RESERVED {
+                node.held = 0;
+            }
+            if !bounds {
+                (node.bound, node.former) = (0, 0);
+            } else if node.holder == 0 && setup.without.is_none() {
+                node.former = 0;
+            }
+            // The rules below distinguish a counter only by its bound.
+            node.absent &= setup.without.is_some();
+        }
+    }
+
+    fn forget_claim(&mut self, setup: &Setup<N>, place: usize) {
+        let is = |test: fn(&Link) -> bool| self.nodes.iter().any(|node| test(&node.links[place]));
+        let duplicated = is(|link| link.duplicated || link.withdrawals & 1 << EARLIER != 0);
+        let sent = is(|link| link.heartbeat == HeartbeatState::Sent);
+        let beating = is(|link| link.heartbeat != HeartbeatState::Nothing);
+        let releasing = is(|link| matches!(link.freed, Freed::Releasing | Freed::Released));
+        let asked = is(|link| link.vote == Vote::Asked || link.withdrawals & 1 << LAST != 0);
+        let held = self.nodes.iter().any(|node| node.holder == name(place));
+        let claim = &mut self.claims[place];
+        if claim.phase != Phase::Asking {
+            claim.floor = 0;
+        }
+        if !sent {
+            claim.renews = false;
+        }
+        if !beating {
+            (claim.beat_earlier, claim.followed) = (false, false);
+        }
+        claim.release_earlier &= releasing;
+        if matches!(claim.phase, Phase::Over | Phase::Abandoned) && !claim.may_repeat {
+            (claim.may_send_heartbeat, claim.may_release) = (false, false);
+        }
+        if claim.phase == Phase::Abandoned && !claim.may_repeat && !asked && !held && !releasing {
+            claim.token = 0;
+        }
+        let late = claim.beat_earlier || claim.release_earlier || claim.earlier_granted;
+        if !duplicated && !late {
+            claim.earlier = 0;
+        }
+        if (setup.clocks == Clocks::Wrong || !claim.is_live()) && !claim.followed {
+            for node in &mut self.nodes {
+                let link = &mut node.links[place];
+                if link.heartbeat == HeartbeatState::Extended {
+                    link.heartbeat = HeartbeatState::Nothing;
+                }
+            }
+        }
+    }
+
+    fn forget_requests(&mut self, setup: &Setup<N>, place: usize) {
+        let (claim, name) = (self.claims[place], name(place));
+        for node in &mut self.nodes {
+            if !claim.is_live() {
+                node.awaited &= !bit(place);
+            }
+            if claim.phase != Phase::Asking || self.restores == 0 && !setup.reserves {
+                node.counting &= !bit(place);
+            }
+            let held = node.holder == name;
+            let counter = node.counter;
+            let link = &mut node.links[place];
+            if claim.phase != Phase::Asking && link.vote == Vote::Granted {
+                link.vote = Vote::Nothing;
+            }
+            if claim.phase != Phase::Reserving && link.freed == Freed::Reserved {
+                link.freed = Freed::Nothing;
+            }
+            if setup.without.is_some() {
+                continue;
+            }
+            // Counters only grow, so these requests are refused.
+            if link.vote == Vote::Asked && claim.token <= counter {
+                link.vote = Vote::Nothing;
+            }
+            link.duplicated &= claim.earlier > counter;
+            if link.freed == Freed::Released && node.bound > claim.release_token() {
+                link.freed = Freed::Nothing;
+            }
+            let earlier = held && node.held <= claim.earlier || link.duplicated;
+            if !earlier && !claim.earlier_granted {
+                link.withdrawals &= !(1 << EARLIER);
+            }
+            if !held && !link.duplicated && link.vote != Vote::Asked && !claim.earlier_granted {
+                link.withdrawals &= !(1 << LAST);
+            }
+        }
+    }
+}
+
+/// The state with each possible counter of the node at `place`. The nodes are interchangeable, so their
+/// counters ascend.
+fn with_counters<const N: usize>(
+    setup: &Setup<N>,
+    state: State<N>,
+    place: usize,
+) -> impl Iterator<Item = State<N>> {
+    let first = if setup.begun { setup.quorum } else { 0 };
+    let least = if place == first { 0 } else { state.nodes[place - 1].counter };
+    (least..=setup.skew).flat_map(move |counter| {
+        [false, true].map(|absent| {
+            let mut state = state;
+            let bound = if absent { 0 } else { counter };
+            let node = &mut state.nodes[place];
+            (node.counter, node.bound, node.former, node.absent) = (counter, bound, bound, absent);
+            state
+        })
+    })
+}
+
+/// The name of a claim, as the nodes know it.
+pub(crate) fn name(place: usize) -> u8 {
+    u8::try_from(place + 1).unwrap()
+}
+
+pub(crate) fn bit(place: usize) -> u8 {
+    1 << place
+}
+
+/// Each node's holder with its token, and the node's counter: `A3/3` is held by A, `-/2` is free, and `-/~2`
+/// has no counter, and its time is 2.
+impl<const N: usize> fmt::Display for State<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in &self.nodes {
+            let holder = ["-", "A", "B", "C", "R"][usize::from(node.holder)];
+            let held = if node.held > 0 { node.held.to_string() } else { String::new() };
+            let sign = if node.absent { "~" } else { "" };
+            write!(f, "  {holder}{held}/{sign}{}", node.counter)?;
+        }
+        Ok(())
+    }
+}

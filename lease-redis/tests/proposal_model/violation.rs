@@ -1,0 +1,27 @@
+//! The violations of promises.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Violation {
+    OneTokenTwice,
+    /// A token is not larger than a token that was granted before its claim.
+    TokensOutOfOrder,
+    /// With right clocks: a grant while another holder relies on its lease.
+    HeldByTwo,
+    /// A majority extends a lease by a heartbeat that was sent after a larger token was granted.
+    ExtendedAfterASuccessor,
+    /// A node that has the counter of a release lets that grant occupy the key again.
+    TakenAfterItsRelease,
+    /// A late release reserves the key on a majority after a larger token was granted.
+    ReservedAfterASuccessor,
+}
+
+impl Violation {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::OneTokenTwice,
+        Self::TokensOutOfOrder,
+        Self::HeldByTwo,
+        Self::ExtendedAfterASuccessor,
+        Self::TakenAfterItsRelease,
+        Self::ReservedAfterASuccessor,
+    ];
+}

@@ -1,25 +1,37 @@
 //! The baseline on Redis: `SET NX PX` and a scripted compare-and-delete, over one multiplexed
 //! connection to each server.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::select_all;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Script, Value};
-use tokio::sync::Mutex;
+use redis::{AsyncConnectionConfig, Cmd, RedisResult, Script, Value};
 
 use crate::lock::{Held, Lock};
 use crate::{CALL_TIMEOUT, TTL};
 
 /// A lock on one server, or on a majority of several servers.
+///
+/// The client's work per command is as small as the client allows: no timer, no task, and no wake-up
+/// but the answer's. `FuturesUnordered` would wake its own task after each first poll, and a spawned
+/// task would wake another thread.
 #[derive(Clone)]
-pub(crate) struct Bare {
+pub(crate) struct Bare(Arc<Servers>);
+
+struct Servers {
     connections: Vec<MultiplexedConnection>,
-    free: Arc<Script>,
+    /// The hash of the script that frees a key.
+    free: String,
+    /// The unanswered requests of the last calls.
+    late: Mutex<VecDeque<Vec<Request>>>,
 }
+
+type Request = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
 struct BareHeld {
     lock: Bare,
@@ -32,38 +44,70 @@ impl Bare {
         let free = "if redis.call('GET', KEYS[1]) == ARGV[1] then
             return redis.call('DEL', KEYS[1]) end return 0";
         let free = Script::new(free);
+        // The scenarios limit the time of their calls.
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(BUFFERED);
         let mut connections = Vec::new();
         for url in urls {
             let client = redis::Client::open(url.as_str()).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-            connection.set_response_timeout(CALL_TIMEOUT);
+            let connecting = client.get_multiplexed_async_connection_with_config(&config);
+            let mut connection = connecting.await.unwrap();
             free.load_async(&mut connection).await.unwrap();
             connections.push(connection);
         }
-        Self { connections, free: Arc::new(free) }
+        let free = free.get_hash().to_owned();
+        Self(Arc::new(Servers { connections, free, late: Mutex::default() }))
     }
 
-    /// Returns whether a majority agrees. A spawned task reads and ignores the other answers.
-    async fn majority<F>(&self, request: impl Fn(MultiplexedConnection) -> F) -> bool
-    where
-        F: Future<Output = RedisResult<bool>> + Send + 'static,
-    {
-        let majority = self.connections.len() / 2 + 1;
-        let (mut yes, mut answers) = (0, FuturesUnordered::new());
-        for connection in &self.connections {
-            answers.push(request(connection.clone()));
+    /// Returns whether the only server, or a majority of several servers, answers `command` by `yes`.
+    async fn agrees(&self, command: Cmd, yes: &Value) -> bool {
+        match self.0.connections.as_slice() {
+            [only] => {
+                let answer = only.clone().send_packed_command(&command).await;
+                answer.is_ok_and(|answer| answer == *yes)
+            }
+            several => self.majority_agrees(several, command, yes).await,
         }
-        while let Some(answer) = answers.next().await {
-            yes += usize::from(answer.unwrap_or(false));
-            if yes >= majority {
-                if !answers.is_empty() {
-                    // These requests are already sent.
-                    tokio::spawn(async move { while answers.next().await.is_some() {} });
-                }
+    }
+
+    async fn majority_agrees(
+        &self,
+        servers: &[MultiplexedConnection],
+        command: Cmd,
+        yes: &Value,
+    ) -> bool {
+        let command = Arc::new(command);
+        let requests = servers.iter().map(|connection| {
+            let (command, mut connection) = (Arc::clone(&command), connection.clone());
+            let request = async move { connection.send_packed_command(&command).await };
+            Box::pin(request) as Request
+        });
+        let mut unanswered: Vec<_> = requests.collect();
+        let mut agreed = 0;
+        while !unanswered.is_empty() {
+            let (answer, _, others) = select_all(unanswered).await;
+            unanswered = others;
+            agreed += usize::from(answer.is_ok_and(|answer| answer == *yes));
+            if agreed > servers.len() / 2 {
+                self.keep(unanswered);
                 return true;
             }
         }
         false
+    }
+
+    /// Keeps requests for a while: the client does not send a request whose future is dropped before
+    /// its connection's task has seen it.
+    fn keep(&self, mut requests: Vec<Request>) {
+        // Their answers must not wake this task.
+        let mut without_waking = Context::from_waker(Waker::noop());
+        requests.retain_mut(|request| request.as_mut().poll(&mut without_waking).is_pending());
+        let mut late = self.0.late.lock().unwrap();
+        late.push_back(requests);
+        let sent = if late.len() > KEPT { late.pop_front() } else { None };
+        drop(late);
+        drop(sent);
     }
 }
 
@@ -74,16 +118,14 @@ impl Lock for Bare {
     }
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
-        let (key, value) = (key.to_owned(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let value = NEXT.fetch_add(1, Ordering::Relaxed);
         let millis = u64::try_from(TTL.as_millis()).unwrap();
-        let taken = self.majority(|mut connection| {
-            let mut set = redis::cmd("SET");
-            set.arg(&key).arg(value).arg("NX").arg("PX").arg(millis);
-            async move { Ok(set.query_async::<Value>(&mut connection).await? == Value::Okay) }
-        });
-        let taken = taken.await;
-        let held = BareHeld { lock: self.clone(), key, value };
-        taken.then(|| Box::new(held) as Box<dyn Held>)
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(value).arg("NX").arg("PX").arg(millis);
+        if !self.agrees(set, &Value::Okay).await {
+            return None;
+        }
+        Some(Box::new(BareHeld { lock: self.clone(), key: key.to_owned(), value }))
     }
 }
 
@@ -91,19 +133,23 @@ impl Lock for Bare {
 impl Held for BareHeld {
     async fn free(self: Box<Self>) {
         let Self { lock, key, value } = *self;
-        lock.majority(|mut connection| {
-            let (script, key) = (Arc::clone(&lock.free), key.clone());
-            async move { script.key(key).arg(value).invoke_async(&mut connection).await }
-        })
-        .await;
+        let mut free = redis::cmd("EVALSHA");
+        free.arg(&lock.0.free).arg(1).arg(key).arg(value);
+        lock.agrees(free, &Value::Int(1)).await;
     }
 }
+
+/// The number of requests that a connection buffers. No call waits for a place.
+const BUFFERED: usize = 4_096;
+
+/// The number of calls whose unanswered requests are kept.
+const KEPT: usize = 1_024;
 
 /// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
 /// (`BLPOP`). If the holder dies, the key is never free again.
 pub(crate) struct BlockingList {
     /// A separate connection, since `BLPOP` blocks it.
-    waiting: Mutex<MultiplexedConnection>,
+    waiting: tokio::sync::Mutex<MultiplexedConnection>,
     giving: MultiplexedConnection,
 }
 
@@ -118,7 +164,7 @@ impl BlockingList {
         let mut waiting = client.get_multiplexed_async_connection().await.unwrap();
         waiting.set_response_timeout(CALL_TIMEOUT * 4);
         let giving = client.get_multiplexed_async_connection().await.unwrap();
-        Self { waiting: Mutex::new(waiting), giving }
+        Self { waiting: tokio::sync::Mutex::new(waiting), giving }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::pin::Pin;
 
-/// The value of one round of a contestant. `None` if the round did not finish.
-type Round<'a> = Pin<Box<dyn Future<Output = Option<f64>> + 'a>>;
+/// The values of one round of a contestant. `None` if the round did not finish.
+type Round<'a, const VALUES: usize> = Pin<Box<dyn Future<Output = Option<[f64; VALUES]>> + 'a>>;
 
-/// Contestants. The first is the baseline of the ratios.
-#[derive(Default)]
-pub(crate) struct Race<'a> {
-    contestants: Vec<(String, Box<dyn FnMut() -> Round<'a> + 'a>)>,
+/// Contestants. The first is the baseline of the ratios. Each round returns this number of values.
+pub(crate) struct Race<'a, const VALUES: usize = 1> {
+    contestants: Vec<(String, Box<dyn FnMut() -> Round<'a, VALUES> + 'a>)>,
 }
 
 /// The results of a contestant.
@@ -22,40 +21,74 @@ pub(crate) struct Score {
     pub(crate) failed: usize,
 }
 
+impl<const VALUES: usize> Default for Race<'_, VALUES> {
+    fn default() -> Self {
+        Self { contestants: Vec::new() }
+    }
+}
+
 impl<'a> Race<'a> {
     pub(crate) fn enter<F>(&mut self, name: &str, mut round: impl FnMut() -> F + 'a)
     where
         F: Future<Output = Option<f64>> + 'a,
     {
-        self.contestants.push((name.to_owned(), Box::new(move || Box::pin(round()))));
+        self.enter_several(name, move || {
+            let round = round();
+            async move { Some([round.await?]) }
+        });
     }
 
     /// Runs `rounds` rounds of all contestants in turns, after an extra round that warms up.
-    pub(crate) async fn run(mut self, rounds: usize) -> Vec<Score> {
-        let names = self.contestants.iter().map(|(name, _)| name.clone());
-        let mut scores: Vec<_> = names
-            .map(|name| Score { name, values: Vec::new(), ratios: Vec::new(), failed: 0 })
-            .collect();
+    pub(crate) async fn run(self, rounds: usize) -> Vec<Score> {
+        let [scores] = self.run_several(rounds).await;
+        scores
+    }
+}
+
+impl<'a, const VALUES: usize> Race<'a, VALUES> {
+    /// Does the same as [`enter`](Race::enter), for rounds with several values.
+    pub(crate) fn enter_several<F>(&mut self, name: &str, mut round: impl FnMut() -> F + 'a)
+    where
+        F: Future<Output = Option<[f64; VALUES]>> + 'a,
+    {
+        self.contestants.push((name.to_owned(), Box::new(move || Box::pin(round()))));
+    }
+
+    /// Does the same as [`run`](Race::run). Returns the scores of each value.
+    pub(crate) async fn run_several(mut self, rounds: usize) -> [Vec<Score>; VALUES] {
+        let mut results: Vec<Vec<Option<[f64; VALUES]>>> = vec![Vec::new(); self.contestants.len()];
         for round in 0..=rounds {
-            let mut floor = None;
-            for (index, (_, contestant)) in self.contestants.iter_mut().enumerate() {
-                let value = contestant().await;
-                if index == 0 {
-                    floor = value;
-                }
-                let Some(score) = scores.get_mut(index).filter(|_| round > 0) else {
-                    continue;
-                };
-                match value {
-                    Some(value) => {
-                        score.values.push(value);
-                        score.ratios.extend(floor.map(|floor| value / floor));
-                    }
-                    None => score.failed += 1,
+            for ((_, contestant), results) in self.contestants.iter_mut().zip(&mut results) {
+                let values = contestant().await;
+                if round > 0 {
+                    results.push(values);
                 }
             }
         }
-        scores
+        std::array::from_fn(|value| {
+            let of_value = |rounds: &Vec<Option<[f64; VALUES]>>| -> Vec<Option<f64>> {
+                rounds.iter().map(|values| values.map(|values| values[value])).collect()
+            };
+            let names = self.contestants.iter().map(|(name, _)| name);
+            let scores = names
+                .zip(&results)
+                .map(|(name, rounds)| Score::new(name, &of_value(rounds), &of_value(&results[0])));
+            scores.collect()
+        })
+    }
+}
+
+impl Score {
+    /// Divides the value of each round by the value of the `first` contestant.
+    pub(crate) fn new(name: &str, rounds: &[Option<f64>], first: &[Option<f64>]) -> Self {
+        let both =
+            rounds.iter().zip(first).filter_map(|(value, first)| Some((*value)? / (*first)?));
+        Self {
+            name: name.to_owned(),
+            values: rounds.iter().flatten().copied().collect(),
+            ratios: both.collect(),
+            failed: rounds.iter().filter(|value| value.is_none()).count(),
+        }
     }
 }
 

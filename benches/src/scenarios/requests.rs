@@ -63,7 +63,7 @@ async fn on_redis() -> Table {
         let each = (requests(&server) - before) / f64::from(CYCLES);
         scores.push((lock.name(), each));
     }
-    table("requests-redis", "Requests to Redis per obtain and release", &scores)
+    table("requests-redis", "Requests to Redis per obtain and release", "requests", &scores)
 }
 
 async fn on_dynamodb() -> Table {
@@ -88,21 +88,17 @@ async fn on_dynamodb() -> Table {
         let requests = u32::try_from(count.take()).unwrap();
         scores.push((lock.name(), f64::from(requests) / f64::from(CYCLES)));
     }
-    table("requests-dynamodb", "Requests to DynamoDB per obtain and release", &scores)
+    table("requests-dynamodb", "Requests to DynamoDB per obtain and release", "requests", &scores)
 }
 
-fn table(name: &str, title: &str, counted: &[(&str, f64)]) -> Table {
-    let floor = counted.first().map_or(1.0, |(_, first)| *first);
-    let scores = counted.iter().map(|(name, each)| Score {
-        name: (*name).to_owned(),
-        values: vec![*each],
-        ratios: vec![each / floor],
-        failed: 0,
-    });
+/// Makes a table of values that were measured once.
+pub(super) fn table(name: &str, title: &str, unit: &'static str, counted: &[(&str, f64)]) -> Table {
+    let first = [counted.first().map(|(_, first)| *first)];
+    let scores = counted.iter().map(|(name, each)| Score::new(name, &[Some(*each)], &first));
     Table {
         name: name.to_owned(),
         title: title.to_owned(),
-        unit: "requests",
+        unit,
         better: Better::Less,
         scores: scores.collect(),
     }

@@ -1,30 +1,20 @@
 //! Obtains and releases a key without contention.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use futures_util::future::join_all;
 use lease_core::store::{BootClock, Clock};
-use lease_dynamodb::DynamoDbStore;
-use lease_redis::{RedisQuorum, RedisStore};
-use lease_test_servers::dynamodb::client_of;
 use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::{RedisServer, independent};
 use tokio::time::timeout;
 
+use super::contestants::{make_tables, on_one, on_quorum};
 use crate::CALL_TIMEOUT;
 use crate::cores::SeparateCores;
 use crate::lock::Lock;
-use crate::locks::bare_dynamodb::BareDynamoDb;
-use crate::locks::bare_redis::Bare;
-use crate::locks::dynamodb_lease::DynamoDbLease;
-use crate::locks::dynamodb_lock::DynamoDbLock;
-use crate::locks::ours::{Store, WithLocker};
 use crate::locks::redlock::Redlock;
-use crate::locks::rslock::Rslock;
 use crate::locks::same_scripts::SameScripts;
 use crate::race::{Race, Score, Spread};
 use crate::report::{Better, Table};
@@ -32,35 +22,30 @@ use crate::server_process::DynamoDb;
 
 pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
-    let urls = [server.url()];
-    let store = RedisStore::connect(&server.url()).await.unwrap();
-    let locks: Vec<Arc<dyn Lock>> = vec![
-        Arc::new(Bare::connect(&urls).await),
-        Arc::new(SameScripts::connect(&server.url()).await),
-        Arc::new(Store(store.clone())),
-        Arc::new(WithLocker::new(store)),
-        Arc::new(Rslock::new(&urls)),
-        Arc::new(Redlock::new(&urls)),
-    ];
+    let mut locks = on_one(&server.url()).await;
+    locks.insert(1, Arc::new(SameScripts::connect(&server.url()).await));
+    locks.push(Arc::new(Redlock::new(&[server.url()])));
     per_second("redis", "one Redis", &locks, rounds, 8_000).await
 }
 
 pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
     let (servers, _apart) = SeparateCores::start(async { independent(5) }).await;
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    per_second("quorum", "5 Redis", &quorums(&urls).await, rounds, 2_000).await
+    per_second("quorum", "5 Redis", &on_quorum(&urls).await, rounds, 2_000).await
 }
 
 pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { DynamoDb::start() }).await;
-    let locks = on_table(&server.client(), server.address()).await;
+    make_tables(&server.client()).await;
+    let locks = super::contestants::on_dynamodb(server.address()).await;
     per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
 }
 
 pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
     let server = DynamoDb::start();
+    make_tables(&server.client()).await;
     let way = Link::with_latency(server.address(), FAR).await.unwrap();
-    let locks = on_table(&server.client(), way.address()).await;
+    let locks = super::contestants::on_dynamodb(way.address()).await;
     let mut race = Race::default();
     for lock in &locks {
         race.enter(lock.name(), move || median_latency(Arc::clone(lock), Keys::Used));
@@ -74,35 +59,6 @@ pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
     }]
 }
 
-/// Creates all locks on the server at `address`. Creates their tables with `client`.
-async fn on_table(client: &Client, address: SocketAddr) -> Vec<Arc<dyn Lock>> {
-    DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
-    BareDynamoDb::make_table(client).await;
-    DynamoDbLease::make_table(client).await;
-    DynamoDbLock::make_table(client).await;
-    let client = client_of(address);
-    let store = DynamoDbStore::new(client.clone(), "leases");
-    vec![
-        Arc::new(BareDynamoDb::new(client.clone())),
-        Arc::new(Store(store.clone())),
-        Arc::new(WithLocker::new(store)),
-        Arc::new(DynamoDbLease::with_table(client).await),
-        Arc::new(DynamoDbLock::new(format!("http://{address}"), "bench")),
-    ]
-}
-
-async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
-    let quorum =
-        RedisQuorum::builder(urls.to_vec()).without_rejoin_delay().connect().await.unwrap();
-    vec![
-        Arc::new(Bare::connect(urls).await),
-        Arc::new(Store(quorum.clone())),
-        Arc::new(WithLocker::new(quorum)),
-        Arc::new(Rslock::new(urls)),
-        Arc::new(Redlock::new(urls)),
-    ]
-}
-
 async fn per_second(
     name: &str,
     server: &str,
@@ -114,12 +70,14 @@ async fn per_second(
     for tasks in [1, 64] {
         let mut race = Race::default();
         for lock in locks {
-            race.enter(lock.name(), move || cycles_per_second(Arc::clone(lock), tasks, cycles));
+            race.enter(lock.name(), move || {
+                let lock = Arc::clone(lock);
+                async move { Some(cycles_by_tasks(lock, tasks, cycles).await?.per_second()) }
+            });
         }
-        let of = if tasks == 1 { "1 task" } else { "64 tasks" };
         tables.push(Table {
             name: format!("{name}-{tasks}"),
-            title: format!("A free key is taken and freed on {server}, by {of}"),
+            title: format!("A free key is taken and freed on {server}, by {}", count_of(tasks)),
             unit: "per second",
             better: Better::More,
             scores: race.run(rounds).await,
@@ -128,24 +86,55 @@ async fn per_second(
     tables
 }
 
-async fn cycles_per_second(lock: Arc<dyn Lock>, tasks: usize, cycles: usize) -> Option<f64> {
-    let clock = BootClock::new();
+/// `1 task`, or `64 tasks`.
+pub(super) fn count_of(tasks: usize) -> String {
+    if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
+}
+
+/// The times of cycles.
+pub(super) struct Cycles {
+    /// The time of all cycles, in seconds.
+    pub(super) took: f64,
+    /// The time from each call to its grant, in seconds.
+    pub(super) until_granted: Vec<f64>,
+}
+
+impl Cycles {
+    pub(super) fn count(&self) -> f64 {
+        f64::from(u32::try_from(self.until_granted.len()).unwrap())
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        self.count() / self.took
+    }
+}
+
+/// Each task obtains and releases a key of its own. `None` if a call failed.
+pub(super) async fn cycles_by_tasks(
+    lock: Arc<dyn Lock>,
+    tasks: usize,
+    cycles: usize,
+) -> Option<Cycles> {
+    let clock = Arc::new(BootClock::new());
     let start = clock.now();
     let of_each = cycles / tasks;
     let all = (0..tasks).map(|task| {
-        let lock = Arc::clone(&lock);
+        let (lock, clock) = (Arc::clone(&lock), Arc::clone(&clock));
         tokio::spawn(async move {
+            let mut until_granted = Vec::with_capacity(of_each);
             for _ in 0..of_each {
-                lock.take(&format!("key-{task}")).await?.free().await;
+                let called = clock.now();
+                let held = lock.take(&format!("key-{task}")).await?;
+                until_granted.push(clock.now().since(called).as_secs_f64());
+                held.free().await;
             }
-            Some(())
+            Some(until_granted)
         })
     });
     let all = timeout(CALL_TIMEOUT, join_all(all)).await.ok()?;
-    let done = all.into_iter().filter(|done| matches!(done, Ok(Some(())))).count();
-    let count = u32::try_from(of_each * tasks).unwrap();
     let took = clock.now().since(start).as_secs_f64();
-    (done == tasks).then(|| f64::from(count) / took)
+    let of_tasks: Option<Vec<_>> = all.into_iter().map(|task| task.ok()?).collect();
+    Some(Cycles { took, until_granted: of_tasks?.concat() })
 }
 
 /// The state of one of five servers.
@@ -198,7 +187,7 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
         ways.push(Link::with_latency(server.address(), FAR).await.unwrap());
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
-    let locks = quorums(&urls).await;
+    let locks = on_quorum(&urls).await;
     // Opens all connections.
     for lock in &locks {
         if let Some(held) = lock.take("warm").await {
@@ -222,7 +211,7 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The round trip between machines.
-const FAR: Duration = Duration::from_millis(5);
+pub(super) const FAR: Duration = Duration::from_millis(5);
 
 /// Returns the median time to take a key, in milliseconds.
 async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {

@@ -1,9 +1,11 @@
 //! The scenarios.
 
+mod contestants;
 mod crash;
 mod cycles;
 mod hand_off;
 mod held;
+mod latency;
 mod memory;
 mod requests;
 
@@ -37,6 +39,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "quorum",
         what: "1 and 64 tasks obtain and release a free key on 5 independent Redis servers",
         run: |rounds| Box::pin(cycles::on_a_quorum(rounds)),
+    },
+    Scenario {
+        name: "latency",
+        what: "1 to 1,024 tasks obtain and release a free key on one Redis server: p50, p99, cycles",
+        run: |rounds| Box::pin(latency::by_tasks(rounds)),
     },
     Scenario {
         name: "missing",

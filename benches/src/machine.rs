@@ -25,8 +25,14 @@ pub(crate) fn today() -> String {
 
 /// Returns the processor time of this process on all cores, in seconds.
 pub(crate) fn processor_time() -> f64 {
-    // proc(5), schedstat: the first field is time on a processor, in nanoseconds.
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    processor_time_of(std::process::id())
+}
+
+/// Returns the processor time of a process on all cores, in seconds.
+pub(crate) fn processor_time_of(process: u32) -> f64 {
+    // proc(5), schedstat: the first field is time on a processor, in nanoseconds. The times in
+    // /proc/PID/stat are in ticks of 10 ms.
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let nanos = tasks.filter_map(|task| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
         text.split(' ').next()?.parse::<f64>().ok()

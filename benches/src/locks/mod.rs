@@ -1,5 +1,6 @@
 //! The baselines, this library and similar crates, each as a [`Lock`](crate::lock::Lock).
 
+pub(crate) mod bare_counter;
 pub(crate) mod bare_dynamodb;
 pub(crate) mod bare_redis;
 pub(crate) mod dynamodb_lease;

@@ -1,5 +1,6 @@
 //! The scenarios.
 
+mod bytes;
 mod contestants;
 mod crash;
 mod cycles;
@@ -7,6 +8,7 @@ mod hand_off;
 mod held;
 mod latency;
 mod memory;
+mod processor;
 mod requests;
 
 use std::pin::Pin;
@@ -44,6 +46,16 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "latency",
         what: "1 to 1,024 tasks obtain and release a free key on one Redis server: p50, p99, cycles",
         run: |rounds| Box::pin(latency::by_tasks(rounds)),
+    },
+    Scenario {
+        name: "processor",
+        what: "processor time of Redis servers per obtain and release: one server, 5 servers",
+        run: |rounds| Box::pin(processor::of_servers(rounds)),
+    },
+    Scenario {
+        name: "bytes",
+        what: "memory of Redis servers per released key: one server, 5 servers, a Cluster",
+        run: |_| Box::pin(bytes::after_release()),
     },
     Scenario {
         name: "missing",

@@ -8,6 +8,7 @@
     reason = "a failed step ends the benchmark, which prints its results"
 )]
 
+mod canned_dynamodb;
 mod cores;
 mod lock;
 mod locks;
@@ -48,6 +49,9 @@ struct Arguments {
     /// Runs as the server of another process of this program
     #[arg(long, hide = true)]
     serve_dynamodb: bool,
+    /// Runs as a server with canned replies for another process of this program
+    #[arg(long, hide = true)]
+    serve_canned_dynamodb: bool,
     /// Holds many leases for another process of this program
     #[arg(long, hide = true)]
     hold: Option<String>,
@@ -58,6 +62,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     if arguments.serve_dynamodb {
         server_process::serve().await;
+        return Ok(());
+    }
+    if arguments.serve_canned_dynamodb {
+        canned_dynamodb::serve()?;
         return Ok(());
     }
     if let Some(task) = arguments.hold {

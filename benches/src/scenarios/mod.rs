@@ -1,6 +1,7 @@
 //! The scenarios.
 
 mod bytes;
+mod canned;
 mod contestants;
 mod crash;
 mod cycles;
@@ -71,6 +72,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "dynamodb-far",
         what: "a free key is obtained on DynamoDB with 5 ms of latency",
         run: |rounds| Box::pin(cycles::on_dynamodb_from_afar(rounds)),
+    },
+    Scenario {
+        name: "canned",
+        what: "client's processor time, bytes and requests on DynamoDB, with canned replies",
+        run: |rounds| Box::pin(canned::on_canned_replies(rounds)),
     },
     Scenario {
         name: "requests",

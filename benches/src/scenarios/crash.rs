@@ -9,9 +9,12 @@ use lease_core::store::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
 use lease_test_servers::dynamodb::client_of;
+use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::RedisServer;
 use tokio::time::{sleep, timeout};
 
+use super::contestants::make_tables;
+use super::cycles::FAR;
 use crate::TTL;
 use crate::lock::Lock;
 use crate::locks::dynamodb_lease::DynamoDbLease;
@@ -69,42 +72,39 @@ const ON_DYNAMODB: [Make; 3] = [
 pub(crate) async fn of_a_holder() -> Vec<Table> {
     let redis = RedisServer::start();
     let dynamodb = DynamoDb::start();
-    let client = dynamodb.client();
-    DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
-    DynamoDbLease::make_table(&client).await;
-    DynamoDbLock::make_table(&client).await;
-    let servers =
-        [("Redis", redis.address(), ON_REDIS), ("DynamoDB", dynamodb.address(), ON_DYNAMODB)];
+    make_tables(&dynamodb.client()).await;
+    let far = Link::with_latency(dynamodb.address(), FAR).await.unwrap();
+    let servers = [
+        ("redis", "Redis", redis.address(), ON_REDIS),
+        ("dynamodb", "DynamoDB", dynamodb.address(), ON_DYNAMODB),
+        ("dynamodb-far", "DynamoDB at 5 ms", far.address(), ON_DYNAMODB),
+    ];
     let whens = [
         ("watched", "by a waiter", Duration::ZERO),
         ("unwatched", "by a contender that arrives 15 s later", Duration::from_secs(15)),
     ];
     let tables = servers.into_iter().flat_map(|server| whens.map(|when| (server, when)));
-    let tables = tables.map(|((place, address, contestants), (name, when, dead_for))| async move {
-        let all = contestants.map(|make| async move {
-            let label = make(address, "label").await.name();
-            (label, taken_over(make, address, format!("{label}-{name}"), dead_for).await)
+    let tables =
+        tables.map(|((server, place, address, contestants), (name, when, dead_for))| async move {
+            let all = contestants.map(|make| async move {
+                let label = make(address, "label").await.name();
+                let key = format!("{label}-{server}-{name}");
+                (label, taken_over(make, address, key, dead_for).await)
+            });
+            Table {
+                name: format!("crash-{server}-{name}"),
+                title: format!("The key of a dead holder is obtained on {place} {when}, ttl 10 s"),
+                unit: "s",
+                better: Better::Less,
+                scores: relative_to_first(&join_all(all).await),
+            }
         });
-        Table {
-            name: format!("crash-{}-{name}", place.to_lowercase()),
-            title: format!("The key of a dead holder is obtained on {place} {when}, ttl 10 s"),
-            unit: "s",
-            better: Better::Less,
-            scores: relative_to_first(&join_all(all).await),
-        }
-    });
     join_all(tables).await
 }
 
 fn relative_to_first(took: &[(&'static str, Option<f64>)]) -> Vec<Score> {
-    let first = took.first().and_then(|(_, first)| *first);
-    let scores = took.iter().map(|(name, seconds)| Score {
-        name: (*name).to_owned(),
-        values: seconds.iter().copied().collect(),
-        ratios: seconds.iter().zip(first).map(|(seconds, first)| seconds / first).collect(),
-        failed: usize::from(seconds.is_none()),
-    });
-    scores.collect()
+    let first = [took.first().and_then(|(_, first)| *first)];
+    took.iter().map(|(name, seconds)| Score::new(name, &[*seconds], &first)).collect()
 }
 
 /// Returns the seconds that a contender waits for the key of a dead holder.

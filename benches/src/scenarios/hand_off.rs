@@ -7,12 +7,15 @@ use std::time::Duration;
 use lease_core::store::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
+use lease_test_servers::dynamodb::client_of;
 use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::RedisServer;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::contestants::make_tables;
+use super::cycles::FAR;
 use super::requests::requests;
 use crate::CALL_TIMEOUT;
 use crate::lock::Lock;
@@ -32,7 +35,9 @@ pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
     for waiters in [8, 64] {
         tables.extend(on_redis(waiters, rounds).await);
     }
-    tables.push(on_dynamodb(rounds).await);
+    for round_trip in [Duration::ZERO, FAR] {
+        tables.push(on_dynamodb(round_trip, rounds).await);
+    }
     tables
 }
 
@@ -114,22 +119,21 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
     ]
 }
 
-async fn on_dynamodb(rounds: usize) -> Table {
+async fn on_dynamodb(round_trip: Duration, rounds: usize) -> Table {
     let server = DynamoDb::start();
-    let client = server.client();
+    make_tables(&server.client()).await;
+    let way = Link::with_latency(server.address(), round_trip).await.unwrap();
+    let address = if round_trip.is_zero() { server.address() } else { way.address() };
+    let client = client_of(address);
     let store = DynamoDbStore::new(client.clone(), "leases");
-    store.ensure_table().await.unwrap();
-    DynamoDbLock::make_table(&client).await;
-    let endpoint = format!("http://{}", server.address());
-    BareDynamoDb::make_table(&client).await;
-    let bare = Arc::new(Polling(BareDynamoDb::new(client.clone())));
-    DynamoDbLease::make_table(&client).await;
+    let endpoint = format!("http://{address}");
+    let bare = Arc::new(Polling(BareDynamoDb::new(client)));
     let mut contestants: Vec<Vec<Arc<dyn Lock>>> = vec![vec![bare; 8]];
     let (mut ours, mut leases, mut locks) = (Vec::new(), Vec::new(), Vec::new());
     for waiter in 0..8 {
         // Each waiter has its own lock, as in another process.
         ours.push(Arc::new(WithLocker::new(store.clone())) as Arc<dyn Lock>);
-        leases.push(Arc::new(DynamoDbLease::with_table(server.client()).await) as Arc<dyn Lock>);
+        leases.push(Arc::new(DynamoDbLease::with_table(client_of(address)).await) as Arc<dyn Lock>);
         let owner = format!("waiter-{waiter}");
         locks.push(Arc::new(DynamoDbLock::new(endpoint.clone(), &owner)) as Arc<dyn Lock>);
     }
@@ -143,9 +147,14 @@ async fn on_dynamodb(rounds: usize) -> Table {
             async move { median_gap(&locks, &format!("{name}-{round}")).await }
         });
     }
+    let (name, place) = if round_trip.is_zero() {
+        ("hand-off-dynamodb", "DynamoDB")
+    } else {
+        ("hand-off-dynamodb-far", "DynamoDB at 5 ms")
+    };
     Table {
-        name: "hand-off-dynamodb".to_owned(),
-        title: "8 waiters on DynamoDB: from a release to the next grant".to_owned(),
+        name: name.to_owned(),
+        title: format!("8 waiters on {place}: from a release to the next grant"),
         unit: "ms, median",
         better: Better::Less,
         scores: race.run(rounds.min(3)).await,

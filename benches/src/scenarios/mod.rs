@@ -85,12 +85,12 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "hand-off",
-        what: "one of 8 or 64 waiters obtains a released key, on Redis with 10 ms of latency and on DynamoDB",
+        what: "one of 8 or 64 waiters obtains a released key, on Redis with 10 ms of latency and on DynamoDB without and with 5 ms",
         run: |rounds| Box::pin(hand_off::between_waiters(rounds)),
     },
     Scenario {
         name: "crash",
-        what: "time until the key of a dead holder is obtained",
+        what: "time until the key of a dead holder is obtained, on Redis and on DynamoDB without and with 5 ms",
         run: |_| Box::pin(crash::of_a_holder()),
     },
     Scenario {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lease_aws::table_client::Expression;
+use lease_aws::table_client::{ColumnName, Expression};
 use lease_core::store::{Beat, Claim, Grant};
 use lease_core::{FencingToken, Lessee};
 
@@ -178,6 +178,6 @@ fn reserve(write: &mut Expression, reserved: Duration) {
 }
 
 /// The column of a placeholder, which has the same name.
-pub(crate) fn column(placeholder: &str) -> Option<String> {
-    is_reserved(placeholder).then(|| placeholder.to_owned())
+pub(crate) fn column(placeholder: &str) -> Option<ColumnName> {
+    is_reserved(placeholder).then(|| ColumnName::Renamed(placeholder.to_owned()))
 }

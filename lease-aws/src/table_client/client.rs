@@ -98,8 +98,9 @@ impl TableClient {
             .key(&self.table.key, key.into_value())
             .set_update_expression(Some(update).filter(|update| !update.is_empty()))
             .condition_expression(condition)
-            .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(Some(values))
+            // DynamoDB refuses an empty map.
+            .set_expression_attribute_names(Some(names).filter(|names| !names.is_empty()))
+            .set_expression_attribute_values(Some(values).filter(|values| !values.is_empty()))
             // The default of both parameters is NONE.
             .set_return_values(match returned {
                 ReturnItem::Always => Some(ReturnValue::AllNew),
@@ -135,8 +136,8 @@ impl TableClient {
             .table_name(&self.table.name)
             .set_item(Some(item))
             .condition_expression(condition.condition)
-            .set_expression_attribute_names(Some(condition.names))
             // DynamoDB refuses an empty map.
+            .set_expression_attribute_names(Some(condition.names).filter(|n| !n.is_empty()))
             .set_expression_attribute_values(Some(condition.values).filter(|v| !v.is_empty()))
             .return_values_on_condition_check_failure(OnRefusal::AllOld);
         let answer = self.with_time_limit("PutItem", request.send()).await?;
@@ -162,8 +163,8 @@ impl TableClient {
             .table_name(&self.table.name)
             .key(&self.table.key, key.into_value())
             .condition_expression(condition.condition)
-            .set_expression_attribute_names(Some(condition.names))
-            .set_expression_attribute_values(Some(condition.values))
+            .set_expression_attribute_names(Some(condition.names).filter(|n| !n.is_empty()))
+            .set_expression_attribute_values(Some(condition.values).filter(|v| !v.is_empty()))
             .return_values_on_condition_check_failure(OnRefusal::AllOld);
         let answer = self.with_time_limit("DeleteItem", request.send()).await?;
         self.outcome("DeleteItem", answer.map(|_| None), |error| match error {

@@ -1,7 +1,8 @@
 //! The expression of one conditional write, with its names and values.
 //!
-//! Expressions contain placeholders (`#lessee`), never names of columns. So no name can clash with
-//! a reserved word of DynamoDB, or be parsed as syntax.
+//! A store builds expressions of placeholders (`#lessee`). A request contains the name itself where
+//! the store vouches for it: such a name is not a reserved word of DynamoDB. All other names stay
+//! placeholders, so that none is parsed as syntax.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,6 +27,17 @@ pub struct Expression {
     payload_remove: Vec<String>,
     /// The value of each placeholder. A later value replaces an earlier one.
     values: Vec<(Cow<'static, str>, AttributeValue)>,
+}
+
+/// The column of a placeholder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "for the crates of this repository")]
+pub enum ColumnName {
+    /// The column has the placeholder's name, which is an identifier and not a reserved word. So
+    /// the request contains the name without a placeholder.
+    Plain,
+    /// The column has this name, and the request contains the placeholder.
+    Renamed(String),
 }
 
 /// An expression as a request contains it.
@@ -117,18 +129,13 @@ impl Expression {
         format!("#payload{number} = :seen{number}")
     }
 
-    /// Returns the condition that an attribute is absent, as part of a larger condition.
-    pub fn payload_is_absent(&mut self, name: &str) -> String {
-        format!("attribute_not_exists(#payload{})", self.payload(name))
-    }
-
     fn payload(&mut self, name: &str) -> usize {
         let next = self.payload.len();
         *self.payload.entry(name.to_owned()).or_insert(next)
     }
 
-    /// Renders the expression. `column` returns the name of a placeholder's column.
-    pub fn render(self, column: impl Fn(&str) -> Option<String>) -> RenderedExpression {
+    /// Renders the expression. `column` returns the column of a placeholder.
+    pub fn render(self, column: impl Fn(&str) -> Option<ColumnName>) -> RenderedExpression {
         let payload_set = self.payload_set.iter().map(String::as_str);
         let payload_remove = self.payload_remove.iter().map(String::as_str);
         let mut update = String::with_capacity(512);
@@ -137,11 +144,9 @@ impl Expression {
         let condition = self.conditions.join(" AND ");
         let payload = self.payload.into_iter();
         let mut names: HashMap<String, String> =
-            HashMap::with_capacity(USUAL_COLUMNS + payload.len());
-        names.extend(payload.map(|(name, number)| (format!("#payload{number}"), name)));
-        for text in [&update, &condition] {
-            collect_names(text, &column, &mut names);
-        }
+            payload.map(|(name, number)| (format!("#payload{number}"), name)).collect();
+        let update = with_names(&update, &column, &mut names);
+        let condition = with_names(&condition, &column, &mut names);
         let values = self.values.into_iter();
         let values = values.map(|(placeholder, value)| ([":", &placeholder].concat(), value));
         RenderedExpression { update, condition, names, values: values.collect() }
@@ -158,25 +163,32 @@ fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<s
     }
 }
 
-/// Adds the column of each placeholder in `text`. DynamoDB refuses names that no expression uses.
-fn collect_names(
+/// Replaces each placeholder in `text` whose column has a plain name. Adds the columns of the others
+/// to `names`: DynamoDB refuses names that no expression uses.
+fn with_names(
     text: &str,
-    column: impl Fn(&str) -> Option<String>,
+    column: impl Fn(&str) -> Option<ColumnName>,
     names: &mut HashMap<String, String>,
-) {
-    for (start, _) in text.match_indices('#') {
-        let (_, from) = text.split_at(start);
+) -> String {
+    let mut parts = text.split('#');
+    let mut written = String::with_capacity(text.len());
+    written.push_str(parts.next().unwrap_or_default());
+    for part in parts {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let length = from.chars().skip(1).take_while(|c| is_part(*c)).count();
-        let (name, _) = from.split_at(1 + length);
-        // Expressions name most columns several times.
-        if names.contains_key(name) {
-            continue;
+        let end = part.find(|c| !is_part(c)).unwrap_or(part.len());
+        let (placeholder, _) = part.split_at(end);
+        match column(placeholder) {
+            Some(ColumnName::Plain) => (),
+            Some(ColumnName::Renamed(name)) => {
+                written.push('#');
+                names.insert(format!("#{placeholder}"), name);
+            }
+            // An attribute of the user, which `names` contains.
+            None => written.push('#'),
         }
-        if let Some(column) = name.strip_prefix('#').and_then(&column) {
-            names.insert(name.to_owned(), column);
-        }
+        written.push_str(part);
     }
+    written
 }
 
 /// Converts into a value of DynamoDB.
@@ -216,9 +228,6 @@ impl IntoValue for Duration {
     }
 }
 
-/// The number of columns that most writes name.
-const USUAL_COLUMNS: usize = 14;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,18 +242,18 @@ mod tests {
         write.value("beat", 1);
         write.value("ttl_ms", 2);
 
-        let rendered = write.render(|placeholder| Some(placeholder.to_uppercase()));
+        let rendered = write.render(|placeholder| match placeholder {
+            "beat" => Some(ColumnName::Plain),
+            "payload0" => None,
+            other => Some(ColumnName::Renamed(other.to_uppercase())),
+        });
 
         assert_eq!(
             rendered.update,
-            "SET #beat = :beat, #ttl_ms = :ttl_ms, #payload0 = :payload0 REMOVE #evicted"
+            "SET beat = :beat, #ttl_ms = :ttl_ms, #payload0 = :payload0 REMOVE #evicted"
         );
-        let names = [
-            ("#beat", "BEAT"),
-            ("#ttl_ms", "TTL_MS"),
-            ("#evicted", "EVICTED"),
-            ("#payload0", "note"),
-        ];
+        assert_eq!(rendered.condition, "(attribute_not_exists(beat) OR beat < :beat)");
+        let names = [("#ttl_ms", "TTL_MS"), ("#evicted", "EVICTED"), ("#payload0", "note")];
         assert_eq!(rendered.names, names.map(|(n, c)| (n.to_owned(), c.to_owned())).into());
         let values = [
             (":beat", 1u64.into_value()),

@@ -15,7 +15,7 @@ mod value;
 
 pub use client::{Page, RawItem, ReturnItem, TableClient, WriteOutcome};
 pub use error::{corrupt_column, store_error};
-pub use expression::{Expression, IntoValue, Payload, RenderedExpression};
+pub use expression::{ColumnName, Expression, IntoValue, Payload, RenderedExpression};
 pub use observation::{Observation, Observations};
 pub use table::{Advice, Table};
 pub use timing::Timing;

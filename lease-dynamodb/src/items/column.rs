@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use lease_aws::table_client::ColumnName;
 use lease_core::InvalidInput;
 
 /// A column in which a store keeps part of a lease.
@@ -102,10 +103,16 @@ impl Columns {
         Column::ALL.iter().any(|column| self.name(*column) == attribute)
     }
 
-    /// Returns the column's name for `placeholder`, which is its default name.
-    pub(crate) fn of_placeholder(&self, placeholder: &str) -> Option<String> {
+    /// Returns the column of `placeholder`, which is the column's default name.
+    pub(crate) fn of_placeholder(&self, placeholder: &str) -> Option<ColumnName> {
         let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
-        Some(self.name(*column).to_owned())
+        let name = self.name(*column);
+        // `token` is a reserved word. No other default name is.
+        // <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
+        if name == placeholder && *column != Column::Token {
+            return Some(ColumnName::Plain);
+        }
+        Some(ColumnName::Renamed(name.to_owned()))
     }
 
     /// Fails if a name is too long or empty, or if two columns have one name.

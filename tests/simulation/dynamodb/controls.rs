@@ -9,11 +9,7 @@ use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, find_in, hold, rep
 
 #[test]
 fn claim_of_a_held_key_is_detected() {
-    expect_violation_without(
-        "held keys are free",
-        Call::Obtain,
-        &["attribute_not_exists(#lessee)"],
-    );
+    expect_violation_without("held keys are free", Call::Obtain, &["attribute_not_exists(lessee)"]);
 }
 
 #[test]
@@ -35,7 +31,7 @@ fn release_of_another_grant_is_detected() {
 /// considers the lease expired.
 #[test]
 fn late_heartbeat_is_detected() {
-    let setup = service_without(Call::Heartbeat, &["#beat < :beat"]);
+    let setup = service_without(Call::Heartbeat, &["beat < :beat"]);
     find_in("heartbeats in any order", SeedRange::first(FEW).starting_with(63), &setup);
 }
 
@@ -63,7 +59,7 @@ fn write_under_an_earlier_token_is_detected() {
 #[test]
 fn adoption_of_another_grant_is_detected() {
     const GRANT: &[&str] =
-        &["#nonce = :handed", "#lessee = :former_lessee", "#token = :former_token"];
+        &["nonce = :handed", "lessee = :former_lessee", "#token = :former_token"];
     let seeds = SeedRange::first(FEW).starting_with(135);
     find_in("adoption by any lessee", seeds, &service_without(Call::Adopt, GRANT));
 }
@@ -79,7 +75,7 @@ fn adoption_of_another_grant_is_detected() {
 /// former grant.
 #[test]
 fn nonce_or_token_alone_is_sufficient() {
-    const HANDED: &str = "#nonce = :handed";
+    const HANDED: &str = "nonce = :handed";
     const FORMER: &str = "#token = :former_token";
     let parts: [(_, _, &'static [&'static str]); 6] = [
         ("release by token alone", Call::Release, &[NONCE]),
@@ -100,7 +96,7 @@ fn claim_without_the_observed_beat_is_detected() {
     expect_violation_without(
         "claim although the beat changed",
         Call::Obtain,
-        &["#beat = :seen_beat"],
+        &["beat = :seen_beat"],
     );
 }
 
@@ -129,7 +125,7 @@ fn clock_rates_beyond_the_assumption_are_detected() {
 
 #[test]
 fn claim_before_expiry_is_detected() {
-    expect_violation_without("claim before expiry", Call::Obtain, &["#expires_at <= :over"]);
+    expect_violation_without("claim before expiry", Call::Obtain, &["expires_at <= :over"]);
 }
 
 #[test]
@@ -148,6 +144,6 @@ fn service_without(call: Call, parts: &'static [&'static str]) -> Setup {
     Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }
 
-const NONCE: &str = "#nonce = :nonce";
-const LESSEE: &str = "#lessee = :lessee";
+const NONCE: &str = "nonce = :nonce";
+const LESSEE: &str = "lessee = :lessee";
 const TOKEN: &str = "#token = :token";

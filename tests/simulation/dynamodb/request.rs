@@ -120,14 +120,14 @@ impl Write {
 
     pub(crate) fn call(&self) -> Call {
         let Change::Update(update) = &self.change else { return Call::Write };
-        if update.sets("#nonce") {
+        if update.sets("nonce") {
             let adopts = self.bound.values.contains_key(":handed");
             return if adopts { Call::Adopt } else { Call::Obtain };
         }
-        if update.sets("#beat") && self.bound.values.contains_key(":beat") {
+        if update.sets("beat") && self.bound.values.contains_key(":beat") {
             return Call::Heartbeat;
         }
-        if update.sets("#former") && !update.sets("#offered_to") {
+        if update.sets("former") && !update.sets("offered_to") {
             return Call::Release;
         }
         Call::Write

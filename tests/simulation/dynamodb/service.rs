@@ -160,7 +160,7 @@ impl Service {
     fn note(&self, write: &Write, before: &Item, after: &Item) {
         let is_new = |column: &str| before.get(column) != after.get(column);
         if let Change::Update(update) = &write.change
-            && update.sets("#nonce")
+            && update.sets("nonce")
             && (is_new("nonce") || is_new("token"))
             && let Some(grant) = write.grant_shown_by(after)
         {

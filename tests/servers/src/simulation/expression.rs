@@ -38,11 +38,11 @@ pub enum Condition {
     BeginsWith(String, Operand),
 }
 
-/// A placeholder.
+/// An attribute, or a placeholder.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Operand {
-    /// `#name`.
+    /// `#name`, or the name itself.
     Attribute(String),
     /// `:value`.
     Given(String),
@@ -339,7 +339,10 @@ impl Bindings {
         Self { names, values }
     }
 
-    fn name(&self, placeholder: &str) -> Result<&str, Refusal> {
+    fn name<'a>(&'a self, placeholder: &'a str) -> Result<&'a str, Refusal> {
+        if !placeholder.starts_with('#') {
+            return Ok(placeholder);
+        }
         let name = self.names.get(placeholder).and_then(Value::as_str);
         name.ok_or_else(|| format!("{placeholder} is not defined"))
     }
@@ -420,9 +423,11 @@ impl Words {
 
     fn operand(&mut self) -> Result<Operand, Refusal> {
         match self.0.next() {
-            Some(word) if word.starts_with('#') => Ok(Operand::Attribute(word)),
+            Some(word) if word.starts_with('#') || is_plain_name(&word) => {
+                Ok(Operand::Attribute(word))
+            }
             Some(word) if word.starts_with(':') => Ok(Operand::Given(word)),
-            other => Err(format!("{other:?} where a placeholder is expected")),
+            other => Err(format!("{other:?} where an attribute or a value is expected")),
         }
     }
 
@@ -451,8 +456,7 @@ impl Words {
             self.expect(")")?;
             return Ok(inner);
         }
-        let is_placeholder = |word: &String| word.starts_with(['#', ':']);
-        if let Some(function) = self.0.next_if(|word| !is_placeholder(word)) {
+        if let Some(function) = self.0.next_if(|word| FUNCTIONS.contains(&word.as_str())) {
             return self.call(&function);
         }
         let left = self.operand()?;
@@ -506,6 +510,20 @@ impl Words {
     }
 }
 
+/// Whether `word` names an attribute without a placeholder. `DynamoDB` refuses reserved words; these are the
+/// keywords, and the one reserved word that a column of a store has.
+fn is_plain_name(word: &str) -> bool {
+    const RESERVED: [&str; 9] =
+        ["AND", "OR", "NOT", "IN", "BETWEEN", "SET", "REMOVE", "ADD", "TOKEN"];
+    word.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !RESERVED.contains(&word.to_ascii_uppercase().as_str())
+        && !FUNCTIONS.contains(&word)
+}
+
+/// The functions of conditions.
+const FUNCTIONS: [&str; 4] =
+    ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with"];
+
 fn one_of(mut parts: Vec<Condition>, many: fn(Vec<Condition>) -> Condition) -> Condition {
     if parts.len() == 1
         && let Some(only) = parts.pop()
@@ -527,6 +545,7 @@ mod tests {
             "#a BETWEEN :b AND :c",
             "contains(#a, :b)",
             "#a.b = :c",
+            "token = :b",
             "(#a = :b",
             "#a = :b #c",
             "",

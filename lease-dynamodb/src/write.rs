@@ -53,7 +53,7 @@ pub(crate) fn obtain(
     write.condition("(attribute_not_exists(#token) OR #token < :max_token)");
     if !settings.lock_client_items {
         for name in lock_client_columns(&settings.columns) {
-            write.expect_payload(name, [None]);
+            write.condition(format!("attribute_not_exists({name})"));
         }
     }
     if settings.existing_only {
@@ -101,8 +101,9 @@ fn may_obtain(
         let mut expired = "#expires_at <= :over".to_owned();
         // The lock client does not write `expires_at`: its items have an earlier grant's value.
         for name in lock_client_columns(&settings.columns).filter(|_| settings.lock_client_items) {
-            expired.push_str(" AND ");
-            expired.push_str(&write.payload_is_absent(name));
+            expired.push_str(" AND attribute_not_exists(");
+            expired.push_str(name);
+            expired.push(')');
         }
         ways.push(expired);
     }

@@ -64,7 +64,7 @@ impl ForeignItem {
 
 /// Columns that Amazon's DynamoDB lock client writes and this crate does not.
 ///
-/// The names are constants of `AmazonDynamoDBLockClient`.
+/// The names are constants of `AmazonDynamoDBLockClient`, and not reserved words of DynamoDB.
 /// <https://github.com/awslabs/amazon-dynamodb-lock-client>
 const LOCK_CLIENT: [&str; 2] = [VERSION, "isReleased"];
 

@@ -48,7 +48,7 @@ pub(crate) fn obtain(
     may_obtain(&mut write, settings, now, stale);
     // An item with the nonce of this claim was granted to it before, and perhaps released since. So
     // this request is a duplicate.
-    write.condition("(attribute_not_exists(#nonce) OR #nonce <> :nonce)");
+    write.condition("NOT #nonce = :nonce");
     write.value("max_token", FencingToken::MAX.get());
     write.condition("(attribute_not_exists(#token) OR #token < :max_token)");
     if !settings.lock_client_items {

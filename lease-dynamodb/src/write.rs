@@ -147,7 +147,8 @@ pub(crate) fn heartbeat(
     not_expired(&mut write, settings, now);
     write.value("beat", beat.get());
     write.condition("attribute_not_exists(#evicted)");
-    write.condition("(attribute_not_exists(#beat) OR #beat < :beat)");
+    // The grant wrote the first beat.
+    write.condition("#beat < :beat");
     write.set(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
     write.value("ttl_ms", grant.ttl);
     expire(&mut write, grant.ttl, settings, now, Purge::AsMarked);

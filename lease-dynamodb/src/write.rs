@@ -368,11 +368,12 @@ fn reserve(
     write.value("reserved_ms", reserved);
 }
 
-/// Requires that a lease has not certainly expired.
+/// Requires that a lease has not certainly expired: the opposite of the condition by which a
+/// contender takes it in DynamoDB's time. Without an expiry, contenders use observation.
 fn not_expired(write: &mut Expression, settings: &Settings, now: Option<ServerNow>) {
     if let Some(now) = now {
         write.value("over", expired_before(settings, now));
-        write.condition("(attribute_not_exists(#expires_at) OR #expires_at > :over)");
+        write.condition("NOT #expires_at <= :over");
     }
 }
 

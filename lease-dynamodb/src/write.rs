@@ -225,10 +225,9 @@ pub(crate) fn evict(
     let mut write = Expression::default();
     write.value("token", token.get());
     // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
-    write.value("null", "NULL");
+    // The comparison is false for NULL, and for an absent owner.
     write.value("blank", " ");
-    write.condition("#token = :token AND attribute_exists(#lessee)");
-    write.condition("NOT attribute_type(#lessee, :null) AND #lessee >= :blank");
+    write.condition("#token = :token AND #lessee >= :blank");
     not_expired(&mut write, settings, now);
     write.set(["#evicted = :true"]);
     write.value("true", true);

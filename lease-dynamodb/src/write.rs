@@ -49,8 +49,8 @@ pub(crate) fn obtain(
     // An item with the nonce of this claim was granted to it before, and perhaps released since. So
     // this request is a duplicate.
     write.condition("NOT #nonce = :nonce");
-    write.value("max_token", FencingToken::MAX.get());
-    write.condition("(attribute_not_exists(#token) OR #token < :max_token)");
+    write.value("max", FencingToken::MAX.get());
+    write.condition("(attribute_not_exists(#token) OR #token < :max)");
     if !settings.lock_client_items {
         for name in lock_client_columns(&settings.columns) {
             write.condition(format!("attribute_not_exists({name})"));
@@ -149,8 +149,8 @@ pub(crate) fn heartbeat(
     write.condition("attribute_not_exists(#evicted)");
     // The grant wrote the first beat.
     write.condition("#beat < :beat");
-    write.set(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
-    write.value("ttl_ms", grant.ttl);
+    write.set(["#beat = :beat", "#ttl_ms = :ttl"]);
+    write.value("ttl", grant.ttl);
     expire(&mut write, grant.ttl, settings, now, Purge::AsMarked);
     write
 }
@@ -292,7 +292,7 @@ fn grant(
         // exceeds the tokens of an item that was purged.
         "#token = if_not_exists(#token, :start) + :one",
         "#beat = :granted",
-        "#ttl_ms = :ttl_ms",
+        "#ttl_ms = :ttl",
     ]);
     write.remove(["#offered_to", "#reserved_until", "#former", "#evicted", "#deleted"]);
     write.value("lessee", claim.lessee.as_str());
@@ -301,7 +301,7 @@ fn grant(
     write.value("start", start);
     write.value("one", 1);
     write.value("granted", Beat::GRANTED.get());
-    write.value("ttl_ms", claim.ttl);
+    write.value("ttl", claim.ttl);
     expire(write, claim.ttl, settings, now, purge);
 }
 
@@ -318,8 +318,8 @@ fn expire(
 ) {
     match now {
         Some(now) => {
-            write.set(["#expires_at = :expires_at"]);
-            write.value("expires_at", now.highest.plus(ttl).as_millis_up());
+            write.set(["#expires_at = :end"]);
+            write.value("end", now.highest.plus(ttl).as_millis_up());
         }
         // An earlier grant's expiry would be too early. Contenders use observation meanwhile.
         None => write.remove(["#expires_at"]),
@@ -330,8 +330,8 @@ fn expire(
     match (purge, purge_at(settings, now, ttl)) {
         (Purge::Never, _) => never_purge(write, settings),
         (Purge::AsMarked, Some(purge_at)) => {
-            write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
-            write.value("purge_at", purge_at);
+            write.set(["#purge_at = if_not_exists(#lasting, :purge)"]);
+            write.value("purge", purge_at);
         }
         (Purge::AsMarked, None) => write.remove(["#purge_at"]),
     }
@@ -352,19 +352,19 @@ fn reserve(
 ) {
     match purge_at(settings, now, reserved) {
         Some(purge_at) => {
-            write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
-            write.value("purge_at", purge_at);
+            write.set(["#purge_at = if_not_exists(#lasting, :purge)"]);
+            write.value("purge", purge_at);
         }
         None => write.remove(["#purge_at"]),
     }
     let until = now.map_or(NO_TIME, |now| now.highest.plus(reserved).as_millis_up());
     write.set([
-        "#reserved_until = :reserved_until",
+        "#reserved_until = :until",
         // A contender that does not know DynamoDB's time observes the item for this long.
-        "#ttl_ms = :reserved_ms",
+        "#ttl_ms = :reserved",
     ]);
-    write.value("reserved_until", until);
-    write.value("reserved_ms", reserved);
+    write.value("until", until);
+    write.value("reserved", reserved);
 }
 
 /// Requires that a lease has not certainly expired: the opposite of the condition by which a

@@ -120,57 +120,41 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
     let n = |number: u64| AttributeValue::N(number.to_string());
     let nonce = fresh_nonce().to_string();
     let now = lease_core::store::micros_since_1970();
-    let columns = [
-        "lease_key",
-        "lessee",
-        "nonce",
-        "token",
-        "beat",
-        "ttl_ms",
-        "expires_at",
-        "purge_at",
-        "lasting",
-        "offered_to",
-        "reserved_until",
-        "former",
-        "evicted",
-        "deleted",
-    ];
-    let names = columns.map(|column| (format!("#{column}"), column.to_owned()));
     let values = [
         (":passed", n(now / 1000)),
         (":null", s("NULL")),
         (":blank", s(" ")),
         (":over", n(now / 1000)),
         (":nonce", s(&nonce)),
-        (":max_token", n((1 << 53) - 1)),
+        (":max", n((1 << 53) - 1)),
         (":lessee", s("holder")),
         (":start", n(now)),
         (":one", n(1)),
         (":granted", n(0)),
-        (":ttl_ms", n(30_000)),
-        (":expires_at", n(now / 1000 + 30_000)),
-        (":purge_at", n(now / 1_000_000 + 604_800)),
+        (":ttl", n(30_000)),
+        (":end", n(now / 1000 + 30_000)),
+        (":purge", n(now / 1_000_000 + 604_800)),
     ];
     let taken = client
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
         .update_expression(
-            "SET #lessee = :lessee, #nonce = :nonce, #token = if_not_exists(#token, :start) + \
-             :one, #beat = :granted, #ttl_ms = :ttl_ms, #expires_at = :expires_at, #purge_at = \
-             if_not_exists(#lasting, :purge_at) REMOVE #offered_to, #reserved_until, #former, \
-             #evicted, #deleted",
+            "SET lessee = :lessee, nonce = :nonce, #token = if_not_exists(#token, :start) + :one, \
+             beat = :granted, ttl_ms = :ttl, expires_at = :end, purge_at = \
+             if_not_exists(lasting, :purge) REMOVE offered_to, reserved_until, former, evicted, \
+             deleted",
         )
         .condition_expression(
-            "((attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < \
-             :blank) AND (attribute_not_exists(#reserved_until) OR #offered_to = :lessee OR \
-             #reserved_until <= :passed) OR #expires_at <= :over) AND \
-             (attribute_not_exists(#nonce) OR #nonce <> :nonce) AND (attribute_not_exists(#token) \
-             OR #token < :max_token) AND (attribute_not_exists(#lease_key) OR \
-             attribute_exists(#token) OR attribute_exists(#lasting))",
+            "((attribute_not_exists(lessee) OR attribute_type(lessee, :null) OR lessee < :blank) \
+             AND (attribute_not_exists(reserved_until) OR offered_to = :lessee OR reserved_until \
+             <= :passed) OR expires_at <= :over) AND NOT nonce = :nonce AND \
+             (attribute_not_exists(#token) OR #token < :max) AND \
+             attribute_not_exists(recordVersionNumber) AND attribute_not_exists(isReleased) AND \
+             (attribute_not_exists(lease_key) OR attribute_exists(#token) OR \
+             attribute_exists(lasting))",
         )
-        .set_expression_attribute_names(Some(names.into()))
+        .expression_attribute_names("#token", "token")
         .set_expression_attribute_values(Some(
             values.map(|(name, value)| (name.to_owned(), value)).into(),
         ))
@@ -184,13 +168,8 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
-        .update_expression("SET #former = :lessee REMOVE #lessee, #expires_at, #evicted")
-        .condition_expression("#nonce = :nonce AND #lessee = :lessee AND #token = :token")
-        .expression_attribute_names("#former", "former")
-        .expression_attribute_names("#lessee", "lessee")
-        .expression_attribute_names("#expires_at", "expires_at")
-        .expression_attribute_names("#evicted", "evicted")
-        .expression_attribute_names("#nonce", "nonce")
+        .update_expression("SET former = :lessee REMOVE lessee, expires_at, evicted")
+        .condition_expression("nonce = :nonce AND lessee = :lessee AND #token = :token")
         .expression_attribute_names("#token", "token")
         .expression_attribute_values(":lessee", s("holder"))
         .expression_attribute_values(":nonce", s(&nonce))

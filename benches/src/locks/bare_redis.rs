@@ -44,15 +44,9 @@ impl Bare {
         let free = "if redis.call('GET', KEYS[1]) == ARGV[1] then
             return redis.call('DEL', KEYS[1]) end return 0";
         let free = Script::new(free);
-        // The scenarios limit the time of their calls.
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(BUFFERED);
         let mut connections = Vec::new();
         for url in urls {
-            let client = redis::Client::open(url.as_str()).unwrap();
-            let connecting = client.get_multiplexed_async_connection_with_config(&config);
-            let mut connection = connecting.await.unwrap();
+            let mut connection = connected(url).await;
             free.load_async(&mut connection).await.unwrap();
             connections.push(connection);
         }
@@ -109,6 +103,14 @@ impl Bare {
         drop(late);
         drop(sent);
     }
+}
+
+/// Connects without a timer per request: the scenarios limit the time of their calls.
+pub(super) async fn connected(url: &str) -> MultiplexedConnection {
+    let config =
+        AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 #[async_trait]

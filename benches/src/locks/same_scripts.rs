@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Script};
 
+use super::bare_redis::connected;
 use crate::TTL;
 use crate::lock::{Held, Lock};
 
 #[derive(Clone)]
-pub(crate) struct SameScripts {
+pub(crate) struct SameScripts(Arc<Connected>);
+
+struct Connected {
     connection: MultiplexedConnection,
-    obtain: Arc<Script>,
-    release: Arc<Script>,
+    /// The hashes of the scripts.
+    obtain: String,
+    release: String,
 }
 
 struct SameScriptsHeld {
@@ -27,13 +31,15 @@ struct SameScriptsHeld {
 
 impl SameScripts {
     pub(crate) async fn connect(url: &str) -> Self {
-        let client = redis::Client::open(url).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let script = |name| Arc::new(Script::new(lease_redis::script(name).unwrap()));
-        let (obtain, release) = (script("obtain"), script("release"));
-        obtain.load_async(&mut connection).await.unwrap();
-        release.load_async(&mut connection).await.unwrap();
-        Self { connection, obtain, release }
+        let mut connection = connected(url).await;
+        let script = |name| Script::new(lease_redis::script(name).unwrap());
+        let obtain = script("obtain").load_async(&mut connection).await.unwrap();
+        let release = script("release").load_async(&mut connection).await.unwrap();
+        Self(Arc::new(Connected { connection, obtain, release }))
+    }
+
+    async fn call<T: redis::FromRedisValue>(&self, command: &Cmd) -> Option<T> {
+        command.query_async(&mut self.0.connection.clone()).await.ok()
     }
 }
 
@@ -46,14 +52,11 @@ impl Lock for SameScripts {
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = format!("bare:{{{key}}}");
         let nonce = format!("{:032x}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut call = self.obtain.key(&key);
-        call.key(format!("{key}:attributes"));
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.0.obtain).arg(2).arg(&key).arg(format!("{key}:attributes"));
         // Only quorums use a round and an age.
         call.arg(&nonce).arg("bench").arg(millis(TTL)).arg(RETENTION).arg(0).arg(0);
-        let answer = call
-            .invoke_async::<(String, u64, redis::Value)>(&mut self.connection.clone())
-            .await
-            .ok()?;
+        let answer = self.call::<(String, u64, redis::Value)>(&call).await?;
         let held = SameScriptsHeld { lock: self.clone(), key, nonce, token: answer.1 };
         (answer.0 == "granted").then(|| Box::new(held) as Box<dyn Held>)
     }
@@ -63,10 +66,11 @@ impl Lock for SameScripts {
 impl Held for SameScriptsHeld {
     async fn free(self: Box<Self>) {
         let Self { lock, key, nonce, token } = *self;
-        let mut call = lock.release.key(&key);
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&lock.0.release).arg(1).arg(&key);
         call.arg(nonce).arg(token).arg("").arg(RETENTION).arg(0);
         call.arg("PUBLISH").arg(format!("{key}:channel"));
-        call.invoke_async::<()>(&mut lock.connection.clone()).await.unwrap();
+        lock.call::<()>(&call).await.unwrap();
     }
 }
 

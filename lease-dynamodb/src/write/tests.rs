@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_aws::table_client::RawItem;
+use lease_aws::table_client::{ColumnName, RawItem};
 use lease_core::store::Nonce;
 
 use super::*;
@@ -43,7 +43,8 @@ fn longest_condition_is_within_dynamodbs_limits() {
 
     let write = obtain(&claim, payload, &settings, Some(now), Some(&stale), Purge::AsMarked);
 
-    let condition = write.render(|placeholder| Some(placeholder.to_owned())).condition;
+    let condition =
+        write.render(|placeholder| Some(ColumnName::Renamed(placeholder.to_owned()))).condition;
     let (length, operators) = (condition.len(), operators(&condition));
     assert!(length <= 4096 && operators <= 300, "{length} bytes, {operators} operators");
     assert!(operators > 2 * MAX_COLUMNS, "the condition should name all columns: {condition}");

@@ -61,6 +61,7 @@ pub(crate) async fn contend(
                 if std::mem::take(&mut is_first) {
                     freed = watch_or_poll(settings, key).await;
                     if freed.can_wake() {
+                        // A release before the registration has not woken the watch: asks again.
                         watch = Some(freed);
                         continue;
                     }

@@ -252,11 +252,11 @@ macro_rules! __lock_promises {
             reopening::reserved_key_stays_reserved_after_reopening
             reopening::late_heartbeat_is_overtaken_after_reopening
             reopening::evicted_lease_stays_evicted_after_reopening
-            evicting::evicted_lease_is_lost_at_its_next_heartbeat
-            evicting::evicted_lease_expires_by_its_ttl
-            evicting::evicted_grant_is_not_adopted
-            evicting::eviction_of_another_grant_changes_nothing
-            scanning::scan_lists_held_keys_of_its_prefix
+            operating::evicted_lease_is_lost_at_its_next_heartbeat
+            operating::evicted_lease_expires_by_its_ttl
+            operating::evicted_grant_is_not_adopted
+            operating::eviction_of_another_grant_changes_nothing
+            operating::scan_lists_held_keys_of_its_prefix
             keeping::lost_reply_to_obtain_is_recognised
             keeping::lost_reply_to_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss
@@ -315,8 +315,8 @@ macro_rules! __table_promises {
             table_handles::creates_through_two_handles_make_one_record
             table_handles::updates_through_two_handles_apply_one
             reopening::attributes_are_read_back_after_reopening
-            evicting::holder_of_record_is_evicted
-            scanning::scan_lists_holders_of_records
+            operating::holder_of_record_is_evicted
+            operating::scan_lists_holders_of_records
         }
     };
 }

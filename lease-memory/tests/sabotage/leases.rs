@@ -49,12 +49,15 @@ impl LockStore for Sabotaged {
                 if self.is(Sabotage::ExtendsOnRepeatedClaim) && repeated {
                     self.store.heartbeat(&grant, Beat::GRANTED.next()).await?;
                 }
+                if self.is(Sabotage::NamesTheRepeatedRequest) && repeated {
+                    grant.request = Some(claim.request);
+                }
                 if let Some(known) = known {
                     if self.is(Sabotage::ForgetsTheToken) && known.released {
-                        grant = claim.granted(first_token());
+                        grant.token = first_token();
                     }
                     if self.is(Sabotage::ForgetsTheTokenOnExpiry) && !known.ended {
-                        grant = claim.granted(first_token());
+                        grant.token = first_token();
                     }
                 }
                 self.learn(&grant, token);

@@ -108,6 +108,7 @@ sabotages! {
     Sabotage::DeleteIsNotFenced breaks delete_by_former_holder_changes_nothing;
     Sabotage::CreateOverwrites breaks record_is_created_once;
     Sabotage::ListsOtherPrefixes breaks list_has_every_record_of_its_prefix;
+    Sabotage::NamesTheRepeatedRequest breaks repeated_claim_does_not_extend;
     Sabotage::EvictsByKeyAlone breaks eviction_of_another_grant_changes_nothing;
     Sabotage::EvictsNoHolderOfARecord breaks holder_of_record_is_evicted;
     Sabotage::ScansOtherPrefixes breaks scan_lists_held_keys_of_its_prefix;

@@ -37,6 +37,7 @@ pub(crate) enum Sabotage {
     DeleteIsNotFenced,
     CreateOverwrites,
     ListsOtherPrefixes,
+    NamesTheRepeatedRequest,
     EvictsByKeyAlone,
     EvictsNoHolderOfARecord,
     ScansOtherPrefixes,

@@ -30,7 +30,8 @@ use crate::quorum::nodes::Nodes;
 /// they agree if most nodes have been up for more than a second and their clocks are within 0.1 s of each
 /// other.
 ///
-/// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).
+/// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore). It can
+/// neither list its locks nor evict a holder: both return an error of the kind `Unsupported`.
 ///
 /// # Examples
 ///

@@ -145,9 +145,8 @@ impl<F: Fixture> Case<F> {
         self.store.holder(key).await.expect("the store should return the holder of a key")
     }
 
-    /// Evicts the holder of the usual key. Returns whether the store evicted it, or `None` if the store
-    /// cannot evict.
-    pub(crate) async fn evicted(&self) -> Option<bool> {
+    /// Evicts the holder of the usual key. Returns false if the store cannot evict.
+    pub(crate) async fn evicted(&self) -> bool {
         evicted_by(&*self.store.inner(), &self.key()).await
     }
 
@@ -312,15 +311,16 @@ impl<F: Fixture> fmt::Debug for Case<F> {
     }
 }
 
-/// Evicts the holder of `key`. Returns whether the store evicted it, or `None` if the store cannot evict.
+/// Evicts the holder of `key`. Returns false if the store cannot evict. Fails if the store did not.
 #[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
-pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> Option<bool> {
+pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> bool {
     let holder = store.holder(key).await.expect("the store should return the holder of a key");
     let holder = holder.expect("a held key should have a holder");
     let grant = holder.grant.unwrap_or_else(|| GrantId::new("unnamed"));
     match store.evict(key, &grant).await {
-        Ok(evicted) => Some(evicted),
-        Err(error) if error.kind() == StoreErrorKind::Unsupported => None,
+        Ok(true) => true,
+        Ok(false) => panic!("the store should evict the current grant"),
+        Err(error) if error.kind() == StoreErrorKind::Unsupported => false,
         Err(error) => panic!("the store should answer an eviction: {error:?}"),
     }
 }

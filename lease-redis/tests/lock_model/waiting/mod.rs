@@ -1,8 +1,8 @@
-//! How waiters of one key wake up: subscriptions, marks, messages, and the time left that they are told.
+//! How waiters of one key wake up: by messages, and after the remaining ttl that an answer contained.
 //!
-//! Whenever the key is free, each waiter looks again, has a message on its way, or was told a time left
-//! that passes no later than one ttl after the last renewal. The messages of releases are checked more
-//! strictly: they arrive, unless the subscription breaks. Start with `setup`, then `state`.
+//! While the key is free, each waiter asks again, a message to it is on its way, or its sleep ends: no later
+//! than one ttl after the last heartbeat. The messages of releases are checked more strictly: they arrive,
+//! unless the subscription breaks. Start with `setup`, then `state`.
 
 mod process;
 mod server;

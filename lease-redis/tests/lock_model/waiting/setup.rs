@@ -25,7 +25,7 @@ pub(crate) enum Rule {
     LookAfterRenewal,
     /// A message that arrives while a request is under way causes another request.
     MessageDuringLook,
-    /// A waiter sleeps no longer than the time left that it was told.
+    /// A waiter sleeps no longer than the remaining ttl in its last answer.
     TimeLeft,
     BeatKeepsMark,
     AdoptionKeepsMark,

@@ -42,7 +42,7 @@ pub(crate) struct Process {
     pub(crate) message: bool,
     /// Whether the process asks again as soon as no request is under way.
     pub(crate) must_look: bool,
-    /// Whether the time left that it was told has passed, or ends with the value that was lost.
+    /// Whether the remaining ttl in its last answer has passed, or will pass: its sleep ends then.
     pub(crate) timed: bool,
     /// Whether the key was freed or reserved since its last request arrived.
     pub(crate) unseen: bool,

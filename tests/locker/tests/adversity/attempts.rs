@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
-use lease_core::{Holder, LeaseKey, Locker, StoreError, StoreErrorKind};
+use lease_core::{Attempt, Holder, LeaseKey, Locker, StoreError, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -27,6 +27,23 @@ async fn attempt_after_a_lost_reply_reuses_the_claim() {
     sleep(TTL).await;
     assert!(lease.is_held());
     assert_eq!(store.calls(Call::Obtain), 2);
+}
+
+/// A request without an answer may be granted after a later request of the same claim was refused.
+#[tokio::test(start_paused = true)]
+async fn late_grant_after_a_refusal_is_recognised() {
+    let store = Faulty::new(MemoryStore::new());
+    let (locker, other) = (Locker::new(store.clone()), Locker::new(store.inner()));
+    let held = obtained(&other, "job").await;
+    store.next(Call::Obtain, Fault::ApplyLate(TTL / 8));
+    assert!(locker.obtain(&key("job")).await.is_err());
+    assert!(matches!(locker.obtain(&key("job")).await, Ok(Attempt::Held(_))));
+    held.release().await.unwrap();
+    sleep(TTL / 4).await;
+
+    let attempt = locker.obtain(&key("job")).await.unwrap();
+
+    assert!(matches!(attempt, Attempt::Obtained(_)), "its own claim refuses it: {attempt:?}");
 }
 
 #[tokio::test(start_paused = true)]

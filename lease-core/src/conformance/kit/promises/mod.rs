@@ -2,14 +2,13 @@
 
 pub mod adopting;
 pub mod claiming;
-pub mod evicting;
 pub mod granting;
 pub mod handles;
 pub mod heartbeats;
 pub mod keeping;
+pub mod operating;
 pub mod releasing;
 pub mod reopening;
-pub mod scanning;
 pub mod table;
 pub mod table_handles;
 pub mod transferring;

@@ -118,7 +118,9 @@ pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTab
 /// An evicted lease is lost, even if the store is reopened before the holder's next heartbeat.
 pub async fn evicted_lease_stays_evicted_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
-    let Some(true) = case.evicted().await else { return };
+    if !case.evicted().await {
+        return;
+    }
 
     let Some(case) = case.reopened().await else { return };
 

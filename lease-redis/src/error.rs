@@ -156,7 +156,7 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
 /// An error that a script returned for one of its keys.
 pub(crate) fn from_script(server: &str, text: &str) -> ServerFault {
     let (kind, advice) = classify_text(text).unwrap_or((StoreErrorKind::Unavailable, ""));
-    ServerFault::new(kind, format!("{server}: {text}{advice}"))
+    ServerFault::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
 }
 
 fn classify(error: &RedisError) -> (StoreErrorKind, &'static str) {

@@ -12,7 +12,8 @@ use crate::scripts::attributes::{read_attributes, write};
 /// Parses `bytes` as a server's answer to each script.
 pub fn reply(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
-    drop(NODE.read_vote("fuzzed", &value));
+    drop(NODE.read_vote("fuzzed", &value, NODE.now()));
+    drop(NODE.read_claim("fuzzed", &value));
     drop(NODE.read_record(&value));
     attributes(&value);
 }

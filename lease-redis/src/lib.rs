@@ -6,7 +6,6 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod lock_requests;
 mod quorum;
 mod scripts;
 mod single;

@@ -26,12 +26,24 @@ struct Shared<S: 'static> {
     urls: Vec<String>,
     open: Open<S>,
     prefix: String,
+    memory: Memory,
 }
 
-fn shared<S: LockStore>(urls: &[String], open: Open<S>) -> Shared<S> {
+/// What a key remembers of earlier claims.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// The grant that was released last.
+    OfReleases,
+    /// A lock on one logical server leaves nothing behind.
+    None,
+    /// The nodes of a quorum remember tokens, and grant a repeated claim under a new one.
+    OfTokens,
+}
+
+fn shared<S: LockStore>(urls: &[String], open: Open<S>, memory: Memory) -> Shared<S> {
     static PREFIXES: AtomicU64 = AtomicU64::new(0);
     let prefix = format!("promise-{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
-    Shared { urls: urls.to_vec(), open, prefix }
+    Shared { urls: urls.to_vec(), open, prefix, memory }
 }
 
 #[async_trait]
@@ -58,6 +70,14 @@ impl<S: LockStore> Fixture for Shared<S> {
     async fn reopen(&self, store: S) -> Reopened<S> {
         drop(store);
         Reopened::Intact(self.store().await)
+    }
+
+    fn remembers_released_nonces(&self) -> bool {
+        self.memory == Memory::OfReleases
+    }
+
+    fn grants_repeated_claims_anew(&self) -> bool {
+        self.memory == Memory::OfTokens
     }
 }
 
@@ -93,7 +113,7 @@ fn every_promise_is_kept_on_one_server() {
     }
     let server = RedisServer::start();
 
-    keeps_both(&[server.url()], on_one_server);
+    keeps_both(&[server.url()], on_one_server, Memory::None);
 }
 
 #[test]
@@ -103,8 +123,8 @@ fn every_promise_is_kept_behind_sentinels() {
     }
     let servers = RedisSentinel::start();
 
-    keeps_both(&servers.urls(), behind_sentinels);
-    keeps_both(&servers.urls(), behind_sentinels_with_a_replica);
+    keeps_both(&servers.urls(), behind_sentinels, Memory::None);
+    keeps_both(&servers.urls(), behind_sentinels_with_a_replica, Memory::None);
 }
 
 #[test]
@@ -114,7 +134,7 @@ fn every_promise_is_kept_on_a_cluster() {
     }
     let cluster = RedisCluster::start(0);
 
-    keeps_both(&cluster.urls(), on_a_cluster);
+    keeps_both(&cluster.urls(), on_a_cluster, Memory::OfReleases);
 }
 
 #[test]
@@ -134,13 +154,13 @@ fn keeps_locks_on_a_quorum_of(count: usize) {
     let servers = independent(count);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
 
-    let broken = broken(lock_promises(), || shared(&urls, on_a_quorum));
+    let broken = broken(lock_promises(), || shared(&urls, on_a_quorum, Memory::OfTokens));
 
     assert!(broken.is_empty(), "{broken:?}");
 }
 
-fn keeps_both(urls: &[String], open: Open<RedisStore>) {
-    let broken = broken_of_both(|| shared(urls, open));
+fn keeps_both(urls: &[String], open: Open<RedisStore>, memory: Memory) {
+    let broken = broken_of_both(|| shared(urls, open, memory));
 
     assert!(broken.is_empty(), "{broken:?}");
 }

@@ -234,7 +234,7 @@ async fn refused_claim_leaves_no_vote_behind() {
     eventually("withdrawn", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
 }
 
-/// One node received only an earlier, withdrawn round of the claim.
+/// One node received only an earlier proposal of the claim, which may be withdrawn late.
 #[tokio::test]
 async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     if !available() {
@@ -243,12 +243,15 @@ async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     let servers = independent(3);
     let store = quorum(&servers).await;
     let grant = granted_on_all(&store, &servers).await;
-    servers[2].command("HSET lease:{job} round 0");
+    let (nonce, earlier) = (grant.nonce.get().simple(), grant.token.get() - 1);
+    let lock = format!("SET lease:{{job}} \"{nonce}h-{earlier} 0 a 0\" PX 30000");
+    assert_eq!(servers[2].command(&lock), "OK");
 
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
 
+    let expected = format!("{nonce}h-{} 1 a 0", grant.token);
     eventually("protected from all withdrawals", async || {
-        (servers[2].command("HGET lease:{job} round") == "9007199254740991").then_some(())
+        (servers[2].command("GET lease:{job}") == expected).then_some(())
     })
     .await;
 }
@@ -376,7 +379,8 @@ async fn unreadable_lease_fails_alone_in_a_batch() {
         beats.push((grant, Beat::new(1)));
     }
     for server in &servers {
-        server.command("SET lease:{job-4} foreign");
+        server.command("DEL lease:{job-4}");
+        server.command("HSET lease:{job-4} foreign 1");
     }
 
     let answers: Vec<_> = store.heartbeat_all(&beats).collect().await;
@@ -411,4 +415,44 @@ async fn watch_wakes_once_a_majority_is_free() {
     store.release(&grant, None).await.unwrap();
 
     tokio::time::timeout(TIMEOUT, freed).await.unwrap();
+}
+
+/// A hung node delays neither, and a node without the grant does not hide it.
+#[tokio::test]
+async fn holder_is_listed_and_evicted_by_a_majority() {
+    if !available() {
+        return;
+    }
+    let servers = independent(5);
+    let store = quorum(&servers).await;
+    let grant = granted_on_all(&store, &servers).await;
+    servers[0].command("FLUSHALL");
+    servers[4].hang();
+
+    let listed: Vec<_> = store.scan("j").map(Result::unwrap).collect().await;
+    let [held] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!(held.key, key());
+    assert_eq!(held.holder.token, Some(grant.token));
+    assert!(store.evict(&key(), held.holder.grant.as_ref().unwrap()).await.unwrap());
+
+    let answer = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked));
+    // The key is free only when the ttl has passed.
+    assert!(matches!(store.obtain(&claim("b")).await.unwrap(), Obtained::Held(_)));
+}
+
+#[tokio::test]
+async fn scan_without_a_majority_is_an_error() {
+    if !available() {
+        return;
+    }
+    let mut servers = independent(3);
+    let store = quorum(&servers).await;
+    granted_on_all(&store, &servers).await;
+    servers[1].kill();
+    servers[2].kill();
+
+    let listed: Vec<_> = store.scan("j").collect().await;
+
+    assert!(matches!(&listed[..], [Err(error)] if error.is_retryable()), "{listed:?}");
 }

@@ -118,7 +118,9 @@ impl Runner {
         let mut has_died = false;
         if let Some(run) = record.running() {
             let holder = self.locker.holder(&self.job.name).await?;
-            if holder.is_none_or(|holder| holder.token != Some(run.token)) {
+            // A store may not know the token of a new holder yet.
+            let is_other = |token| token != run.token;
+            if holder.is_none_or(|holder| holder.token.is_some_and(is_other)) {
                 // The run may have ended between the two reads.
                 record = self.read_record().await?;
                 has_died = record.is_running(run.token);

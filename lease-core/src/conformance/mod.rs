@@ -142,6 +142,13 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         true
     }
 
+    /// Whether the store grants a repeated claim anew, under a new token. By default false.
+    ///
+    /// Such a store refuses the heartbeats of the earlier grant from then on: its holder has repeated the claim.
+    fn grants_repeated_claims_anew(&self) -> bool {
+        false
+    }
+
     /// Whether the store's time is tokio's, and may be paused. By default false.
     fn time_may_be_paused(&self) -> bool {
         false
@@ -198,6 +205,7 @@ macro_rules! __lock_promises {
         $then! {
             [$($with)*]
             granting::free_key_is_granted
+            granting::claims_of_several_keys_at_once_are_each_answered
             granting::held_key_is_granted_to_no_other_lessee
             granting::lessee_is_not_granted_a_key_twice
             granting::repeated_claim_is_granted_again

@@ -219,7 +219,7 @@ pub struct Holder {
     /// the first heartbeat.
     pub token: Option<FencingToken>,
     /// How long the store keeps the key for the holder without another heartbeat. `None` if the store
-    /// does not know.
+    /// does not know, or does not report it with a refusal: [`holder`](crate::Locker::holder) may know it.
     pub expires_in: Option<Duration>,
 }
 

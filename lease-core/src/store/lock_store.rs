@@ -160,8 +160,10 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Watches `key` for being freed by a release.
     ///
-    /// The watch is registered when this returns: a later release wakes it, so a caller that attempts the
-    /// key first misses no release. A watch may wake without a cause, and need not wake on an expiry. The
+    /// The watch is registered when this returns: a release of the lease that holds the key wakes it once it
+    /// is polled, so a caller that attempts the key first misses no release. A watch may wake without a
+    /// cause, and need not wake on an expiry, nor for the release of a lease that was granted after an expiry,
+    /// unless a claim through this store was refused since. So a store may notify only those who wait. The
     /// default never wakes: waiters then poll.
     ///
     /// # Errors

@@ -201,7 +201,7 @@ async fn job_returns_to_queue_while_lease_is_held(world: World) {
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
 
     let Worked::Returned(_, holder) = &worked else { panic!("{worked:?}") };
-    assert_eq!(holder.token, Some(other.token()));
+    assert!(holder.holds(other.grant()));
     assert_eq!(world.queue().count().await.unwrap(), 1);
     assert_eq!(world.sink.requests(), [0; 0]);
     assert!(other.is_held());
@@ -336,7 +336,7 @@ async fn job_of_another_exporter_returns_to_queue(world: World) {
 
     assert!(matches!(&worked, Worked::Foreign(_, of) if *of == key()), "{worked:?}");
     assert_eq!(world.sink.requests(), [0; 0]);
-    assert_eq!(world.locker().holder(&key()).await.unwrap().unwrap().token, handed.token);
+    assert_eq!(world.locker().holder(&key()).await.unwrap().unwrap().grant, handed.grant);
     let again = exporter.run_next_job(Duration::from_secs(30)).await.unwrap();
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }

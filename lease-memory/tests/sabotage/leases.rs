@@ -19,6 +19,9 @@ use crate::saboteur::{KeptFor, Sabotage, Sabotaged, first_token, now};
 #[async_trait]
 impl LockStore for Sabotaged {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        if self.batches_claims() {
+            return self.obtain_in_batch(claim).await;
+        }
         let known = self.known(&claim.key);
         let answer = self.obtain_with_attributes(claim).await?;
         match (answer, known) {
@@ -35,11 +38,17 @@ impl LockStore for Sabotaged {
                 if self.is(Sabotage::GrantsOneLesseeTwice) && stands && same_lessee {
                     return Ok(granted());
                 }
-                if self.is(Sabotage::RegrantsAReleasedNonce)
+                if self.regrants_released_nonces()
                     && known.released
                     && known.grant.nonce == claim.nonce
                 {
-                    return self.store.obtain(&Self::fresh(claim)).await;
+                    let mut again = self.store.obtain(&Self::fresh(claim)).await?;
+                    if let Obtained::Granted(grant, _) = &mut again
+                        && self.is(Sabotage::RegrantsUnderTheSameToken)
+                    {
+                        grant.token = known.grant.token;
+                    }
+                    return Ok(again);
                 }
                 Ok(Obtained::Held(holder))
             }
@@ -80,13 +89,21 @@ impl LockStore for Sabotaged {
         let known = self.known(&grant.key).filter(|known| known.grant.nonce == grant.nonce);
         if let Some(last) = known.as_ref().and_then(|known| known.beat)
             && last >= beat
-            && self.is(if known.is_some_and(|known| known.adopted.is_some()) {
+            && self.is(if known.as_ref().is_some_and(|known| known.adopted.is_some()) {
                 Sabotage::AdoptionKeepsTheBeat
             } else {
                 Sabotage::GrantKeepsTheBeat
             })
         {
             return Ok(Heartbeat::Overtaken);
+        }
+        let holder = self.store.holder(&grant.key).await?;
+        let is_duplicated = holder.is_some_and(|holder| holder.lessee == grant.lessee);
+        if self.is(Sabotage::ExtendsWhatWasReleased)
+            && known.is_some_and(|known| known.released)
+            && is_duplicated
+        {
+            return Ok(Heartbeat::Extended);
         }
         match self.store.heartbeat(&self.as_granted(grant), beat).await? {
             Heartbeat::Extended => {

@@ -61,6 +61,7 @@ fn claim_in_two_blocking_steps_is_detected_on_two_threads() {
 
 sabotages! {
     Sabotage::GrantsTwice breaks
+        claims_of_several_keys_at_once_are_each_answered
         held_key_is_granted_to_no_other_lessee
         claims_through_two_handles_grant_one
         grant_is_seen_through_second_handle
@@ -79,6 +80,19 @@ sabotages! {
         released_nonce_is_not_granted_again
         released_nonce_is_refused_through_second_handle
         released_nonce_is_refused_after_reopening;
+    Sabotage::ForgetsReleasedNonces breaks;
+    Sabotage::RegrantsUnderTheSameToken breaks
+        released_nonce_is_not_granted_again
+        released_nonce_is_refused_through_second_handle
+        released_nonce_is_refused_after_reopening;
+    Sabotage::ExtendsWhatWasReleased breaks
+        released_nonce_is_not_granted_again
+        released_nonce_is_refused_through_second_handle
+        released_nonce_is_refused_after_reopening;
+    Sabotage::AnswersTheWrongClaim breaks claims_of_several_keys_at_once_are_each_answered;
+    Sabotage::CallsALostBatchRefused breaks
+        claims_of_several_keys_at_once_are_each_answered
+        held_key_is_granted_to_no_other_lessee;
     Sabotage::HeartbeatIgnoresItsTtl breaks heartbeat_lasts_as_long_as_its_own_ttl;
     Sabotage::LateHeartbeatShortens breaks late_heartbeat_does_not_shorten;
     Sabotage::LateHeartbeatIsCalledALoss breaks

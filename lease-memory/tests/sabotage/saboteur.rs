@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lease_core::conformance::{Fixture, Reopened};
-use lease_core::store::{Beat, Claim, Grant, Nonce};
-use lease_core::{Change, FencingToken, LeaseKey};
+use lease_core::store::{Beat, Claim, Grant, LockStore, Nonce, Obtained};
+use lease_core::{Change, FencingToken, LeaseKey, StoreError};
 use lease_memory::MemoryStore;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// The injected bug. Each is a plausible mistake of one line.
@@ -21,6 +22,14 @@ pub(crate) enum Sabotage {
     KeepsTheTokenOnAdoption,
     IgnoresTheNonceOnRelease,
     RegrantsAReleasedNonce,
+    /// No bug: the store says that it forgets released nonces.
+    ForgetsReleasedNonces,
+    RegrantsUnderTheSameToken,
+    ExtendsWhatWasReleased,
+    /// A batch of claims gives each the answer of the next one.
+    AnswersTheWrongClaim,
+    /// A batch of claims whose reply is lost calls them refused.
+    CallsALostBatchRefused,
     HeartbeatIgnoresItsTtl,
     LateHeartbeatShortens,
     LateHeartbeatIsCalledALoss,
@@ -69,6 +78,9 @@ pub(crate) enum Sabotage {
     RepeatedAdoptionSetsAttributes,
 }
 
+/// A claim of a batch, and its caller.
+type PendingClaim = (Claim, oneshot::Sender<Obtained>);
+
 /// Clones share the store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Sabotaged {
@@ -78,6 +90,8 @@ pub(crate) struct Sabotaged {
     /// The applied changes.
     pub(crate) applied: Arc<Mutex<Vec<Change>>>,
     beats: Arc<AtomicU64>,
+    /// The claims of the batch that gathers now, and who waits for its answers.
+    batch: Arc<Mutex<Vec<PendingClaim>>>,
     pub(crate) silent: Arc<AtomicBool>,
 }
 
@@ -108,6 +122,17 @@ pub(crate) enum KeptFor {
     OneLessee,
 }
 
+impl Sabotage {
+    fn forgets_released_nonces(self) -> bool {
+        matches!(
+            self,
+            Self::ForgetsReleasedNonces
+                | Self::RegrantsUnderTheSameToken
+                | Self::ExtendsWhatWasReleased
+        )
+    }
+}
+
 #[async_trait]
 impl Fixture for Sabotage {
     type Store = Sabotaged;
@@ -119,6 +144,7 @@ impl Fixture for Sabotage {
             known: Arc::default(),
             applied: Arc::default(),
             beats: Arc::default(),
+            batch: Arc::default(),
             silent: Arc::default(),
         }
     }
@@ -132,6 +158,10 @@ impl Fixture for Sabotage {
         Reopened::Intact(store)
     }
 
+    fn remembers_released_nonces(&self) -> bool {
+        !self.forgets_released_nonces()
+    }
+
     fn time_may_be_paused(&self) -> bool {
         true
     }
@@ -140,6 +170,42 @@ impl Fixture for Sabotage {
 impl Sabotaged {
     pub(crate) fn is(&self, sabotage: Sabotage) -> bool {
         self.sabotage == sabotage
+    }
+
+    pub(crate) fn batches_claims(&self) -> bool {
+        self.is(Sabotage::AnswersTheWrongClaim) || self.is(Sabotage::CallsALostBatchRefused)
+    }
+
+    /// Makes a claim together with those that are made at the same time. A batch of one has no bug.
+    pub(crate) async fn obtain_in_batch(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.batch.lock().unwrap().push((claim.clone(), answer));
+        tokio::task::yield_now().await;
+        let batch = std::mem::take(&mut *self.batch.lock().unwrap());
+        let mut answers = Vec::new();
+        for (claim, _) in &batch {
+            answers.push(self.store.obtain(claim).await?);
+        }
+        if self.is(Sabotage::AnswersTheWrongClaim) && !answers.is_empty() {
+            answers.rotate_left(1);
+        }
+        let is_lost = self.is(Sabotage::CallsALostBatchRefused) && batch.len() > 1;
+        for ((claim, answer), reply) in batch.into_iter().zip(answers) {
+            let reply = match reply {
+                Obtained::Granted(grant, _) if is_lost => Obtained::Held(grant.holder(None)),
+                Obtained::Granted(grant, attributes) => {
+                    Obtained::Granted(claim.granted_to(grant.request, grant.token), attributes)
+                }
+                held @ Obtained::Held(_) => held,
+            };
+            // The caller of the claim may have been dropped.
+            drop(answer.send(reply));
+        }
+        Ok(answered.await.unwrap())
+    }
+
+    pub(crate) fn regrants_released_nonces(&self) -> bool {
+        self.is(Sabotage::RegrantsAReleasedNonce) || self.sabotage.forgets_released_nonces()
     }
 
     pub(crate) fn known(&self, key: &LeaseKey) -> Option<Known> {

@@ -20,7 +20,7 @@ use tracing::debug;
 use crate::connection::request::{Asking, Request};
 use crate::connection::sentinel::failover::MasterWatch;
 use crate::connection::sentinel::master::{MasterManager, SentinelMaster, Sentinels};
-use crate::error::{ServerFault, is_no_script};
+use crate::error::{ServerFault, breaks_connection, is_no_script};
 
 /// Opens connections to one logical server.
 pub(crate) enum Connector {
@@ -238,6 +238,7 @@ impl SharedConnection {
             Request::Script(call) | Request::ScriptThen(call, _) => {
                 self.send_all(call.by_hash(), then, asking).await
             }
+            Request::Pipeline(commands, _) => return self.send_pipeline(commands).await,
         };
         match script {
             Some(call) if answer.as_ref().is_err_and(is_no_script) => {
@@ -279,6 +280,20 @@ impl SharedConnection {
             Some(_) => Value::Array(vec![first, answers.next().unwrap_or(Value::Nil)]),
             None => first,
         })
+    }
+
+    /// Sends several commands. An error that breaks the connection is the error of the whole request.
+    async fn send_pipeline(&self, commands: &Pipeline) -> RedisResult<Value> {
+        let answers = self.query_all(commands).await?;
+        for answer in &answers {
+            if let Value::ServerError(error) = answer {
+                let error = RedisError::from(error.clone());
+                if breaks_connection(&error) {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Value::Array(answers))
     }
 
     pub(crate) async fn query(&self, command: &Cmd) -> RedisResult<Value> {

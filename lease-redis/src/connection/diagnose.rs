@@ -20,6 +20,8 @@ pub(crate) struct ServerInfo {
     pub(crate) uptime: Duration,
     /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,
+    /// Whether `SET` takes `NX` and `GET` together: since Redis 7.0.
+    pub(crate) sets_and_gets: bool,
 }
 
 /// Whether a server may evict keys when its memory runs out.
@@ -42,7 +44,7 @@ pub(crate) async fn diagnose(
     collect_texts(&info, &mut texts);
 
     let (mut run, mut replication) = (String::new(), String::new());
-    let (mut uptime, mut time) = (Duration::ZERO, None);
+    let (mut uptime, mut time, mut sets_and_gets) = (Duration::ZERO, None, true);
     for text in &texts {
         let fields = fields(text);
         check_info(server, &fields, role, eviction)?;
@@ -53,6 +55,9 @@ pub(crate) async fn diagnose(
         if let Some(id) = fields.get("master_replid") {
             (*id).clone_into(&mut replication);
         }
+        if let Some((major, _)) = fields.get("redis_version").and_then(|it| it.split_once('.')) {
+            sets_and_gets &= major.parse::<u32>().is_ok_and(|major| major >= 7);
+        }
         time = fields.get("server_time_usec").and_then(|micros| micros.parse().ok()).or(time);
     }
     if run.is_empty() {
@@ -60,7 +65,7 @@ pub(crate) async fn diagnose(
             "{server} reports no run id: fencing tokens need the run id that Redis reports in INFO"
         )));
     }
-    Ok(ServerInfo { run, replication, uptime, time })
+    Ok(ServerInfo { run, replication, uptime, time, sets_and_gets })
 }
 
 /// The server rounds its start and the current time down to seconds, so the difference may be a second

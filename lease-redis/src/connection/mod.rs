@@ -3,9 +3,11 @@
 //! Start with [`node`]: it sends requests over one shared connection, each with a time limit.
 //! [`connect`] turns URLs and [`settings`] into a [`connector`], which opens connections. [`diagnose`]
 //! checks each new one, and [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master
-//! behind Sentinel; [`cluster`] follows the slots of a Cluster.
+//! behind Sentinel; [`cluster`] follows the slots of a Cluster. Requests that are made at the same time share
+//! a [`batch`].
 
 pub(crate) mod address;
+pub(crate) mod batch;
 pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod connector;
@@ -18,4 +20,5 @@ pub(crate) mod sentinel;
 pub(crate) mod server_run;
 pub(crate) mod server_time;
 pub(crate) mod settings;
+pub(crate) mod watched;
 pub(crate) mod watches;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use futures_util::FutureExt;
 use lease_core::store::{BootClock, Clock, Moment};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use self::connection::{Connected, ConnectionState, PendingRequest};
@@ -25,6 +26,7 @@ use crate::connection::diagnose::{Eviction, ServerInfo};
 use crate::connection::request::{Asking, Request};
 use crate::connection::server_run::Run;
 use crate::connection::server_time::ServerTime;
+use crate::connection::watched::WatchedChannels;
 use crate::connection::watches::{Watch, Watches};
 use crate::error::{ServerFault, is_no_script};
 use crate::scripts::Call;
@@ -45,6 +47,9 @@ pub(crate) struct Node {
     /// A permit for each request that may be unanswered at the same time.
     unanswered: Semaphore,
     time: Arc<ServerTime>,
+    /// Whether `SET` takes `NX` and `GET` together.
+    sets_and_gets: Arc<AtomicBool>,
+    watched: Arc<WatchedChannels>,
     clock: BootClock,
 }
 
@@ -120,8 +125,24 @@ impl Node {
             state: Mutex::default(),
             unanswered: Semaphore::new(MAX_UNANSWERED),
             time: Arc::default(),
+            sets_and_gets: Arc::new(AtomicBool::new(true)),
+            watched: Arc::default(),
             clock: BootClock::new(),
         }
+    }
+
+    pub(crate) fn sets_and_gets(&self) -> bool {
+        self.sets_and_gets.load(Ordering::Relaxed)
+    }
+
+    /// Whether a caller watches `channel`: then it waits for the key.
+    pub(crate) fn is_watched(&self, channel: &str) -> bool {
+        self.watched.contains(channel)
+    }
+
+    /// Notes that a claim has marked the key of `channel`.
+    pub(crate) fn note_mark(&self, channel: &str) {
+        self.watched.note_mark(channel);
     }
 
     /// Sends watches through `router`, and requests too if the connector has no pool for them.
@@ -155,6 +176,11 @@ impl Node {
         self.time.record(sent, micros);
     }
 
+    /// Whether the server's time should be read again.
+    pub(crate) fn time_is_old(&self) -> bool {
+        self.time.is_old(self.clock.now())
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
     }
@@ -178,6 +204,12 @@ impl Node {
     /// How long an answer may be due before the node counts as silent.
     pub(crate) fn patience(&self) -> Duration {
         self.state().patience()
+    }
+
+    /// A permit for a request that another task sends.
+    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.unanswered.acquire().await.ok()
     }
 
     /// Connects and checks the server.
@@ -274,6 +306,11 @@ impl Node {
         admission.map_or(Duration::ZERO, |admission| admission.rejoin_delay())
     }
 
+    /// Whether the open connection leads to a run that is known to have lasted for `min_run`.
+    pub(crate) fn has_run_for(&self, min_run: Duration) -> bool {
+        min_run.is_zero() || self.state().run_has_lasted(min_run)
+    }
+
     /// Refuses a request that requires an older run.
     async fn admit(
         &self,
@@ -281,7 +318,7 @@ impl Node {
         connection: &SharedConnection,
         run: Option<&Run>,
     ) -> Result<(), ServerFault> {
-        let min_run = request.script().map_or(Duration::ZERO, Call::min_run);
+        let min_run = request.min_run();
         match (&self.check.admission, run) {
             (Some(admission), Some(run)) if !min_run.is_zero() => {
                 admission.admit(connection, run, min_run).await
@@ -292,10 +329,12 @@ impl Node {
 
     /// Watches `channel`, in a Cluster on the node that has its slot.
     pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
-        match &self.router {
-            Some(router) => Arc::clone(router).watch(channel).await,
-            None => self.watches.watch(channel).await,
-        }
+        let watched = self.watched.enter(channel.clone());
+        let watch = match &self.router {
+            Some(router) => Arc::clone(router).watch(channel).await?,
+            None => self.watches.watch(channel).await?,
+        };
+        Ok(watch.with_entry(watched))
     }
 
     /// The masters of a Cluster. `None` if this is one server.

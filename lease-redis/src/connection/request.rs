@@ -1,6 +1,8 @@
 //! A request to a server: one round trip.
 
-use redis::{Arg, Cmd};
+use std::time::Duration;
+
+use redis::{Arg, Cmd, Pipeline};
 
 use crate::scripts::Call;
 
@@ -11,6 +13,9 @@ pub(crate) enum Request<'a> {
     /// A script, and a command that follows it directly on the connection. The answer is an array of both
     /// answers.
     ScriptThen(&'a Call, &'a Cmd),
+    /// Several commands in one write, not to a Cluster, to a server whose run has lasted for this time. The
+    /// answer is an array with the answer of each; an error of one is a value in it.
+    Pipeline(&'a Pipeline, Duration),
 }
 
 /// Whether `ASKING` precedes the request, since the node is importing the slot:
@@ -27,6 +32,7 @@ impl<'a> Request<'a> {
         let (command, index) = match self {
             Self::Script(call) | Self::ScriptThen(call, _) => (call.by_hash(), 3),
             Self::Command(command) => (command, 1),
+            Self::Pipeline(..) => return &[],
         };
         match command.args_iter().nth(index) {
             Some(Arg::Simple(key)) => key,
@@ -37,14 +43,22 @@ impl<'a> Request<'a> {
     pub(crate) fn script(self) -> Option<&'a Call> {
         match self {
             Self::Script(call) | Self::ScriptThen(call, _) => Some(call),
-            Self::Command(_) => None,
+            Self::Command(_) | Self::Pipeline(..) => None,
+        }
+    }
+
+    /// The minimum age of the server's run.
+    pub(crate) fn min_run(self) -> Duration {
+        match self {
+            Self::Pipeline(_, min_run) => min_run,
+            _ => self.script().map_or(Duration::ZERO, Call::min_run),
         }
     }
 
     pub(crate) fn then(self) -> Option<&'a Cmd> {
         match self {
             Self::ScriptThen(_, command) => Some(command),
-            Self::Script(_) | Self::Command(_) => None,
+            Self::Script(_) | Self::Command(_) | Self::Pipeline(..) => None,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Estimates the current time on a server from its last report.
 
+use std::time::Duration;
+
 use lease_core::store::Moment;
 use parking_lot::Mutex;
 
 /// The last time that a server reported.
 ///
 /// The estimate is off by the duration of the request and by the drift between the clocks since then.
-/// A server that receives the estimate uses it only if it is close to the server's own time.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 
@@ -30,16 +31,23 @@ impl ServerTime {
         let since = u64::try_from(now.since(reading.asked).as_micros()).unwrap_or(u64::MAX);
         reading.micros.checked_add(since)
     }
+
+    /// Whether the last report is so old that the clocks may have drifted apart.
+    pub(crate) fn is_old(&self, now: Moment) -> bool {
+        self.0.lock().is_none_or(|reading| now.since(reading.asked) >= REPORTED_EVERY)
+    }
 }
 
 /// The median of the servers' times. If all servers have reported, a minority cannot move it beyond the
-/// times of the others. If only a few have reported, their times decide. So each server checks the
-/// proposed time.
+/// times of the others. If only a few have reported, their times decide.
 pub(crate) fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied()
 }
+
+/// Clocks of machines drift apart by less than a millisecond in this time.
+const REPORTED_EVERY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

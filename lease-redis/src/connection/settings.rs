@@ -118,7 +118,8 @@ macro_rules! connection_setters {
         }
 
         /// Keeps a key's last token and the nonce of its last release for `retention` after its last use.
-        /// At least a minute; by default 7 days.
+        /// At least a minute; by default 7 days. A lock on one logical server leaves nothing behind: its
+        /// server keeps one token for all keys.
         ///
         /// The tokens of a key that is used again later start from the server's time, in microseconds
         /// since 1970. They are then still larger than the last token, unless the clock was set back by as

@@ -18,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
 use crate::connection::connector::{Connector, Subscriber};
+use crate::connection::watched::WatchedEntry;
 use crate::error::ServerFault;
 
 /// The watches of one server.
@@ -36,6 +37,7 @@ pub(crate) struct Watches {
 pub(crate) struct Watch {
     woken: oneshot::Receiver<()>,
     _guard: WatchGuard,
+    watched: Option<WatchedEntry>,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,7 @@ impl Watches {
             Ok(Ok(registered)) => registered?,
             Ok(Err(_)) | Err(_) => return Err(late()),
         }
-        Ok(Watch { woken, _guard: guard })
+        Ok(Watch { woken, _guard: guard, watched: None })
     }
 
     fn listener(&self) -> mpsc::UnboundedSender<ListenerCommand> {
@@ -104,7 +106,16 @@ impl Watches {
 }
 
 impl Watch {
-    pub(crate) async fn woken(mut self) {
+    pub(crate) fn with_entry(self, entry: WatchedEntry) -> Self {
+        Self { watched: Some(entry), ..self }
+    }
+
+    /// Whether a claim has marked the key since the watch began.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.watched.as_ref().is_some_and(WatchedEntry::is_marked)
+    }
+
+    pub(crate) async fn woken(&mut self) {
         // A message arrived, or the listener dropped the watch. The caller tries again in both cases.
         drop((&mut self.woken).await);
     }

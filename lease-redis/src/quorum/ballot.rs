@@ -1,143 +1,203 @@
-//! Counts the answers of several nodes and decides. It sends no requests.
+//! Counts the answers of several nodes to one proposal, and decides. It sends no requests.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lease_core::store::Heartbeat;
-use lease_core::{Attributes, FencingToken, Holder, LossCause, StoreErrorKind};
+use lease_core::{FencingToken, Holder, StoreErrorKind};
 
 use crate::error::ServerFault;
-use crate::lock_requests::{GrantKind, HeartbeatReply, HolderOnServer, Vote};
+use crate::quorum::lock_text::HolderOnNode;
 
-/// The votes on one claim.
+/// A node's answer to a proposal.
+#[derive(Debug)]
+pub(crate) enum Vote {
+    Accepted,
+    /// The node accepts only proposals that are larger than this number.
+    Outbid(u64),
+    Held(HolderOnNode),
+    /// The key is free. Of a claim: the grant to adopt does not exist.
+    Free,
+}
+
+/// The votes on one proposal.
 #[derive(Debug)]
 pub(crate) struct Ballot {
-    nodes: usize,
-    /// By index, whether the node has answered or failed.
-    responded: Vec<bool>,
-    /// The nodes that granted the claim, and their counters.
-    pub(crate) granted: Vec<(usize, FencingToken)>,
-    pub(crate) rivals: Vec<(usize, HolderOnServer)>,
+    /// By the index of the node.
+    responses: Vec<Response>,
+    rivals: Vec<HolderOnNode>,
+    /// The largest number that a node returned instead of a vote.
+    outbid_by: u64,
     pub(crate) faults: Vec<ServerFault>,
-    /// The number of nodes without the grant to adopt.
-    gone: usize,
-    pub(crate) attributes: Attributes,
-    /// Whether a node has granted the claim before.
-    pub(crate) kind: GrantKind,
+}
+
+/// How a node has responded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Response {
+    Missing,
+    Accepted,
+    Outbid,
+    Held,
+    Free,
+    Failed,
+    /// The request was not sent.
+    Unsent,
 }
 
 /// The count of the votes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum VoteCount {
     Open,
-    /// A majority granted the claim. The largest token is the grant's.
-    Granted(FencingToken),
-    /// No majority can grant the claim any more.
+    /// A majority accepted the proposal.
+    Granted,
+    /// A larger proposal may get a majority: one that is larger than this number.
+    Outbid(u64),
+    /// No majority can accept a proposal of this claim.
     Refused,
 }
 
 impl Ballot {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self {
-            nodes,
-            responded: vec![false; nodes],
-            granted: Vec::new(),
-            rivals: Vec::new(),
-            faults: Vec::new(),
-            gone: 0,
-            attributes: Attributes::new(),
-            kind: GrantKind::New,
-        }
+        let responses = vec![Response::Missing; nodes];
+        Self { responses, rivals: Vec::new(), outbid_by: 0, faults: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, node: usize, vote: Result<Vote, ServerFault>) {
-        if let Some(responded) = self.responded.get_mut(node) {
-            *responded = true;
-        }
-        match vote {
-            Ok(Vote::Granted(token, attributes, kind)) => {
-                self.granted.push((node, token));
-                self.attributes = attributes;
-                if kind == GrantKind::Repeated {
-                    self.kind = kind;
-                }
+        let response = match vote {
+            Ok(Vote::Accepted) => Response::Accepted,
+            Ok(Vote::Outbid(number)) => {
+                self.outbid_by = self.outbid_by.max(number);
+                Response::Outbid
             }
-            Ok(Vote::Held(rival)) => self.rivals.push((node, rival)),
-            Ok(Vote::Gone) => self.gone += 1,
-            Err(fault) => self.faults.push(fault),
+            Ok(Vote::Held(rival)) => {
+                self.rivals.push(rival);
+                Response::Held
+            }
+            Ok(Vote::Free) => Response::Free,
+            Err(fault) => {
+                self.faults.push(fault);
+                Response::Failed
+            }
+        };
+        self.respond(node, response);
+    }
+
+    /// Records that the request to a node was not sent.
+    pub(crate) fn add_unsent(&mut self, node: usize, fault: ServerFault) {
+        self.faults.push(fault);
+        self.respond(node, Response::Unsent);
+    }
+
+    fn respond(&mut self, node: usize, response: Response) {
+        if let Some(known) = self.responses.get_mut(node) {
+            *known = response;
         }
     }
 
     pub(crate) fn count(&self) -> VoteCount {
-        let quorum = majority(self.nodes);
-        let largest = self.granted.iter().map(|(_, token)| *token).max();
-        match largest {
-            Some(largest) if self.granted.len() >= quorum => VoteCount::Granted(largest),
-            _ if self.granted.len() + self.missing() < quorum => VoteCount::Refused,
-            _ => VoteCount::Open,
+        let (quorum, accepted, missing) = (self.majority(), self.accepted(), self.missing());
+        if accepted >= quorum {
+            VoteCount::Granted
+        } else if accepted + missing >= quorum {
+            VoteCount::Open
+        } else if accepted + self.of(Response::Outbid) + missing >= quorum {
+            VoteCount::Outbid(self.outbid_by)
+        } else {
+            VoteCount::Refused
         }
     }
 
-    /// The token that a majority has given.
-    pub(crate) fn agreed(&self) -> Option<FencingToken> {
-        let (token, votes) = most_frequent(self.granted.iter().map(|(_, token)| *token))?;
-        (votes >= majority(self.nodes)).then_some(token)
+    /// The count if the missing nodes do not answer.
+    pub(crate) fn count_without_missing(&self) -> VoteCount {
+        let accepted = self.accepted();
+        if accepted >= self.majority() {
+            VoteCount::Granted
+        } else if accepted + self.of(Response::Outbid) >= self.majority() {
+            VoteCount::Outbid(self.outbid_by)
+        } else {
+            VoteCount::Refused
+        }
     }
 
-    /// Nodes that have not answered yet.
-    pub(crate) fn missing(&self) -> usize {
-        self.nodes - self.answered() - self.faults.len()
-    }
-
-    /// The places of the nodes that have not answered yet.
-    pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
-        let places = self.responded.iter().enumerate();
-        places.filter_map(|(place, responded)| (!responded).then_some(place))
-    }
-
-    /// Returns how many of the missing nodes must grant the claim, if a majority has answered and is
-    /// split. Returns `None` if only the answers of the missing nodes can decide.
+    /// Returns how many of the missing nodes must accept the proposal, if a majority has answered and does
+    /// not accept it as a whole. Returns `None` if only the answers of the missing nodes can decide.
     pub(crate) fn needed_of_missing(&self) -> Option<usize> {
-        let quorum = majority(self.nodes);
-        let contended = !self.rivals.is_empty() && self.answered() >= quorum;
-        contended.then(|| quorum.saturating_sub(self.granted.len()))
+        let contended = !self.rivals.is_empty() || self.of(Response::Outbid) > 0;
+        let needed = contended && self.answered() >= self.majority();
+        needed.then(|| self.majority().saturating_sub(self.accepted()))
     }
 
-    /// Nodes that have granted or refused the claim.
+    /// Whether the task that counts has something to do.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.count() != VoteCount::Open || self.needed_of_missing().is_some()
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.of(Response::Accepted)
+    }
+
+    /// Nodes that have not responded yet.
+    pub(crate) fn missing(&self) -> usize {
+        self.of(Response::Missing)
+    }
+
+    /// The places of the nodes that have not responded yet.
+    pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
+        self.places(|response| response == Response::Missing)
+    }
+
+    /// The places of the nodes that may have a vote for the claim: one for this proposal, or for an earlier
+    /// one. The missing nodes may have one later.
+    pub(crate) fn places_with_votes(&self) -> impl Iterator<Item = usize> {
+        use Response::{Accepted, Failed, Outbid};
+
+        self.places(|response| matches!(response, Accepted | Outbid | Failed))
+    }
+
+    pub(crate) fn has_responded(&self, node: usize) -> bool {
+        self.responses.get(node).is_some_and(|response| *response != Response::Missing)
+    }
+
+    pub(crate) fn responses(&self) -> usize {
+        self.responses.len() - self.missing()
+    }
+
+    /// Nodes that have accepted or refused the proposal.
     pub(crate) fn answered(&self) -> usize {
-        self.granted.len() + self.rivals.len() + self.gone
+        self.responses() - self.of(Response::Failed) - self.of(Response::Unsent)
+    }
+
+    pub(crate) fn has_rivals(&self) -> bool {
+        !self.rivals.is_empty()
     }
 
     /// The holder on a majority of the nodes. No other lessee can hold the key.
     pub(crate) fn holder(&self) -> Option<Holder> {
         let (nonce, votes) = self.strongest()?;
-        (votes >= majority(self.nodes)).then(|| self.holder_of(nonce))?
+        (votes >= self.majority()).then(|| self.holder_of(nonce))?
     }
 
-    /// Whether a majority reports the same token of the holder. Nodes with other counters receive the token
-    /// shortly.
+    /// Whether a majority reports the same token of the holder. A node that missed the last proposal has an
+    /// earlier one until the next heartbeat.
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
-        let of_nonce = self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
-        most_frequent(of_nonce.filter_map(|(_, rival)| rival.holder.token))
-            .is_some_and(|(_, votes)| votes >= majority(self.nodes))
+        most_frequent(self.tokens_of(nonce)).is_some_and(|(_, votes)| votes >= self.majority())
     }
 
     /// Whether the missing answers may show a holder on a majority.
     pub(crate) fn holder_may_appear(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
-        votes + self.missing() >= majority(self.nodes)
+        votes + self.missing() >= self.majority()
     }
 
     /// As [`holder_may_appear`](Self::holder_may_appear), but also counts nodes that have failed.
     pub(crate) fn holder_may_be_unknown(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
-        votes + self.missing() + self.faults.len() >= majority(self.nodes)
+        votes + self.missing() + self.faults.len() >= self.majority()
     }
 
-    /// Whether a majority reports that the grant to adopt does not exist.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone >= majority(self.nodes)
+    /// Whether a majority reports that the key is free.
+    pub(crate) fn is_free(&self) -> bool {
+        self.of(Response::Free) >= self.majority()
     }
 
     /// The lessee with the most votes.
@@ -149,123 +209,52 @@ impl Ballot {
     /// most votes does; on a tie, the claim with the largest nonce. All claims that see the same votes choose
     /// the same claim.
     pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
-        let own = (self.granted.len(), nonce);
+        let own = (self.accepted(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
-        !self.granted.is_empty() && strongest.is_none_or(|rival| rival < own)
+        self.accepted() > 0 && strongest.is_none_or(|rival| rival < own)
     }
 
     /// Returns the time until enough nodes are free for a majority.
     fn free_in(&self) -> Option<Duration> {
         let mut left: Vec<_> =
-            self.rivals.iter().filter_map(|(_, rival)| rival.holder.expires_in).collect();
+            self.rivals.iter().filter_map(|rival| rival.holder.expires_in).collect();
         left.sort_unstable();
-        let needed = majority(self.nodes).saturating_sub(self.nodes - left.len()).max(1);
+        let needed = self.majority().saturating_sub(self.responses.len() - left.len()).max(1);
         left.get(needed - 1).copied()
     }
 
     fn strongest(&self) -> Option<(&str, usize)> {
         let mut votes: HashMap<&str, usize> = HashMap::new();
-        for (_, rival) in &self.rivals {
+        for rival in &self.rivals {
             *votes.entry(rival.nonce.as_str()).or_default() += 1;
         }
         votes.into_iter().max_by_key(|(nonce, votes)| (*votes, *nonce))
     }
 
     fn holder_of(&self, nonce: &str) -> Option<Holder> {
-        let of_nonce = || self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
-        let (token, _) = most_frequent(of_nonce().filter_map(|(_, rival)| rival.holder.token))?;
-        let lessee = of_nonce().next().map(|(_, rival)| rival.holder.lessee.clone())?;
-        Some(Holder::new(lessee, self.free_in()).named_by(token))
-    }
-}
-
-/// The answers to one heartbeat.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Tally {
-    nodes: usize,
-    extended: usize,
-    overtaken: usize,
-    superseded: usize,
-    revoked: usize,
-    /// Nodes that have forgotten the grant.
-    pub(crate) missing: Vec<usize>,
-    faults: Vec<ServerFault>,
-}
-
-/// The count of a heartbeat's replies so far.
-#[derive(Debug)]
-pub(crate) enum HeartbeatCount {
-    Open,
-    Decided(Heartbeat),
-    /// Too few nodes sent a reply that counts.
-    Undecided(ServerFault),
-}
-
-impl Tally {
-    pub(crate) fn new(nodes: usize) -> Self {
-        Self { nodes, ..Self::default() }
+        let (token, _) = most_frequent(self.tokens_of(nonce))?;
+        let rival = self.rivals.iter().find(|rival| rival.nonce == nonce)?;
+        let mut holder = rival.holder.clone().with_token(token);
+        holder.expires_in = self.free_in();
+        Some(holder)
     }
 
-    pub(crate) fn add(&mut self, node: usize, reply: Result<HeartbeatReply, ServerFault>) {
-        match reply {
-            Ok(HeartbeatReply::Extended) => self.extended += 1,
-            Ok(HeartbeatReply::Overtaken) => self.overtaken += 1,
-            Ok(HeartbeatReply::Superseded) => self.superseded += 1,
-            Ok(HeartbeatReply::Revoked) => self.revoked += 1,
-            Ok(HeartbeatReply::Missing) => self.missing.push(node),
-            Err(fault) => self.faults.push(fault),
-        }
+    fn tokens_of(&self, nonce: &str) -> impl Iterator<Item = FencingToken> {
+        let of_nonce = self.rivals.iter().filter(move |rival| rival.nonce == nonce);
+        of_nonce.filter_map(|rival| rival.holder.token)
     }
 
-    pub(crate) fn count(&self) -> HeartbeatCount {
-        let quorum = majority(self.nodes);
-        let standing = self.extended + self.overtaken;
-        let ended = self.superseded + self.revoked;
-        let answered = standing + ended + self.missing.len();
-        let outstanding = self.nodes - answered - self.faults.len();
-
-        if self.extended >= quorum {
-            return HeartbeatCount::Decided(Heartbeat::Extended);
-        }
-        if standing >= quorum && self.extended + outstanding < quorum {
-            return HeartbeatCount::Decided(Heartbeat::Overtaken);
-        }
-        if ended >= quorum {
-            return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
-        }
-        if outstanding > 0 {
-            return HeartbeatCount::Open;
-        }
-        // No node that answered has the grant. If one had it, the count would stay undecided, and the grant
-        // would be restored on the other nodes for the next heartbeat.
-        if standing == 0 && ended + self.missing.len() >= quorum {
-            return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
-        }
-        HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
+    fn majority(&self) -> usize {
+        majority(self.responses.len())
     }
 
-    /// Whether the grant may be restored on the nodes that have forgotten it: another node still has it.
-    pub(crate) fn may_be_restored(&self) -> bool {
-        self.extended > 0
+    fn of(&self, response: Response) -> usize {
+        self.responses.iter().filter(|known| **known == response).count()
     }
 
-    fn cause(&self) -> LossCause {
-        if self.superseded > 0 {
-            LossCause::Superseded
-        } else if self.revoked > 0 {
-            LossCause::Revoked
-        } else {
-            LossCause::Expired
-        }
-    }
-
-    fn reasons(&self) -> Vec<ServerFault> {
-        let mut reasons = self.faults.clone();
-        if !self.missing.is_empty() {
-            let count = self.missing.len();
-            reasons.push(ServerFault::unavailable(format!("{count} have forgotten the grant")));
-        }
-        reasons
+    fn places(&self, which: impl Fn(Response) -> bool) -> impl Iterator<Item = usize> {
+        let places = self.responses.iter().enumerate();
+        places.filter_map(move |(place, response)| which(*response).then_some(place))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Sets up a `RedisQuorum`: its options, their defaults, and the checks before it connects.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,8 +16,10 @@ use crate::quorum::RedisQuorum;
 use crate::quorum::admission::{NodeAdmission, Runs};
 use crate::quorum::ballot::too_few;
 use crate::quorum::contention::Contention;
+use crate::quorum::dispatcher::Dispatcher;
 use crate::quorum::membership::{Membership, QuorumSettings};
 use crate::quorum::nodes::Nodes;
+use crate::quorum::proposals::Proposals;
 use crate::scripts::key_space::KeySpace;
 
 impl RedisQuorum {
@@ -191,11 +192,14 @@ impl RedisQuorumBuilder {
         connect_all(&nodes).await?;
         let (max_ttl, vote_validity) = (self.max_ttl, self.settings.timeout);
         let nodes = Nodes {
+            dispatcher: Arc::new(Dispatcher::new(&nodes)),
             all: nodes,
+            keys: KeySpace::new(self.settings.prefix.as_str()),
             max_ttl: (self.rejoin_delay == RejoinDelay::On).then_some(max_ttl),
             vote_validity,
             restore_delay: self.with_clock_error(vote_validity),
-            last_round: AtomicU64::new(0),
+            proposals: Proposals::default(),
+            watched: Arc::default(),
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             contention: Contention::default(),

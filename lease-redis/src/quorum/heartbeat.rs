@@ -1,17 +1,14 @@
 //! Extends grants on a majority, and restores them on nodes that have forgotten them.
 //!
-//! A heartbeat proves that a majority has the nonce of the grant, not that the grant is the last one. A
-//! duplicate of the claim may have been granted again after another holder. The locker's deadline excludes
-//! this case. The deadline counts from before the first request of the claim. A heartbeat extends it only
-//! if the answer arrives before the deadline. Until then a majority keeps the grant, so no other claim is
-//! granted in between.
+//! A heartbeat names the token of its grant. A node that holds a smaller token of the same claim takes the
+//! grant's token, so that no withdrawal of an earlier round affects the grant. A node that holds a larger one
+//! refuses the heartbeat.
 //!
 //! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node
-//! for a ttl, and a node that counted a later grant refuses it. Every later grant has such a node in each
+//! for a ttl, and a node that accepted a later grant refuses it. Every later grant has such a node in each
 //! majority, so restored grants do not make a majority for an earlier token.
 //!
-//! `tests/quorum_model` searches for counterexamples to both arguments. With correct clocks it finds none;
-//! with wrong clocks, an old claim is extended beside its successor.
+//! `tests/proposal_model` searches for counterexamples.
 
 use std::sync::Arc;
 
@@ -21,9 +18,9 @@ use lease_core::store::{Beat, Grant, Heartbeat};
 use tokio::sync::mpsc;
 
 use crate::connection::node::Node;
-use crate::lock_requests::HeartbeatReply;
-use crate::quorum::ballot::{HeartbeatCount, Tally};
 use crate::quorum::nodes::{Answers, Nodes};
+use crate::quorum::requests::HeartbeatReply;
+use crate::quorum::tally::{HeartbeatCount, Tally};
 
 /// The answers to a batch of heartbeats, each with its index.
 pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;
@@ -36,7 +33,7 @@ pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -
     tokio::spawn(async move {
         let replies = nodes.send_all(|node| {
             let beats = Arc::clone(&beats);
-            async move { node.heartbeat(&beats).await }
+            async move { node.extend(&beats).await }
         });
         let open = beats.len();
         let one = |(grant, beat): &(Grant, Beat)| PendingHeartbeat {

@@ -17,7 +17,8 @@ use crate::connection::diagnose::ServerInfo;
 use crate::connection::request::{Asking, Request};
 use crate::connection::server_run::Run;
 use crate::error::ServerFault;
-use crate::scripts::{self, millis, text};
+use crate::quorum::scripts;
+use crate::scripts::{millis, text};
 
 /// The last known run of one node, and the record that all clients of the node share.
 #[derive(Debug)]
@@ -209,6 +210,7 @@ mod tests {
             replication: String::new(),
             uptime: Duration::ZERO,
             time: None,
+            sets_and_gets: true,
         };
 
         let run =

@@ -1,19 +1,33 @@
 //! Leases on a majority of independent servers.
 //!
 //! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
-//! collects votes until a majority has granted a claim, and [`heartbeat`] extends grants on a majority.
-//! [`ballot`] counts the answers of the nodes in [`nodes`]. [`admission`] and [`membership`] delay the votes
-//! of a restarted server; [`contention`] remembers which keys have several contenders.
+//! proposes tokens until a majority has accepted one: each round is an [`election`], whose votes a [`ballot`]
+//! counts. [`release`] and [`heartbeat`] end and extend grants on a majority. The [`dispatcher`] sends claims and
+//! releases to the [`nodes`] in batches, each by the [`writer`]; [`requests`] calls the other scripts of a node.
+//! [`watch`] waits for releases; [`operating`] lists and evicts holders. [`proposals`] is the clock of the tokens. [`admission`] and [`membership`] delay the votes of a restarted
+//! server; [`contention`] remembers which keys have several contenders.
 
 mod admission;
+mod answer_count;
 mod ballot;
 pub(crate) mod builder;
 mod contention;
+mod dispatcher;
+mod election;
 mod heartbeat;
+mod lock_text;
 mod membership;
 mod nodes;
 mod obtain;
+mod operating;
+mod proposals;
+mod release;
+mod requests;
+pub(crate) mod scripts;
 mod store;
+mod tally;
+mod watch;
+mod writer;
 
 use std::sync::Arc;
 
@@ -25,13 +39,11 @@ use crate::quorum::nodes::Nodes;
 /// table](crate#what-happens-when) lists what happens when servers forget leases. Clones share connections.
 ///
 /// Each grant carries a fencing token that is larger than every earlier token of its key. The usual Redlock
-/// libraries cannot guarantee that. Before a grant is returned, the largest counter in a majority is written
-/// back to that majority. While the nodes' counters agree, this takes no second round trip. For a new key,
-/// they agree if most nodes have been up for more than a second and their clocks are within 0.1 s of each
-/// other.
+/// libraries cannot guarantee that. The client proposes the token, and a node accepts only a token that is
+/// larger than every one it has accepted. A grant takes one round trip, unless most nodes have accepted larger
+/// tokens already, or, for a new key, have clocks that differ by more than 0.1 s.
 ///
-/// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore). It can
-/// neither list its locks nor evict a holder: both return an error of the kind `Unsupported`.
+/// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).
 ///
 /// # Examples
 ///

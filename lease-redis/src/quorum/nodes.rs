@@ -1,30 +1,37 @@
-//! The nodes of a quorum: sends requests to all and waits only for answers that can still matter.
+//! The nodes of a quorum, and what their requests have in common.
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::LeaseKey;
-use lease_core::store::{Claim, Clock, Moment};
+use lease_core::store::{Clock, Moment};
+use lease_core::{FencingToken, LeaseKey};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::connection::node::Node;
 use crate::connection::server_time::median;
+use crate::connection::watched::WatchedChannels;
 use crate::error::ServerFault;
-use crate::lock_requests::GRAIN;
 use crate::quorum::ballot::{Ballot, majority};
 use crate::quorum::contention::Contention;
+use crate::quorum::dispatcher::Dispatcher;
+use crate::quorum::election::Proposal;
+use crate::quorum::proposals::Proposals;
+use crate::scripts::GRAIN;
+use crate::scripts::key_space::KeySpace;
 
 /// The nodes of a quorum, and the limits of their requests.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Arc<Node>>,
+    /// Sends claims and releases.
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) keys: KeySpace,
     /// The longest ttl of a claim. `None` if nodes vote without a rejoin delay.
     pub(crate) max_ttl: Option<Duration>,
     /// How long votes are valid, counted from before the requests were sent.
@@ -32,8 +39,9 @@ pub(crate) struct Nodes {
     /// How long a restarted node must be up before grants are restored on it. Its votes from before the
     /// restart are valid until then, so it would count twice.
     pub(crate) restore_delay: Duration,
-    /// The number of the last round of any claim.
-    pub(crate) last_round: AtomicU64,
+    pub(crate) proposals: Proposals,
+    /// The channels of the keys for which this client waits.
+    pub(crate) watched: Arc<WatchedChannels>,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
@@ -98,7 +106,7 @@ impl Nodes {
     }
 
     /// Returns the time until fewer than `needed` of the missing nodes are expected to answer.
-    fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
+    pub(crate) fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
         let missing = ballot.missing_places().filter_map(|place| self.all.get(place));
         // A node from which no answer is due was not asked yet, so it is not silent.
         let mut silent_in: Vec<_> = missing
@@ -132,25 +140,20 @@ impl Nodes {
         });
     }
 
-    /// The median of the nodes' times, in microseconds since 1970.
-    pub(crate) fn common_time(&self) -> Option<u64> {
-        median(self.all.iter().filter_map(|node| node.time()))
+    /// The next token to propose. It is larger than `seen`, which a node returned.
+    pub(crate) fn propose(&self, seen: u64) -> Result<FencingToken, ServerFault> {
+        let time = median(self.all.iter().filter_map(|node| node.time()));
+        self.proposals.next(time.unwrap_or(0), seen)
     }
 
-    /// Reserves the numbers of `rounds` rounds and returns the first. They are larger than the numbers of
-    /// every earlier claim, even one in progress: a claim may be repeated while its first attempt runs.
-    pub(crate) fn first_of(&self, rounds: u64) -> u64 {
-        self.last_round.fetch_add(rounds, Ordering::Relaxed) + 1
-    }
-
-    /// Withdraws the votes for `claim` up to `round` on every node. This includes the vote of a node that
-    /// receives the claim late, but before the withdrawal.
-    pub(crate) fn withdraw_everywhere(&self, claim: &Claim, round: u64) {
-        let withdrawals = self.send_all(|node| {
-            let claim = claim.clone();
-            async move { node.withdraw(&claim, round).await }
+    /// Withdraws the votes for a proposal, and for earlier ones of its claim, on the nodes at `places`.
+    pub(crate) fn withdraw(&self, proposal: &Proposal, places: Vec<usize>) {
+        let nodes = places.into_iter().filter_map(|place| Some((place, self.all.get(place)?)));
+        let withdrawals = nodes.map(|(place, node)| {
+            let (node, call) = (Arc::clone(node), Node::withdraw_call(proposal));
+            async move { (place, node.call_bool(&call).await) }.boxed()
         });
-        self.in_background(withdrawals, |_, _| async {});
+        self.in_background(withdrawals.collect::<Answers<_>>(), |_, _| async {});
     }
 
     /// Refuses a ttl that is longer than the rejoin delay of a restarted node.

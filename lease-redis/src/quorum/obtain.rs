@@ -1,81 +1,92 @@
 //! Grants a claim by a majority, in rounds of votes.
 //!
-//! `voting` runs one round: it collects the votes, counts them, and writes the token back.
+//! `round` runs one round: it proposes a token, and counts the votes.
 
-mod voting;
+mod round;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{Claim, Moment};
-use lease_core::{Attributes, FencingToken, Holder};
+use lease_core::store::{Claim, Grant, Moment};
+use lease_core::{FencingToken, Holder};
 use tokio::time::sleep;
 
-pub(crate) use self::voting::PATIENCE;
-use self::voting::{Order, RoundOutcome};
-use crate::connection::node::Node;
+pub(crate) use self::round::PATIENCE;
+use self::round::{Order, RoundOutcome};
 use crate::error::ServerFault;
-use crate::lock_requests::{GrantKind, Round};
 use crate::quorum::ballot::Ballot;
 use crate::quorum::contention::Contenders;
-use crate::quorum::nodes::{Answers, Nodes};
-use crate::scripts::Call;
+use crate::quorum::election::{OpenElection, Stage};
+use crate::quorum::lock_text::nonce_text;
+use crate::quorum::nodes::Nodes;
 
 /// A claim on a quorum.
 pub(crate) struct QuorumClaim<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a Arc<Nodes>,
     claim: &'a Claim,
+    ask: Ask<'a>,
     /// Counted from before the first request: a node's ttl starts no earlier.
     deadline: Moment,
-    first_round: u64,
+}
+
+/// What a claim asks the nodes for.
+enum Ask<'a> {
+    Obtain,
+    Adopt(&'a Grant),
 }
 
 pub(crate) enum Outcome {
-    Granted(GrantKind, FencingToken, Attributes),
+    Granted(FencingToken),
     /// `None` if the key is free, but its grant to adopt does not exist.
     Held(Option<Holder>),
 }
 
 impl<'a> QuorumClaim<'a> {
-    pub(crate) fn new(nodes: &'a Nodes, claim: &'a Claim) -> Self {
-        let first_round = nodes.first_of(ROUNDS.into());
-        Self { nodes, claim, deadline: nodes.deadline(claim.ttl), first_round }
+    pub(crate) fn obtaining(nodes: &'a Arc<Nodes>, claim: &'a Claim) -> Self {
+        Self { nodes, claim, ask: Ask::Obtain, deadline: nodes.deadline(claim.ttl) }
+    }
+
+    pub(crate) fn adopting(nodes: &'a Arc<Nodes>, grant: &'a Grant, claim: &'a Claim) -> Self {
+        Self { nodes, claim, ask: Ask::Adopt(grant), deadline: nodes.deadline(claim.ttl) }
     }
 
     /// Runs rounds until a claim has a majority.
     ///
     /// Claims that arrive at the same moment may split the votes. The claim that goes first keeps its
-    /// votes, the others withdraw, and all ask again.
-    pub(crate) async fn obtain(
-        &self,
-        call_of: impl Fn(&Node, &Claim, Round) -> Call + Send + Sync,
-    ) -> Result<Outcome, ServerFault> {
-        let mut nearest = None;
+    /// votes, the others withdraw, and all propose again.
+    pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
+        let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
         let mut order = self.order();
         for number in 0..ROUNDS {
-            let (round, started) = (self.round(number), self.nodes.clock.now());
-            match self.run_round(round, order, &call_of).await? {
-                RoundOutcome::Decided(outcome) => {
-                    match &outcome {
-                        Outcome::Granted(..) => self.nodes.contention.granted(&self.claim.key),
-                        Outcome::Held(holder) => {
-                            self.expect_contenders(holder.as_ref(), holder.as_ref());
-                        }
-                    }
-                    return Ok(outcome);
+            let started = self.nodes.clock.now();
+            match self.run_round(order, above).await? {
+                RoundOutcome::Granted(token) => {
+                    self.nodes.contention.granted(&self.claim.key);
+                    return Ok(Outcome::Granted(token));
                 }
-                RoundOutcome::Split(ballot) => {
-                    nearest = ballot.nearest();
+                RoundOutcome::Held(holder) => {
+                    self.expect_contenders(holder.as_ref(), holder.as_ref());
+                    return Ok(Outcome::Held(holder));
+                }
+                RoundOutcome::Outbid(election, number) => {
+                    (above, last) = (number, Some(election));
+                    order = Order::AllAtOnce;
+                }
+                RoundOutcome::Split(election) => {
+                    nearest = election.read(Ballot::nearest);
                     self.expect_contenders(nearest.as_ref(), None);
-                    if ballot.keeps_votes(&self.claim.nonce.to_string()) {
+                    if self.keeps_votes(&election) {
+                        election.close(Stage::Over);
+                        last = Some(election);
                         order = Order::AllAtOnce;
                         // Asks again at once, to be the next claim on the nodes from which others withdraw.
                         if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
                             sleep(self.pause(number)).await;
                         }
                     } else {
+                        election.refuse();
                         order = self.order();
-                        self.withdraw(round, &ballot);
                         // Waits long enough for the claim that goes first to be granted.
                         let took = self.nodes.clock.now().since(started);
                         sleep(took * 2 + self.pause(number)).await;
@@ -87,7 +98,7 @@ impl<'a> QuorumClaim<'a> {
                     // Waits long enough for the claim ahead to be granted: an earlier request would be
                     // refused again.
                     let took = self.nodes.clock.now().since(started);
-                    sleep(took / 2 + self.pause(number)).await;
+                    sleep(took / 2 + self.pause(number.min(ROUNDS_AT_ONCE))).await;
                     // The client of the claim ahead may have crashed.
                     if number + 1 >= ROUNDS_IN_ORDER {
                         order = Order::AllAtOnce;
@@ -95,8 +106,30 @@ impl<'a> QuorumClaim<'a> {
                 }
             }
         }
-        self.nodes.withdraw_everywhere(self.claim, self.round(ROUNDS - 1).number);
+        if let Some(election) = last {
+            election.refuse();
+        }
         Ok(Outcome::Held(nearest))
+    }
+
+    /// Runs one round: a grant is handed over to one claim, so no other competes. If nodes have larger
+    /// counters, runs a second one.
+    pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
+        let mut above = handed.get();
+        for _ in 0..ROUNDS {
+            match self.run_round(Order::AllAtOnce, above).await? {
+                RoundOutcome::Granted(token) => return Ok(Outcome::Granted(token)),
+                RoundOutcome::Held(holder) | RoundOutcome::Behind(holder) => {
+                    return Ok(Outcome::Held(holder));
+                }
+                RoundOutcome::Outbid(_election, number) => above = number,
+                RoundOutcome::Split(election) => {
+                    election.refuse();
+                    return Ok(Outcome::Held(election.read(Ballot::nearest)));
+                }
+            }
+        }
+        Err(ServerFault::unavailable("other claims propose larger tokens all the time"))
     }
 
     /// While a node is silent, three or more contenders ask one node first: with fewer nodes, votes are
@@ -138,27 +171,9 @@ impl<'a> QuorumClaim<'a> {
         self.nodes.contention.refused(&self.claim.key, other, until, now);
     }
 
-    /// Runs one round: a grant is handed over to one claim, so no other competes.
-    pub(crate) async fn obtain_once(
-        &self,
-        call_of: impl Fn(&Node, &Claim, Round) -> Call + Send + Sync,
-    ) -> Result<Outcome, ServerFault> {
-        let round = self.round(0);
-        match self.run_round(round, Order::AllAtOnce, &call_of).await? {
-            RoundOutcome::Decided(outcome) => Ok(outcome),
-            RoundOutcome::Split(ballot) => {
-                self.nodes.withdraw_everywhere(self.claim, round.number);
-                Ok(Outcome::Held(ballot.nearest()))
-            }
-            RoundOutcome::Behind(holder) => Ok(Outcome::Held(holder)),
-        }
-    }
-
-    fn round(&self, number: u32) -> Round {
-        Round {
-            number: self.first_round + u64::from(number),
-            proposed_time: self.nodes.common_time().unwrap_or(0),
-        }
+    fn keeps_votes(&self, election: &OpenElection) -> bool {
+        let nonce = nonce_text(self.claim.nonce);
+        election.read(|ballot| ballot.keeps_votes(&nonce))
     }
 
     /// Returns a random part of a pause that doubles in each round, so that simultaneous claims do not
@@ -166,24 +181,6 @@ impl<'a> QuorumClaim<'a> {
     fn pause(&self, round: u32) -> Duration {
         let [.., chance] = self.claim.nonce.get().as_u128().rotate_right(8 * round).to_be_bytes();
         (SHORTEST_PAUSE * 2_u32.pow(round)).mul_f64(f64::from(chance) / 255.0)
-    }
-
-    fn withdraw(&self, round: Round, ballot: &Ballot) {
-        if ballot.answered() < self.nodes.count() {
-            // A node that has not answered may yet grant the claim.
-            self.nodes.withdraw_everywhere(self.claim, round.number);
-            return;
-        }
-        let withdrawals = Answers::new();
-        for (place, _) in &ballot.granted {
-            let (place, claim) = (*place, self.claim.clone());
-            if let Some(node) = self.nodes.all.get(place).cloned() {
-                withdrawals.push(Box::pin(async move {
-                    (place, node.withdraw(&claim, round.number).await)
-                }));
-            }
-        }
-        self.nodes.in_background(withdrawals, |_, _| async {});
     }
 }
 

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream, FuturesUnordered};
-use futures_util::{FutureExt, StreamExt};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
-use lease_core::{Holder, LeaseKey, StoreError};
-use tokio::select;
-use tokio::time::sleep;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::{Attributes, GrantId, Holder, LeaseKey, StoreError};
 
-use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::lock_requests::{BATCH, BATCHES_AT_ONCE, Deployment, GRAIN, Vote, expired_holder};
 use crate::quorum::RedisQuorum;
 use crate::quorum::ballot::{Ballot, too_few};
 use crate::quorum::heartbeat::send_heartbeats;
 use crate::quorum::obtain::{Outcome, PATIENCE, QuorumClaim};
+use crate::quorum::operating;
+use crate::quorum::release::Release;
+use crate::quorum::requests::Query;
+use crate::quorum::watch::watch;
+use crate::scripts::{BATCH, BATCHES_AT_ONCE, GRAIN};
 
 #[async_trait]
 impl LockStore for RedisQuorum {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         refuse_attributes(claim)?;
         self.nodes.check(claim.ttl)?;
-        let quorum_claim = QuorumClaim::new(&self.nodes, claim);
-        match quorum_claim.obtain(Node::obtain_call).await? {
-            Outcome::Granted(kind, token, attributes) => {
-                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
+        match QuorumClaim::obtaining(&self.nodes, claim).obtain().await? {
+            Outcome::Granted(token) => {
+                Ok(Obtained::Granted(claim.granted(token), Attributes::new()))
             }
             Outcome::Held(Some(holder)) => Ok(Obtained::Held(holder)),
             Outcome::Held(None) => Err(ServerFault::corrupt("the nodes refuse a free key").into()),
@@ -46,45 +46,22 @@ impl LockStore for RedisQuorum {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let mut releases = self.nodes.send_all(|node| {
-            let call = node.release_call(grant, reserved, Deployment::Quorum);
-            async move { node.call_bool(&call).await }
-        });
-        let (mut done, mut followed, mut faults) = (0, 0, Vec::new());
-        while let Some((_, release)) = releases.next().await {
-            match release {
-                Ok(true) => done += 1,
-                // On this node, another lessee has obtained the key already.
-                Ok(false) => followed += 1,
-                Err(fault) => faults.push(fault),
-            }
-            // A reservation is valid once a majority has written it. A release without a reservation only
-            // needs a majority without the grant.
-            let settled = if reserved.is_some() { done.max(followed) } else { done + followed };
-            if settled >= self.nodes.majority() {
-                self.nodes.in_background(releases, |_, _| async {});
-                return Ok(());
-            }
+        match reserved {
+            None => Ok(Release::send(&self.nodes, grant).settled().await?),
+            Some(length) => Ok(self.reserve(grant, length).await?),
         }
-        if faults.is_empty() {
-            return Ok(());
-        }
-        Err(too_few(done, self.nodes.count(), &faults).into())
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         refuse_attributes(claim)?;
         self.nodes.check(claim.ttl)?;
-        let quorum_claim = QuorumClaim::new(&self.nodes, claim);
-        match quorum_claim
-            .obtain_once(|node, claim, round| node.adopt_call(grant, claim, round))
-            .await?
-        {
-            Outcome::Granted(kind, token, attributes) => {
-                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
+        match QuorumClaim::adopting(&self.nodes, grant, claim).adopt(grant.token).await? {
+            Outcome::Granted(token) => {
+                Ok(Obtained::Granted(claim.granted(token), Attributes::new()))
             }
+            // If nobody holds the key, the answer names the grant itself.
             Outcome::Held(holder) => {
-                Ok(Obtained::Held(holder.unwrap_or_else(|| expired_holder(grant))))
+                Ok(Obtained::Held(holder.unwrap_or_else(|| grant.holder(Some(Duration::ZERO)))))
             }
         }
     }
@@ -92,7 +69,7 @@ impl LockStore for RedisQuorum {
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
         let mut answers = self.nodes.send_all(|node| {
             let key = key.clone();
-            async move { node.holder(&key).await }
+            async move { node.holder_here(&key, Query::OfReader).await }
         });
         let mut ballot = Ballot::new(self.nodes.count());
         loop {
@@ -102,7 +79,7 @@ impl LockStore for RedisQuorum {
             let needed = ballot.needed_of_missing().map(|_| 1);
             let answer = self.nodes.next_answer(&ballot, &mut answers, needed, patience).await;
             let Some((place, answer)) = answer else { break };
-            ballot.add(place, answer.map(|rival| rival.map_or(Vote::Gone, Vote::Held)));
+            ballot.add(place, answer);
             if ballot.holder().is_some() && ballot.holder_is_agreed() {
                 break;
             }
@@ -132,52 +109,48 @@ impl LockStore for RedisQuorum {
         stream::iter(batches).flatten_unordered(BATCHES_AT_ONCE).boxed()
     }
 
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        Ok(operating::evict(&self.nodes, key, grant).await?)
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        operating::scan(&self.nodes, prefix)
+    }
+
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
-        let mut registering = self.nodes.send_all(|node| {
-            let channel = node.keys.channel(key);
-            async move {
-                let watch = node.watch(channel.clone()).await;
-                watch.map_err(|fault| (fault, node, channel))
-            }
-        });
-        let majority = self.nodes.majority();
-        let (mut notices, mut registered) = (FuturesUnordered::new(), 0);
-        let mut faults = Vec::new();
-        while registered < majority {
-            match registering.next().await {
-                Some((_, Ok(watch))) => {
-                    registered += 1;
-                    notices.push(watch.woken().boxed());
-                }
-                Some((_, Err((fault, node, channel)))) => {
-                    faults.push(fault);
-                    notices.push(watched_late(node, channel).boxed());
-                }
-                None => return Err(too_few(registered, self.nodes.count(), &faults).into()),
-            }
-        }
-        // A notice says that the key is free on one node. A claim may succeed once a majority is free. All
-        // nodes are watched: of a bare majority, only one node may have had the grant.
-        Ok(Freed::when(async move {
-            let mut heard = 0;
-            while heard < majority {
-                select! {
-                    // Notices first, since they may suffice.
-                    biased;
-                    Some(()) = notices.next() => heard += 1,
-                    Some((_, registered)) = registering.next() => notices.push(match registered {
-                        Ok(watch) => watch.woken().boxed(),
-                        Err((_, node, channel)) => watched_late(node, channel).boxed(),
-                    }),
-                    else => return,
-                }
-            }
-        }))
+        Ok(watch(&self.nodes, key).await?)
     }
 
     /// One millisecond, the resolution of expiries in Redis.
     fn grain(&self) -> Duration {
         GRAIN
+    }
+}
+
+impl RedisQuorum {
+    /// Releases a grant and reserves its key. The reservation is valid once a majority has written it.
+    async fn reserve(&self, grant: &Grant, length: Duration) -> Result<(), ServerFault> {
+        let mut answers = self.nodes.send_all(|node| {
+            let grant = grant.clone();
+            async move { node.reserve(&grant, length).await }
+        });
+        let (mut reserved, mut followed, mut faults) = (0, 0, Vec::new());
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(true) => reserved += 1,
+                // On this node, another lessee has obtained the key already.
+                Ok(false) => followed += 1,
+                Err(fault) => faults.push(fault),
+            }
+            if reserved.max(followed) >= self.nodes.majority() {
+                self.nodes.in_background(answers, |_, _| async {});
+                return Ok(());
+            }
+        }
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(too_few(reserved, self.nodes.count(), &faults))
     }
 }
 
@@ -189,15 +162,4 @@ fn refuse_attributes(claim: &Claim) -> Result<(), ServerFault> {
         "a quorum keeps no records, so a claim cannot set attributes: remove `with_attributes` from \
          the locker, or use `RedisStore`",
     ))
-}
-
-/// Watches `node` after the first attempt has failed. Completion counts as a notice, since a notice may
-/// have been missed in the meantime.
-async fn watched_late(node: Arc<Node>, channel: String) {
-    loop {
-        sleep(node.timeout).await;
-        if node.watch(channel.clone()).await.is_ok() {
-            return;
-        }
-    }
 }

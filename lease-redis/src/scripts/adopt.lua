@@ -1,47 +1,57 @@
 -- Makes a claim the holder of a grant that was handed over.
--- KEYS: lease, attributes (not in a Cluster). ARGV: the grant's nonce; the claim's nonce, lessee and ttl (ms);
--- retention (ms); on a node of a quorum the number of the round, or 0; the grant's token.
--- With attributes to set: KEYS: lease, attributes, index (not in a Cluster). ARGV: as above; the entry of
--- the index; names and values in turn.
-local lease, attributes, index = KEYS[1], KEYS[2], KEYS[3]
-local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local round = tonumber(ARGV[6])
+-- KEYS: lease; on one logical server also attributes, tokens. ARGV: the grant's nonce, number of the request,
+-- and token; the claim's nonce, number of the request, lessee and ttl (ms); retention (ms).
+-- With attributes to set: KEYS: lease, attributes; on one logical server also tokens, index. ARGV: as above;
+-- the entry of the index; names and values in turn.
+local lease, attributes, tokens, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local handed, handed_request, handed_token = ARGV[1], ARGV[2], ARGV[3]
+local nonce, request, lessee, ttl, retention = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
-local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'round', 'lessee', 'counted',
-    'run', 'kept')
+local text = tokens and lock_at(lease)
+if text then
+    if string.sub(text, 1, 33) == nonce .. 'h' then
+        return { 'again', take_token(tokens), {}, (parts_of(text)) }
+    end
+    if not holds_lock(text, handed, handed_request) or string.sub(text, 33, 33) ~= 'h' then
+        return holder_at(lease)
+    end
+    if not ARGV[9] then
+        -- A server at its maxmemory refuses XADD unless the script has written before. PEXPIRE, which needs no
+        -- memory, counts as a write.
+        redis.call('PEXPIRE', lease, ttl)
+        local token = take_token(tokens, handed_token)
+        local mark = string.sub(text, 34, 34)
+        write_lock(lease, string.format('%sh%s%s 0 %.0f %s', nonce, mark, request, token, lessee), ttl)
+        return { 'granted', token, {}, request }
+    end
+    record_of_lock(lease, text, handed_token, retention)
+end
+
+local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'kept', 'request')
 local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
-    -- The claim is repeated in a later round, so withdrawals of earlier rounds no longer apply.
-    if round > (tonumber(held[5]) or 0) then
-        redis.call('HSET', lease, 'round', round)
-    end
-    return { 'again', held[7] or held[3], attributes_at(attributes) }
+    return { 'again', held[3], attributes_at(attributes), held[6] or '0' }
 end
--- On one server, another token means another grant. The nodes of a quorum may count differently.
-if not stands or held[1] ~= handed or held[4] == handed or (round == 0 and held[3] ~= ARGV[7]) then
+-- Another token means another grant.
+if not stands or held[1] ~= handed or held[4] == handed or held[3] ~= handed_token then
     return report_holder(lease)
 end
-if ARGV[8] and is_unlisted(attributes, index, ARGV[8]) then
+if ARGV[9] and is_unlisted(attributes, index, ARGV[9]) then
     return 'unlisted'
 end
 
 -- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before. The
 -- lease is held already, so it must be kept.
 redis.call('HDEL', lease, 'until', 'only')
-local run
-if round > 0 then
-    run = server()
+local token = next_token(tokens, held[3])
+if ARGV[9] then
+    set_attributes(attributes, index, ARGV[9], 10)
 end
-local token = next_token(held[3], held[8], run)
-if round > 0 then
-    -- A withdrawal of this vote restores the nonce and token of the grant that was handed over.
-    redis.call('HSET', lease, 'run', run, 'round', round, 'counted', token, 'under', token,
-        'before', handed, 'before_lessee', held[6], 'before_under', ARGV[7])
+redis.call('HSET', lease, 'granted', nonce, 'request', request, 'ends', now() + ttl * 1000, 'token', token,
+    'lessee', lessee, 'sequence', 0, 'last', handed)
+if tokens then
+    keep_for_ever(lease, held[5])
+else
+    keep(lease, held[5], retention + ttl)
 end
-if ARGV[8] then
-    set_attributes(attributes, index, ARGV[8], 9)
-end
-redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
-    'sequence', 0, 'last', handed)
-keep(lease, held[9], retention + ttl)
-return { 'granted', token, attributes_at(attributes) }
+return { 'granted', token, attributes_at(attributes), request }

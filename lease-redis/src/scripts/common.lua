@@ -1,31 +1,39 @@
 -- Precedes every script, without the functions that the script does not call. The keys of a script are
 -- in one slot. A script reads the time once, since on some servers it advances while a script runs.
 --
--- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
+-- The key of a lease has one of two forms.
 --
--- lease: a hash, kept for days after its last use. The server's expiry is for the whole hash, so that one
--- command reads a lease, and one writes it. Times in it are microseconds since 1970. Its fields:
+-- A *lock* is a string, on one logical server. It exists while the key is held or reserved, and the
+-- server's expiry ends it, so nothing remains of a key that was used once. Its text:
+--
+--   32 characters   the nonce of the grant, or of the grant that was released with a reservation
+--   1               h: held, x: evicted, r: reserved for nobody
+--   1               w: a client waits for the key, -: none does
+--   the rest        the number of the request that was granted, the number of the last heartbeat, the
+--                   token or 0 if no heartbeat has written it, and the lessee, separated by spaces
+--
+-- A *record* is a hash: the key of a record with attributes, and every key in a Cluster. Without attributes,
+-- it is kept for days after its last use. With attributes, it never expires. The server's expiry is for the
+-- whole hash, so that one command reads a lease, and one writes it. Times in it are microseconds since 1970.
+-- Its fields:
 --
 --   granted       the nonce of the last grant
+--   request       the number of the request that was granted
 --   lessee        the lessee of the last grant
 --   ends          the last grant is valid until this time; absent after a release
 --   sequence      the number of the last grant's last heartbeat
 --   token         the last token
---   last          the nonce of the last released grant; on one server set by the next grant
+--   last          the nonce of the last released grant; set by the next grant
 --   until, only   a reservation
 --   evicted       the nonce of the grant that was evicted
 --   deleted       the nonce of the grant that removed the record
 --   kept          the earliest time at which the hash may expire
+--   waits         present if a client waits for the key
 --
--- Further fields on a node of a quorum:
+-- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
 --
---   run           the server's run id when it gave the token
---   counted       this node's counter when it gave the last grant
---   under         the token that the holder uses, if known: this node's counter may be larger
---   round         the last round in which the claim was received, or a number above all rounds once the
---                 grant is confirmed
---   before, before_lessee, before_under
---                 granted, lessee and under of the previous grant
+-- tokens: a stream with one short entry, on one logical server: the source of tokens. Its last id is at
+-- least as large as every token that the server gave.
 --
 -- Numbers are passed to commands unformatted: Redis writes numbers below 2^53 with all digits.
 
@@ -39,10 +47,88 @@ local function now()
     return moment
 end
 
--- The round of a claim whose grant is confirmed: no withdrawal affects it.
-local beyond_all_rounds = '9007199254740991'
+-- Larger than every token that this server gave, larger than `last`, and not below the server's time: the
+-- server may have lost later tokens in a restart or a failover.
+--
+-- An id of the stream is a time in milliseconds and a number. Two cases continue with the next millisecond: a
+-- number of 1000, which it reaches only while the clock is behind the last id; and a stream that does not
+-- exist, since the server may have been flushed within this millisecond.
+local function take_token(tokens, last)
+    local id = redis.call('XADD', tokens, 'NOMKSTREAM', 'MAXLEN', '~', 1, '*', 't', 1)
+    local millis, number = math.floor(now() / 1000), 1000
+    if id then
+        millis, number = string.match(id, '(%d+)-(%d+)')
+        millis, number = tonumber(millis), tonumber(number)
+    end
+    last = tonumber(last) or 0
+    local token = millis * 1000 + number
+    if number < 1000 and token > last then
+        return token
+    end
+    millis = math.max(millis, math.floor(last / 1000)) + 1
+    redis.call('XADD', tokens, 'MAXLEN', '~', 1, string.format('%.0f-0', millis), 't', 1)
+    return millis * 1000
+end
 
--- The nonce and the token of the current grant, or nothing if it has expired or was released.
+-- The next token of a record. In a Cluster, each record counts its own tokens.
+local function next_token(tokens, last)
+    if tokens then
+        return take_token(tokens, last)
+    end
+    return math.max((tonumber(last) or 0) + 1, now())
+end
+
+-- The text of a lock. Nothing if the key is free or is a record.
+local function lock_at(lease)
+    local text = redis.pcall('GET', lease)
+    if type(text) ~= 'string' then
+        return nil
+    end
+    if not string.find(text, '^[hxr][w%-]%d', 33) then
+        error('WRONGTYPE the text is no lock')
+    end
+    return text
+end
+
+-- The numbers of a lock's request, heartbeat and token, and its lessee.
+local function parts_of(text)
+    return string.match(text, '^(%d+) (%d+) (%d+) (.*)$', 35)
+end
+
+-- Writes a lock and its expiry. A server at its maxmemory refuses SET unless the script has written before.
+-- PEXPIRE, which needs no memory, counts as a write.
+local function write_lock(lease, text, ttl)
+    if type(redis.pcall('SET', lease, text, 'PX', ttl)) == 'table' then
+        redis.call('PEXPIRE', lease, ttl)
+        redis.call('SET', lease, text, 'PX', ttl)
+    end
+end
+
+-- The holder of a lock, or the former holder if the key is reserved, in the format of replies to claims.
+local function report_lock(lease, text)
+    local _, _, token, lessee = parts_of(text)
+    local id = string.sub(text, 33, 33) == 'r' and '' or string.sub(text, 1, 32)
+    return { 'held', lessee, token, redis.call('PTTL', lease), id }
+end
+
+-- Why a grant does not hold a lock with this text.
+local function why_lock_lost(text, nonce)
+    return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'h' and 'revoked' or 'superseded'
+end
+
+-- Whether the grant of a request holds the lock. It may be evicted: its holder may write until it expires.
+local function holds_lock(text, nonce, request)
+    return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and parts_of(text) == request
+end
+
+-- Notes that a client waits for the key. Without memory, the client polls.
+local function mark_lock(lease, text)
+    if string.sub(text, 34, 34) ~= 'w' then
+        redis.pcall('SETRANGE', lease, 33, 'w')
+    end
+end
+
+-- The nonce and the token of a record's current grant, or nothing if it has expired or was released.
 local function standing(lease)
     local held = redis.call('HMGET', lease, 'granted', 'token', 'ends')
     if (tonumber(held[3]) or 0) > now() then
@@ -60,24 +146,28 @@ local function keep(lease, kept, length)
     end
 end
 
--- Raises the counter to `token`, unless it is larger already.
-local function raise_counter(lease, token)
-    if (tonumber(redis.call('HGET', lease, 'token')) or -1) < token then
-        redis.call('HSET', lease, 'token', token)
+-- Keeps the hash for ever: it shows that the key is a record. `kept` is the earlier expiry.
+local function keep_for_ever(lease, kept)
+    if kept ~= '9007199254740991' then
+        redis.call('HSET', lease, 'kept', '9007199254740991')
+        redis.call('PERSIST', lease)
     end
 end
 
--- Larger than the last token, and not below the server's time: the server may have lost later tokens in
--- a restart or a failover.
---
--- The nodes of a quorum add 1, so that their tokens are equal. They use `time` only for a key without a
--- token, or if another `run` of the server granted the last one.
-local function next_token(token, given_under, run, time)
-    local following = (tonumber(token) or 0) + 1
-    if token and run and given_under == run then
-        return following
+-- Makes a hash of a lock with this text. `token` is that of its grant.
+local function record_of_lock(lease, text, token, retention)
+    local request, beat, _, lessee = parts_of(text)
+    local nonce, left = string.sub(text, 1, 32), redis.call('PTTL', lease)
+    redis.call('DEL', lease)
+    redis.call('HSET', lease, 'granted', nonce, 'request', request, 'lessee', lessee, 'sequence', beat,
+        'ends', now() + left * 1000, 'token', token, 'last', '')
+    if string.sub(text, 33, 33) == 'x' then
+        redis.call('HSET', lease, 'evicted', nonce)
     end
-    return math.max(following, time or now())
+    if string.sub(text, 34, 34) == 'w' then
+        redis.call('HSET', lease, 'waits', 1)
+    end
+    keep(lease, nil, retention + left)
 end
 
 -- The attributes of a record. In a Cluster, a script gets only the lease. The attributes may be on another
@@ -103,58 +193,43 @@ local function set_attributes(attributes, index, entry, first)
     end
 end
 
--- The common time of a quorum's nodes: `proposed`, if it differs from this node's by less than a tenth of
--- a second. A server that has just started uses its own time: it may have lost tokens from that tenth of
--- a second.
-local function common_time(proposed, uptime)
-    if uptime > 1 and math.abs(proposed - now()) < 100000 then
-        return proposed
-    end
-    return now()
-end
-
--- The id of this run of the server, and its length in seconds. Negative if the clock was set back since.
-local function server()
-    local info = redis.call('INFO', 'server')
-    local run, uptime = string.match(info, 'run_id:(%x+)'), string.match(info, 'uptime_in_seconds:(%-?%d+)')
-    return run, tonumber(uptime) or 0
-end
-
--- Whether another grant followed the grant of `nonce`. A node's counter may be larger than those of all
--- others, for example after withdrawn votes. So the token that the last grant's holder uses decides, if
--- the node knows it.
-local function is_followed(lease, nonce, token)
-    local last = redis.call('HMGET', lease, 'granted', 'under', 'token')
-    return last[1] and last[1] ~= nonce and (tonumber(last[2] or last[3]) or 0) > token
-end
-
--- Whether the grant of `nonce` was the last that was released on this server.
+-- Whether the grant of `nonce` was the last that was released.
 local function is_given_up(lease, nonce)
     local last = redis.call('HMGET', lease, 'last', 'granted', 'ends')
     return last[1] == nonce or (last[2] == nonce and not last[3])
 end
 
--- The reason why a grant no longer holds the key.
+-- The reason why a grant no longer holds a record.
 local function why_lost(lease, nonce, token)
-    if standing(lease) or is_followed(lease, nonce, token) then
+    local last = redis.call('HMGET', lease, 'granted', 'token')
+    if standing(lease) or (last[1] and last[1] ~= nonce and (tonumber(last[2]) or 0) > tonumber(token)) then
         return 'superseded'
     end
     return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
--- The holder of the key, in the format of replies to other claims.
+-- The holder of a record, in the format of replies to other claims.
 local function report_holder(lease)
-    local held = redis.call('HMGET', lease, 'granted', 'lessee', 'under', 'token', 'ends')
-    local left = (tonumber(held[5]) or 0) - now()
+    local held = redis.call('HMGET', lease, 'granted', 'lessee', 'token', 'ends')
+    local left = (tonumber(held[4]) or 0) - now()
     if left <= 0 then
         return { 'free' }
     end
-    return { 'held', held[2], held[3] or held[4], math.ceil(left / 1000), held[1] }
+    return { 'held', held[2], held[3], math.ceil(left / 1000), held[1] }
 end
 
--- Ends the current grant, and stores its nonce. The hash need not be extended: the last claim or heartbeat
--- extended it by the retention and a ttl. HDEL comes first: a server at its maxmemory refuses HSET unless
--- the script has written before.
+-- The holder of a key in either form. A reserved key has no holder.
+local function holder_at(lease)
+    local text = lock_at(lease)
+    if not text then
+        return report_holder(lease)
+    end
+    return string.sub(text, 33, 33) == 'r' and { 'free' } or report_lock(lease, text)
+end
+
+-- Ends the current grant of a record, and stores its nonce. The hash need not be extended: the last claim or
+-- heartbeat extended it by the retention and a ttl. HDEL comes first: a server at its maxmemory refuses HSET
+-- unless the script has written before.
 local function vacate(lease, nonce)
     redis.call('HDEL', lease, 'ends')
     redis.call('HSET', lease, 'last', nonce)
@@ -166,8 +241,16 @@ local function reserve(lease, length, only, retention)
     keep(lease, redis.call('HGET', lease, 'kept'), math.max(retention, length))
 end
 
--- Wakes the waiters. A user without the right to publish can still release.
-local function notify(publish, channel)
-    redis.pcall(publish, channel, '')
+-- Wakes the waiters of a lock. A user without the right to publish can still release.
+local function notify_waiters(text, publish, channel)
+    if string.sub(text, 34, 34) == 'w' then
+        redis.pcall(publish, channel, '')
+    end
 end
 
+-- Wakes the waiters of a record, if there are any.
+local function notify(lease, publish, channel)
+    if redis.call('HDEL', lease, 'waits') == 1 then
+        redis.pcall(publish, channel, '')
+    end
+end

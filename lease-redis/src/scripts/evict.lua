@@ -1,8 +1,18 @@
 -- Refuses the heartbeats of a grant from now on, and lets the grant expire.
--- KEYS: lease. ARGV: token.
-local nonce, token = standing(KEYS[1])
-if token ~= ARGV[1] then
+-- KEYS: lease. ARGV: the nonce of the grant, or its token.
+local lease, named = KEYS[1], ARGV[1]
+local text = lock_at(lease)
+if text then
+    local _, _, token = parts_of(text)
+    if string.sub(text, 33, 33) == 'r' or (string.sub(text, 1, 32) ~= named and token ~= named) then
+        return 0
+    end
+    redis.call('SETRANGE', lease, 32, 'x')
+    return 1
+end
+local nonce, token = standing(lease)
+if not nonce or (nonce ~= named and token ~= named) then
     return 0
 end
-redis.call('HSET', KEYS[1], 'evicted', nonce)
+redis.call('HSET', lease, 'evicted', nonce)
 return 1

@@ -1,41 +1,57 @@
 -- Extends one or more grants.
--- KEYS: the lease of each. ARGV: retention (ms); then nonce, sequence, ttl (ms) and token of each.
+-- KEYS: the lease of each. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
+-- number of the heartbeat, ttl (ms) and token of each.
 -- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
-local retention = ARGV[1]
+local retention, has_locks = ARGV[1], ARGV[2] == '1'
 
-local function heartbeat(lease, nonce, sequence, ttl, token)
-    local held = redis.call('HMGET', lease, 'granted', 'ends', 'sequence', 'evicted', 'round', 'kept')
-    if held[1] ~= nonce or (tonumber(held[2]) or 0) <= now() then
-        return why_lost(lease, nonce, tonumber(token))
+local function extend_lock(lease, text, nonce, request, beat, ttl, token)
+    local granted, last, _, lessee = parts_of(text)
+    if string.sub(text, 1, 33) ~= nonce .. 'h' or granted ~= request then
+        return why_lock_lost(text, nonce)
+    end
+    if tonumber(last) >= tonumber(beat) then
+        return 'overtaken'
+    end
+    write_lock(lease, string.sub(text, 1, 34) .. request .. ' ' .. beat .. ' ' .. token .. ' ' .. lessee, ttl)
+    return 1
+end
+
+local function extend_record(lease, nonce, beat, ttl, token)
+    local held = redis.call('HMGET', lease, 'granted', 'ends', 'sequence', 'evicted', 'kept', 'token')
+    if held[1] ~= nonce or held[6] ~= token or (tonumber(held[2]) or 0) <= now() then
+        return why_lost(lease, nonce, token)
     end
     if held[4] == nonce then
         return 'revoked'
     end
-    if tonumber(held[3]) >= tonumber(sequence) then
+    if tonumber(held[3]) >= tonumber(beat) then
         return 'overtaken'
     end
     local ends = now() + ttl * 1000
-    if type(redis.pcall('HSET', lease, 'sequence', sequence, 'ends', ends)) == 'table' then
+    if type(redis.pcall('HSET', lease, 'sequence', beat, 'ends', ends)) == 'table' then
         -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which
         -- needs no memory, counts as a write although it finds nothing.
         redis.call('HDEL', lease, '')
-        redis.call('HSET', lease, 'sequence', sequence, 'ends', ends)
+        redis.call('HSET', lease, 'sequence', beat, 'ends', ends)
     end
-    if held[5] then
-        -- This node's vote may be from an earlier round, which is being withdrawn. From now on, the
-        -- grant depends on this vote.
-        redis.call('HSET', lease, 'round', beyond_all_rounds, 'under', token)
-        raise_counter(lease, tonumber(token))
-    end
-    keep(lease, held[6], retention + ttl)
+    keep(lease, held[5], retention + ttl)
     return 1
+end
+
+local function heartbeat(lease, nonce, request, beat, ttl, token)
+    local text = has_locks and lock_at(lease)
+    if text then
+        return extend_lock(lease, text, nonce, request, beat, ttl, token)
+    end
+    return extend_record(lease, nonce, beat, ttl, token)
 end
 
 local answers = {}
 for place = 1, #KEYS do
-    local at = 4 * place - 2
+    local at = 5 * place - 2
     -- If another program has written to a key, only its heartbeat fails.
-    local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+    local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
+        ARGV[at + 4])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
         -- An error that this server is no longer the master fails all heartbeats.

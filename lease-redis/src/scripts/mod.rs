@@ -1,8 +1,7 @@
 //! The Lua scripts: each runs on the server as one atomic step.
 //!
-//! Start with `common.lua`: its head describes the hash of a lease. The store of one server and the nodes
-//! of a quorum run `obtain.lua`, `heartbeat.lua`, `release.lua` and `adopt.lua`. Only a quorum's nodes run
-//! `join.lua`, `raise.lua`, `restore.lua` and `withdraw.lua`. The others serve records with attributes.
+//! Start with `common.lua`: its head describes the forms of a lease. These scripts are those of one logical
+//! server; the nodes of a quorum have their own.
 //! [`key_space`] names keys and channels; [`attributes`] is the text format of attribute values.
 
 pub(crate) mod attributes;
@@ -33,8 +32,8 @@ pub(crate) struct Call {
 }
 
 impl LeaseScript {
-    fn new(name: &'static str, text: &str) -> Self {
-        let text = linked(text);
+    pub(crate) fn new(name: &'static str, common: &str, text: &str) -> Self {
+        let text = linked(common, text);
         let hash = Script::new(&text).get_hash().to_owned();
         Self { name, text, hash }
     }
@@ -104,12 +103,12 @@ impl Call {
     }
 }
 
-/// Prepends the functions of `common.lua` that `script` uses. Lua creates each function anew at every call,
+/// Prepends the functions of `common` that `script` uses. Lua creates each function anew at every call,
 /// and creating all would take longer than most scripts run.
 ///
 /// Empty lines separate the functions. Each uses only functions above it.
-fn linked(script: &str) -> String {
-    let parts = include_str!("common.lua").trim_end().rsplit("\n\n");
+fn linked(common: &str, script: &str) -> String {
+    let parts = common.trim_end().rsplit("\n\n");
     parts.fold(script.to_owned(), |text, part| {
         let function = part.lines().find_map(|line| line.strip_prefix("local function "));
         let name = function.and_then(|rest| rest.split_inclusive('(').next());
@@ -122,40 +121,46 @@ fn linked(script: &str) -> String {
 #[doc(hidden)]
 #[must_use]
 pub fn script(name: &str) -> Option<&'static str> {
-    all().into_iter().find(|script| script.name == name).map(|script| script.text.as_str())
+    let scripts = all().into_iter().chain(crate::quorum::scripts::all());
+    scripts.into_iter().find(|script| script.name == name).map(|script| script.text.as_str())
 }
 
+/// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them.
 macro_rules! scripts {
-    ($($constant:ident $name:literal;)*) => {
+    ($prefix:literal; $($constant:ident $name:literal;)*) => {
         $(
             pub(crate) static $constant: LazyLock<LeaseScript> = LazyLock::new(|| {
-                LeaseScript::new($name, include_str!(concat!($name, ".lua")))
+                let (common, text) =
+                    (include_str!("common.lua"), include_str!(concat!($name, ".lua")));
+                LeaseScript::new(concat!($prefix, $name), common, text)
             });
         )*
 
         #[cfg(any(test, feature = "simulation"))]
-        fn all() -> Vec<&'static LeaseScript> {
+        pub(crate) fn all() -> Vec<&'static LeaseScript> {
             vec![$(&$constant),*]
         }
     };
 }
+pub(crate) use scripts;
 
 scripts! {
+    "";
     ADOPT "adopt";
     CREATE "create";
     DELETE "delete";
     EVICT "evict";
     HEARTBEAT "heartbeat";
     HOLDER "holder";
-    JOIN "join";
+    KEEP "keep";
+    MARK "mark";
     OBTAIN "obtain";
-    RAISE "raise";
     READ "read";
     RELEASE "release";
-    RESTORE "restore";
+    RESERVE "reserve";
+    TAKE_TOKEN "take_token";
     TRANSFER "transfer";
     UPDATE "update";
-    WITHDRAW "withdraw";
 }
 
 /// A reply as text. Scripts return strings and integers.
@@ -168,12 +173,30 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// The cursor and the names in the reply to `SCAN`.
+pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [cursor, Value::Array(names)] = &parts[..] else { return None };
+    let names: Option<Vec<_>> = names.iter().map(text).collect();
+    Some((text(cursor)?, names?))
+}
+
 /// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.
 pub(crate) fn millis(length: Duration) -> u64 {
     let millis = length.as_nanos().div_ceil(1_000_000);
     // Redis refuses expiries that overflow when they are added to the time. A million years suffice.
     u64::try_from(millis).unwrap_or(u64::MAX).clamp(1, 31_536_000_000_000_000)
 }
+
+/// The resolution of expiries in Redis.
+pub(crate) const GRAIN: Duration = Duration::from_millis(1);
+
+/// The number of heartbeats in one script: few enough that the script blocks the server for less than a
+/// millisecond.
+pub(crate) const BATCH: usize = 100;
+
+/// The maximum number of batches that a locker sends at the same time.
+pub(crate) const BATCHES_AT_ONCE: usize = 64;
 
 /// The number of items that follow in the arguments of a script.
 pub(crate) fn count(items: usize) -> u64 {
@@ -186,11 +209,16 @@ mod tests {
 
     #[test]
     fn linked_script_has_exactly_the_functions_it_calls() {
-        let common = include_str!("common.lua");
+        check_linked(include_str!("common.lua"), all());
+        check_linked(include_str!("../quorum/scripts/common.lua"), crate::quorum::scripts::all());
+        assert!(!OBTAIN.text.contains("local function vacate("), "an unused function was linked");
+    }
+
+    fn check_linked(common: &str, scripts: Vec<&'static LeaseScript>) {
         let functions = || common.lines().filter_map(|line| line.strip_prefix("local function "));
         let names = || functions().filter_map(|rest| rest.split_inclusive('(').next());
         assert!(names().count() > 10);
-        for script in all() {
+        for script in scripts {
             for name in names() {
                 let definition = format!("local function {name}");
                 let (above, below) =
@@ -204,6 +232,5 @@ mod tests {
                 );
             }
         }
-        assert!(!OBTAIN.text.contains("local function vacate("), "an unused function was linked");
     }
 }

@@ -1,50 +1,41 @@
--- Releases the key of a grant that is still current.
--- KEYS: lease. ARGV: nonce, token, reservation (ms, or empty), retention (ms), 1 on a node of a quorum,
--- the command that publishes, the channel.
-local lease, nonce = KEYS[1], ARGV[1]
+-- Releases the keys of one or more grants.
+-- KEYS: the lease of each. ARGV: the command that publishes; then nonce and channel of each.
+-- Returns, for each grant, 1 if it was released, 0 if it did not hold its key, or an error as a word.
+--
+-- An expired grant is released too, if no other claim has obtained the key since. Only the nonce is compared:
+-- a late request of the claim may have been granted, and nobody would know.
+local publish = ARGV[1]
 
-if ARGV[5] ~= '1' and ARGV[3] == '' then
-    -- An expired grant is released too, if no other claim has obtained the key since.
+local function release(lease, nonce, channel)
+    local text = redis.pcall('GET', lease)
+    if not text then
+        return 0
+    end
+    if type(text) == 'string' then
+        if string.sub(text, 1, 32) ~= nonce or string.sub(text, 33, 33) == 'r' then
+            return 0
+        end
+        redis.call('DEL', lease)
+        notify_waiters(text, publish, channel)
+        return 1
+    end
     if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
         return 0
     end
-    notify(ARGV[6], ARGV[7])
+    notify(lease, publish, channel)
     return 1
 end
 
-local stands = standing(lease)
-if stands == nonce then
-    vacate(lease, nonce)
-    if ARGV[5] == '1' then
-        redis.call('HSET', lease, 'under', ARGV[2])
+local answers = {}
+for place = 1, #KEYS do
+    -- If another program has written to a key, only its release fails.
+    local done, answer = pcall(release, KEYS[place], ARGV[2 * place], ARGV[2 * place + 1])
+    if not done then
+        answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
+        if string.find(answer, 'READONLY') then
+            return redis.error_reply('READONLY ' .. answer)
+        end
     end
-    if ARGV[3] ~= '' then
-        reserve(lease, tonumber(ARGV[3]), '', tonumber(ARGV[4]))
-    end
-    notify(ARGV[6], ARGV[7])
-    return 1
+    answers[place] = answer
 end
-if ARGV[5] ~= '1' then
-    return 0
-end
-if stands then
-    -- The vote for another claim may be withdrawn. This node must then still know of the release.
-    if redis.call('HGET', lease, 'before') == nonce then
-        redis.call('HSET', lease, 'last', nonce, 'before_under', ARGV[2])
-    end
-    return 0
-end
--- A late claim or a restore of the released grant may still arrive at this node, so it stores the nonce. A
--- reservation needs a majority, so nodes without the grant write it too.
-if is_followed(lease, nonce, tonumber(ARGV[2])) then
-    return 0
-end
-redis.call('HSET', lease, 'last', nonce)
-if redis.call('HGET', lease, 'granted') == nonce then
-    redis.call('HSET', lease, 'under', ARGV[2])
-end
-keep(lease, redis.call('HGET', lease, 'kept'), tonumber(ARGV[4]))
-if ARGV[3] ~= '' then
-    reserve(lease, tonumber(ARGV[3]), '', tonumber(ARGV[4]))
-end
-return 1
+return answers

@@ -1,17 +1,24 @@
 -- Reserves a key for one lessee. After the reservation, any lessee can obtain it.
--- KEYS: lease. ARGV: nonce, token, lessee, reservation (ms), retention (ms), the command that
--- publishes, the channel.
+-- KEYS: lease. ARGV: nonce, number of the request, token, 1 on one logical server, lessee, reservation (ms),
+-- retention (ms), the command that publishes, the channel.
 local lease = KEYS[1]
+local text = ARGV[4] == '1' and lock_at(lease)
+if text then
+    if not holds_lock(text, ARGV[1], ARGV[2]) then
+        return why_lock_lost(text, ARGV[1])
+    end
+    record_of_lock(lease, text, ARGV[3], tonumber(ARGV[7]))
+end
 local nonce, token = standing(lease)
-if nonce ~= ARGV[1] or token ~= ARGV[2] then
+if nonce ~= ARGV[1] or token ~= ARGV[3] then
     -- Applied before, and the reply was lost?
     local past = redis.call('HMGET', lease, 'last', 'until', 'only')
-    if not nonce and past[1] == ARGV[1] and past[2] and past[3] == ARGV[3] then
+    if not nonce and past[1] == ARGV[1] and past[2] and past[3] == ARGV[5] then
         return 'applied'
     end
-    return why_lost(lease, ARGV[1], tonumber(ARGV[2]))
+    return why_lost(lease, ARGV[1], ARGV[3])
 end
 vacate(lease, nonce)
-reserve(lease, tonumber(ARGV[4]), ARGV[3], tonumber(ARGV[5]))
-notify(ARGV[6], ARGV[7])
+reserve(lease, tonumber(ARGV[6]), ARGV[5], tonumber(ARGV[7]))
+notify(lease, ARGV[8], ARGV[9])
 return 'applied'

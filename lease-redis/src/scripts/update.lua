@@ -1,16 +1,25 @@
 -- Changes attributes under the current grant, if they have the expected values.
--- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already; three counts: of
--- attributes to set, of expected values, and of attributes expected to be absent; then the lists:
--- names and values of the attributes to set, names and values of the expected values,
--- names of the attributes expected to be absent, names of the attributes to remove.
+-- KEYS: lease, attributes. ARGV: nonce, number of the request, token, 1 on one logical server, retention (ms),
+-- 1 if the record is listed already; three counts: of attributes to set, of expected values, and of
+-- attributes expected to be absent; then the lists: names and values of the attributes to set, names and
+-- values of the expected values, names of the attributes expected to be absent, names of the attributes to
+-- remove.
 local lease, attributes = KEYS[1], KEYS[2]
-local nonce, token = standing(lease)
-if nonce ~= ARGV[1] or token ~= ARGV[2] then
-    return why_lost(lease, ARGV[1], tonumber(ARGV[2]))
+local has_locks = ARGV[4] == '1'
+local text = has_locks and lock_at(lease)
+if text then
+    if not holds_lock(text, ARGV[1], ARGV[2]) then
+        return why_lock_lost(text, ARGV[1])
+    end
+else
+    local nonce, token = standing(lease)
+    if nonce ~= ARGV[1] or token ~= ARGV[3] then
+        return why_lost(lease, ARGV[1], ARGV[3])
+    end
 end
-local first_expected = 7 + 2 * ARGV[4]
-local first_absent = first_expected + 2 * ARGV[5]
-local first_removed = first_absent + ARGV[6]
+local first_expected = 10 + 2 * ARGV[7]
+local first_absent = first_expected + 2 * ARGV[8]
+local first_removed = first_absent + ARGV[9]
 for place = first_expected, first_absent - 1, 2 do
     if redis.call('HGET', attributes, '=' .. ARGV[place]) ~= ARGV[place + 1] then
         return 'unexpected'
@@ -21,11 +30,17 @@ for place = first_absent, first_removed - 1 do
         return 'unexpected'
     end
 end
-if ARGV[3] == '0' and redis.call('HEXISTS', attributes, '.') == 0 then
+if ARGV[6] == '0' and redis.call('HEXISTS', attributes, '.') == 0 then
     return 'unlisted'
 end
+if text then
+    record_of_lock(lease, text, ARGV[3], tonumber(ARGV[5]))
+end
+if has_locks then
+    keep_for_ever(lease, redis.call('HGET', lease, 'kept'))
+end
 redis.call('HSET', attributes, '.', 1)
-for place = 7, first_expected - 1, 2 do
+for place = 10, first_expected - 1, 2 do
     redis.call('HSET', attributes, '=' .. ARGV[place], ARGV[place + 1])
 end
 for place = first_removed, #ARGV do

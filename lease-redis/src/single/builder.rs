@@ -6,12 +6,15 @@ use std::sync::Arc;
 use deadpool_redis::{cluster, sentinel};
 use lease_core::StoreError;
 
+use crate::connection::batch::Batches;
 use crate::connection::connect::Login;
 use crate::connection::diagnose::replicas;
 use crate::connection::node::{Check, Node};
 use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::single::RedisStore;
+use crate::single::form::prepare;
+use crate::single::transaction::LockWriter;
 
 impl RedisStore {
     /// Connects to the server at `url`: `redis://user:password@host:port/database`, or `rediss://` for TLS
@@ -209,7 +212,9 @@ impl RedisStoreBuilder {
         if self.replicas > 0 {
             has_replicas(&node, self.replicas).await?;
         }
-        Ok(RedisStore { node, replicas: self.replicas })
+        prepare(&node).await?;
+        let batches = Arc::new(Batches::new(LockWriter { node: Arc::clone(&node) }));
+        Ok(RedisStore { node, batches, replicas: self.replicas })
     }
 
     fn node(&self, check: Check) -> Result<Node, ServerFault> {

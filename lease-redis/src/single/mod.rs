@@ -1,22 +1,30 @@
 //! Leases on one logical server.
 //!
-//! Start with [`RedisStore`] below and its lock operations in [`store`]. [`builder`] connects it, [`obtain`]
-//! grants a key and writes the claim's attributes in one script, [`table`] keeps records with
-//! attributes, and [`scan`] lists what is held.
+//! Start with [`RedisStore`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
+//! grants a key: a lock with the next batch, which is one [`transaction`], and a record by a script.
+//! [`requests`] calls the scripts, and [`lock_text`] reads a lock. [`table`] keeps records with attributes,
+//! [`scan`] lists what is held, and [`form`] prepares a server, and the records of earlier versions.
 
 pub(crate) mod builder;
+mod form;
+pub(crate) mod lock_text;
 mod obtain;
+pub(crate) mod requests;
 mod scan;
 mod store;
 mod table;
+mod transaction;
 
 use std::sync::Arc;
 
+use crate::connection::batch::Batches;
 use crate::connection::node::Node;
+use crate::single::transaction::LockWriter;
 
 /// Keeps leases in Redis, on one logical server: standalone, behind Sentinel, or a Cluster.
 ///
-/// Clones share connections. Each call takes one round trip. It fails after [a
+/// Clones share connections. Each call takes one round trip, and calls that are made at the same time share
+/// requests. It fails after [a
 /// time-out](crate::RedisStoreBuilder::with_timeout) and can be repeated safely. The [crate's
 /// table](crate#what-happens-when) lists what a server forgets when it restarts or fails over.
 ///
@@ -50,5 +58,6 @@ use crate::connection::node::Node;
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     node: Arc<Node>,
+    batches: Arc<Batches<LockWriter>>,
     replicas: usize,
 }

@@ -1,4 +1,6 @@
-//! Grants a key on one logical server. If the claim sets attributes, the same script writes the record.
+//! Grants a key on one logical server: a lock with the next batch, and a record by a script.
+
+use std::sync::Arc;
 
 use lease_core::store::{Claim, Grant};
 use lease_core::{StoreError, StoreErrorKind};
@@ -6,10 +8,11 @@ use lease_core::{StoreError, StoreErrorKind};
 use crate::connection::connector::Role;
 use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::lock_requests::{Deployment, Round, Vote};
-use crate::scripts::{self, Call, text};
+use crate::scripts::{Call, text};
 use crate::single::RedisStore;
+use crate::single::requests::ClaimReply;
 use crate::single::table::{Listed, written};
+use crate::single::transaction::ClaimAnswer;
 
 /// A claim on one logical server, with its attributes as text.
 pub(crate) struct ClaimRequest<'a> {
@@ -36,82 +39,128 @@ impl<'a> ClaimRequest<'a> {
         !self.attributes.is_empty() && node.role() == Role::Cluster
     }
 
-    pub(crate) fn call(&self, node: &Node, listed: Listed) -> Call {
-        if self.attributes.is_empty() {
-            return match self.adopts {
-                None => node.obtain_call(self.claim, Round::NONE),
-                Some(grant) => node.adopt_call(grant, self.claim, Round::NONE),
-            };
-        }
+    fn call(&self, node: &Node, listed: Listed) -> Call {
         let key = &self.claim.key;
-        let mut keys =
-            vec![node.keys.lease(key).to_string(), node.keys.attributes(key).to_string()];
-        let is_apart = self.is_listed_apart(node);
-        if !is_apart {
-            keys.push(node.keys.index());
-        }
+        let keys = node.keys_of_claim(key, !self.attributes.is_empty());
         let call = match self.adopts {
-            None => {
-                let call = node.obtain_arguments(scripts::OBTAIN.on(keys), self.claim);
-                call.number(Round::NONE.number).number(Round::NONE.proposed_time)
-            }
-            Some(grant) => {
-                node.adopt_arguments(scripts::ADOPT.on(keys), grant, self.claim, Round::NONE)
-            }
+            None => node.obtain_call(keys, self.claim),
+            Some(grant) => node.adopt_call(keys, grant, self.claim),
         };
-        let has_to_be_listed = is_apart && listed == Listed::NotYet;
+        if self.attributes.is_empty() {
+            return call;
+        }
+        let has_to_be_listed = self.is_listed_apart(node) && listed == Listed::NotYet;
         let call = call.arg(if has_to_be_listed { "" } else { key.as_str() });
         self.attributes.iter().fold(call, |call, (name, value)| call.arg(*name).arg(value))
     }
 }
 
 impl RedisStore {
-    /// Runs a script that grants a key, and waits for the configured number of replicas.
-    pub(crate) async fn vote(&self, request: &ClaimRequest<'_>) -> Result<Vote, ServerFault> {
+    /// Claims a key, and waits for the configured number of replicas.
+    pub(crate) async fn claim(
+        &self,
+        request: &ClaimRequest<'_>,
+    ) -> Result<ClaimReply, ServerFault> {
         let claim = request.claim;
         self.node.check(claim.ttl)?;
-        if self.replicas == 0 {
-            let vote = self.vote_without_replicas(request).await;
-            if vote.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
-                // The caller cannot use an unreadable grant, so the grant must not hold the key for a ttl.
-                drop(self.node.withdraw(claim, Round::NONE.number).await);
-            }
-            return vote;
+        if self.replicas > 0 {
+            return self.claim_with_replicas(request).await;
         }
+        if let Some(reply) = self.claim_of_lock(request).await? {
+            return Ok(reply);
+        }
+        let channel = self.node.keys.channel(&claim.key);
+        let marks = request.adopts.is_none() && self.node.is_watched(&channel);
+        let reply = self.claim_by_script(request).await;
+        if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
+            self.node.note_mark(&channel);
+        }
+        if reply.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
+            // The caller cannot use an unreadable grant, so the grant must not hold the key for a ttl.
+            drop(self.released_claim(claim).await);
+        }
+        reply
+    }
+
+    /// Claims a key that may be free with the next batch. `None` if a script has to claim it: a record, an
+    /// adoption, and a key for which this client waits, since the script marks it.
+    async fn claim_of_lock(
+        &self,
+        request: &ClaimRequest<'_>,
+    ) -> Result<Option<ClaimReply>, ServerFault> {
+        let (node, claim) = (&self.node, request.claim);
+        let by_script = request.adopts.is_some()
+            || !request.attributes.is_empty()
+            || !node.has_locks()
+            || node.is_watched(&node.keys.channel(&claim.key));
+        if by_script {
+            return Ok(None);
+        }
+        // The permit limits the claims that wait for a server that hangs.
+        let _permit = node.permit().await;
+        Ok(match self.batches.claim(claim.clone()).await? {
+            ClaimAnswer::Granted(request, token) => {
+                Some(ClaimReply::Granted(Some(request), token, lease_core::Attributes::new()))
+            }
+            ClaimAnswer::Held(holder) => Some(ClaimReply::Held(holder)),
+            ClaimAnswer::Record => None,
+        })
+    }
+
+    async fn claim_with_replicas(
+        &self,
+        request: &ClaimRequest<'_>,
+    ) -> Result<ClaimReply, ServerFault> {
         let call = request.call(&self.node, Listed::NotYet);
         let (answer, copies) = self.node.call_and_wait(&call, self.replicas).await?;
-        let vote = self.node.read_vote(call.name(), &answer)?;
-        if let Vote::Granted(token, ..) = vote
+        let reply = self.node.read_claim(call.name(), &answer)?;
+        if let ClaimReply::Granted(..) = reply
             && copies < self.replicas
         {
-            let name = &self.node.name;
             // The caller gets an error, so the key is released. If that fails, it expires.
-            let release = self.node.release_call(&claim.granted(token), None, Deployment::Single);
-            drop(self.node.call(&release).await);
+            drop(self.released_claim(request.claim).await);
             return Err(ServerFault::unavailable(format!(
-                "{name}: {copies} replicas have the grant, not {}",
-                self.replicas
+                "{}: {copies} replicas have the grant, not {}",
+                self.node.name, self.replicas
             )));
         }
-        Ok(vote)
+        Ok(reply)
     }
 
     /// Runs a script that grants a key.
-    async fn vote_without_replicas(&self, request: &ClaimRequest<'_>) -> Result<Vote, ServerFault> {
+    async fn claim_by_script(&self, request: &ClaimRequest<'_>) -> Result<ClaimReply, ServerFault> {
         let (node, key) = (&self.node, &request.claim.key);
         let call = request.call(node, Listed::NotYet);
         if !request.is_listed_apart(node) {
-            return node.vote_single(&call, key).await;
+            return node.claim(&call, key).await;
         }
         let answer = node.call(&call).await?;
         if text(&answer).as_deref() != Some("unlisted") {
-            return node.read_vote(call.name(), &answer);
+            return node.read_claim(call.name(), &answer);
         }
         // Adds the name before the script creates the record, so that the index has every record. Adds it
         // again afterwards: a concurrent `list` may have found no record and removed the name.
         self.put_on_list(key).await?;
-        let vote = node.vote(&request.call(node, Listed::Already)).await?;
+        let call = request.call(node, Listed::Already);
+        let reply = node.read_claim(call.name(), &node.call(&call).await?)?;
         self.put_on_list(key).await?;
-        Ok(vote)
+        Ok(reply)
+    }
+
+    /// Releases the key of a claim whose grant nobody can use.
+    async fn released_claim(&self, claim: &Claim) -> Result<(), ServerFault> {
+        self.released(&claim.granted(lease_core::FencingToken::MAX)).await
+    }
+
+    /// Releases the key of one grant, by a script of its own.
+    pub(crate) async fn released(&self, grant: &Grant) -> Result<(), ServerFault> {
+        let node = Arc::clone(&self.node);
+        match node.call_at_once(&node.release_call(grant)).await? {
+            redis::Value::Array(answers) => match answers.first() {
+                Some(answer) => node.read_release(answer).map(drop),
+                None => Err(node.unreadable("release")),
+            },
+            _ => Err(node.unreadable("release")),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists the keys that are held.
+//! Lists the keys that are held: locks and records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::StoreError;
 use lease_core::store::HeldKey;
-use redis::Value;
 
 use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::scripts::text;
+use crate::scripts::{BATCH, read_page};
 use crate::single::RedisStore;
 
 /// The place of a scan: the nodes of a Cluster that follow, and the cursor on the present one.
@@ -68,24 +67,16 @@ impl RedisStore {
     /// The holders of those keys that are held. A name that is no key of a lease belongs to another program.
     async fn held_of(&self, node: &Node, names: &[String]) -> Result<Vec<HeldKey>, ServerFault> {
         let keys: Vec<_> = names.iter().filter_map(|name| node.keys.key_of(name)).collect();
-        let holders = stream::iter(keys).map(|key| async {
-            let holder = self.node.holder(&key).await?;
-            Ok(holder.map(|on_server| HeldKey::new(key, on_server.holder)))
-        });
-        let held: Vec<_> = holders.buffer_unordered(READ_AT_ONCE).collect().await;
-        held.into_iter().filter_map(Result::transpose).collect()
+        let batch = if node.has_locks() { BATCH } else { 1 };
+        let mut held = Vec::new();
+        for keys in keys.chunks(batch) {
+            let holders = self.node.holders(keys).await?;
+            let pairs = keys.iter().zip(holders);
+            held.extend(pairs.filter_map(|(key, holder)| Some(HeldKey::new(key.clone(), holder?))));
+        }
+        Ok(held)
     }
 }
-
-/// The cursor and the names of a page.
-fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
-    let Value::Array(parts) = answer else { return None };
-    let [cursor, Value::Array(names)] = &parts[..] else { return None };
-    let names: Option<Vec<_>> = names.iter().map(text).collect();
-    Some((text(cursor)?, names?))
-}
-
-const READ_AT_ONCE: usize = 32;
 
 /// How many keys the server looks at for one page.
 const PAGE: usize = 1000;

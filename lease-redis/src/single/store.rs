@@ -1,5 +1,6 @@
 //! The lock operations of `RedisStore`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -7,62 +8,67 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError};
+use tokio::select;
+use tokio::time::sleep;
 
-use crate::connection::connector::Role;
-use crate::lock_requests::{BATCH, BATCHES_AT_ONCE, Deployment, GRAIN, Vote, expired_holder};
-use crate::scripts;
+use crate::connection::node::Node;
+use crate::connection::watches::Watch;
+use crate::scripts::{self, BATCH, BATCHES_AT_ONCE, GRAIN};
 use crate::single::RedisStore;
+use crate::single::lock_text::nonce_text;
 use crate::single::obtain::ClaimRequest;
+use crate::single::requests::ClaimReply;
+use crate::single::transaction::LockRelease;
 
 #[async_trait]
 impl LockStore for RedisStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        match self.vote(&ClaimRequest::new(claim, None)?).await? {
-            Vote::Granted(token, attributes, kind) => {
-                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
-            }
-            Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),
-            Vote::Gone => Err(self.node.unreadable("obtain").into()),
-        }
+        let reply = self.claim(&ClaimRequest::new(claim, None)?).await?;
+        obtained(claim, reply).ok_or_else(|| self.node.unreadable("obtain").into())
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
         let beats = [(grant.clone(), beat)];
         let reply = self.node.heartbeat(&beats).await.into_iter().next();
-        Ok(reply.ok_or_else(|| self.node.unreadable("heartbeat"))??.into())
+        Ok(reply.ok_or_else(|| self.node.unreadable("heartbeat"))??)
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let call = self.node.release_call(grant, reserved, Deployment::Single);
-        Ok(self.node.call_bool(&call).await.map(drop)?)
+        let node = &self.node;
+        if let Some(length) = reserved {
+            return Ok(node.call_bool(&node.reserve_call(grant, length)).await.map(drop)?);
+        }
+        if !node.has_locks() {
+            return Ok(self.released(grant).await?);
+        }
+        let release = LockRelease {
+            lease: node.keys.lease(&grant.key).to_string(),
+            nonce: nonce_text(grant.nonce),
+            channel: node.keys.channel(&grant.key),
+        };
+        Ok(self.batches.release(release).await.map(drop)?)
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        match self.vote(&ClaimRequest::new(claim, Some(grant))?).await? {
-            Vote::Granted(token, attributes, kind) => {
-                Ok(Obtained::Granted(kind.grant(claim, token), attributes))
-            }
-            Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),
-            Vote::Gone => Ok(Obtained::Held(expired_holder(grant))),
-        }
+        let reply = self.claim(&ClaimRequest::new(claim, Some(grant))?).await?;
+        let gone = || Obtained::Held(grant.holder(Some(Duration::ZERO)));
+        Ok(obtained(claim, reply).unwrap_or_else(gone))
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        Ok(self.node.holder(key).await?.map(|rival| rival.holder))
+        let holders = self.node.holders(std::slice::from_ref(key)).await?;
+        Ok(holders.into_iter().next().flatten())
     }
 
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
     ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
-        let batch = match self.node.role() {
-            Role::Cluster => 1,
-            Role::Standalone | Role::Sentinel => BATCH,
-        };
+        let batch = if self.node.has_locks() { BATCH } else { 1 };
         let batches = beats.chunks(batch).enumerate().map(move |(number, beats)| async move {
             let replies = self.node.heartbeat(beats).await;
             let answers = replies.into_iter().enumerate().map(move |(place, reply)| {
-                (number * batch + place, reply.map(Heartbeat::from).map_err(StoreError::from))
+                (number * batch + place, reply.map_err(StoreError::from))
             });
             stream::iter(answers)
         });
@@ -70,8 +76,7 @@ impl LockStore for RedisStore {
     }
 
     async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
-        let Some(token) = grant.token() else { return Ok(false) };
-        let call = scripts::EVICT.on([self.node.keys.lease(key)]).number(token.get());
+        let call = scripts::EVICT.on([self.node.keys.lease(key)]).arg(grant.as_str());
         Ok(self.node.call_bool(&call).await?)
     }
 
@@ -81,11 +86,41 @@ impl LockStore for RedisStore {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let watch = self.node.watch(self.node.keys.channel(key)).await?;
-        Ok(Freed::when(watch.woken()))
+        Ok(Freed::when(freed(Arc::clone(&self.node), key.clone(), watch)))
     }
 
     /// One millisecond, the resolution of expiries in Redis.
     fn grain(&self) -> Duration {
         GRAIN
+    }
+}
+
+/// Completes when the key is freed. A release is published only if a client waits, so the key is marked
+/// first, unless a claim of this store has marked it since the watch began.
+async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
+    while !watch.is_marked() {
+        match node.mark(&key).await {
+            Ok(true) => break,
+            // Freed since the watch began.
+            Ok(false) => return,
+            Err(_) => select! {
+                // A message arrives earlier than the next attempt.
+                biased;
+                () = watch.woken() => return,
+                () = sleep(node.timeout) => (),
+            },
+        }
+    }
+    watch.woken().await;
+}
+
+/// `None` if the key is free, but the grant to adopt does not exist.
+fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
+    match reply {
+        ClaimReply::Granted(request, token, attributes) => {
+            Some(Obtained::Granted(claim.granted_to(request, token), attributes))
+        }
+        ClaimReply::Held(holder) => Some(Obtained::Held(holder)),
+        ClaimReply::Gone => None,
     }
 }

@@ -14,10 +14,10 @@ use redis::Value;
 
 use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::lock_requests::Vote;
 use crate::scripts::attributes::{MAX_LEVELS, read_attributes, write};
 use crate::scripts::{self, Call, count, millis, text};
-use crate::single::RedisStore;
+use crate::single::requests::ClaimReply;
+use crate::single::{RedisStore, lock_text};
 
 /// A key has a record if it was created, updated or obtained with attributes, or while it is leased.
 /// [`list`](LeaseTable::list) omits keys that are only leased. To list them, each grant would also have
@@ -31,7 +31,7 @@ impl LeaseTable for RedisStore {
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
         let pages = stream::unfold(Some((prefix.to_owned(), None)), move |place| async move {
             let (prefix, after) = place?;
-            match self.listed(&prefix, after.as_deref()).await {
+            match listed_names(&self.node, &prefix, after.as_deref()).await {
                 Ok(names) => {
                     let next = names.last().cloned().map(|last| (prefix, Some(last)));
                     Some((Ok(names), next))
@@ -52,7 +52,8 @@ impl LeaseTable for RedisStore {
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let keys = &self.node.keys;
-        let mut call = scripts::CREATE.on([keys.lease(key), keys.attributes(key)]);
+        let call = scripts::CREATE.on([keys.lease(key), keys.attributes(key)]);
+        let mut call = self.node.with_locks(call);
         for (name, value) in attributes {
             call = call.arg(name.as_str()).arg(written(name, value)?);
         }
@@ -88,10 +89,9 @@ impl LeaseTable for RedisStore {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
-        let call = scripts::TRANSFER
-            .on([keys.lease(&grant.key)])
-            .text(grant.nonce)
-            .number(grant.token.get())
+        let call = self
+            .node
+            .under(scripts::TRANSFER.on([keys.lease(&grant.key)]), grant)
             .arg(to.as_str())
             .number(millis(reserved))
             .number(millis(self.node.retention))
@@ -102,10 +102,11 @@ impl LeaseTable for RedisStore {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
-        let call = scripts::DELETE
-            .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
-            .text(grant.nonce)
-            .number(grant.token.get())
+        let call = scripts::DELETE.on([keys.lease(&grant.key), keys.attributes(&grant.key)]);
+        let call = self
+            .node
+            .under(call, grant)
+            .number(millis(self.node.retention))
             .arg(self.node.publish())
             .arg(keys.channel(&grant.key));
         let written = self.written(&call).await?;
@@ -141,10 +142,11 @@ impl RedisStore {
         let keys = &self.node.keys;
         let with_value = || change.expected().filter_map(|(name, value)| Some((name, value?)));
         let absent = || change.expected().filter(|(_, value)| value.is_none());
-        let mut call = scripts::UPDATE
-            .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
-            .text(grant.nonce)
-            .number(grant.token.get())
+        let call = scripts::UPDATE.on([keys.lease(&grant.key), keys.attributes(&grant.key)]);
+        let mut call = self
+            .node
+            .under(call, grant)
+            .number(millis(self.node.retention))
             .number(u64::from(listed == Listed::Already))
             .number(count(change.assigned().count()))
             .number(count(with_value().count()))
@@ -203,24 +205,6 @@ impl RedisStore {
         Ok(None)
     }
 
-    /// The next names that start with `prefix`, in byte order.
-    async fn listed(&self, prefix: &str, after: Option<&str>) -> Result<Vec<String>, ServerFault> {
-        let from = after.map_or_else(|| format!("[{prefix}"), |last| format!("({last}"));
-        // No name contains the byte 0xFF, which is not UTF-8.
-        let mut until = format!("({prefix}").into_bytes();
-        until.push(0xff);
-        let mut range = redis::cmd("ZRANGEBYLEX");
-        range.arg(self.node.keys.index()).arg(from).arg(until);
-        range.arg("LIMIT").arg(0).arg(PAGE);
-        match self.node.command(&range).await? {
-            Value::Array(names) => {
-                let names: Option<Vec<_>> = names.iter().map(text).collect();
-                names.ok_or_else(|| self.node.unreadable("list"))
-            }
-            _ => Err(self.node.unreadable("list")),
-        }
-    }
-
     pub(crate) async fn put_on_list(&self, key: &LeaseKey) -> Result<(), ServerFault> {
         let mut add = redis::cmd("ZADD");
         add.arg(self.node.keys.index()).arg(0).arg(key.as_str());
@@ -240,6 +224,28 @@ impl RedisStore {
     }
 }
 
+/// The next names in the index that start with `prefix`, in byte order.
+pub(crate) async fn listed_names(
+    node: &Node,
+    prefix: &str,
+    after: Option<&str>,
+) -> Result<Vec<String>, ServerFault> {
+    let from = after.map_or_else(|| format!("[{prefix}"), |last| format!("({last}"));
+    // No name contains the byte 0xFF, which is not UTF-8.
+    let mut until = format!("({prefix}").into_bytes();
+    until.push(0xff);
+    let mut range = redis::cmd("ZRANGEBYLEX");
+    range.arg(node.keys.index()).arg(from).arg(until);
+    range.arg("LIMIT").arg(0).arg(PAGE);
+    match node.command(&range).await? {
+        Value::Array(names) => {
+            let names: Option<Vec<_>> = names.iter().map(text).collect();
+            names.ok_or_else(|| node.unreadable("list"))
+        }
+        _ => Err(node.unreadable("list")),
+    }
+}
+
 /// The holder, the last token, and the attributes of a record that outlasts the lease.
 type RecordFields = (Option<Holder>, Option<FencingToken>, Option<Attributes>);
 
@@ -249,16 +255,13 @@ impl Node {
         let unreadable = || self.unreadable("read");
         let Value::Array(items) = answer else { return Err(unreadable()) };
         let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
-        let holder = match self.read_vote("read", holder)? {
-            Vote::Held(rival) => Some(rival.holder),
+        let holder = match self.read_claim("read", holder)? {
+            ClaimReply::Held(holder) => Some(holder),
             _ => None,
         };
         let token = match text(token) {
-            Some(token) => {
-                let token = token.parse().map_err(|_| unreadable())?;
-                Some(FencingToken::new(token).map_err(|_| unreadable())?)
-            }
-            None => None,
+            Some(text) => lock_text::token(&text).map_err(|_| unreadable())?,
+            None => holder.as_ref().and_then(|holder| holder.token),
         };
         Ok((holder, token, read_attributes(attributes).ok_or_else(unreadable)?))
     }

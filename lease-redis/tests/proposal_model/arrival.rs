@@ -110,6 +110,7 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, arrives, |state| {
             let there = &mut state.nodes[node];
             (there.holder, there.held) = (name(place), token);
+            there.former = there.bound;
             if setup.leaves_out(Rule::RestoreWritesNoCounter) {
                 there.counter = if there.absent { token } else { there.counter.max(token) };
                 (there.bound, there.former, there.absent) = (token, token, false);

@@ -1,6 +1,5 @@
-//! A model of a quorum in which the client proposes the token, and an exhaustive search of it: requests
-//! arrive in every order, late or never, while leases expire and nodes restart. `docs/design/017` decides
-//! this protocol, and the store does not run it yet. `quorum_model` is the model of the present protocol.
+//! A model of a quorum, and an exhaustive search of it: requests arrive in every order, late or never, while
+//! leases expire and nodes restart. `docs/design/017` decides this protocol.
 //!
 //! With wrong clocks, a lease may expire at any instant. Promises confirmed there depend on no clock, and
 //! hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder relies on
@@ -30,7 +29,6 @@ mod freeing;
 mod full_size;
 mod next;
 mod promises;
-#[path = "../quorum_model/search.rs"]
 mod search;
 mod setup;
 mod state;

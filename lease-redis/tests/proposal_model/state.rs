@@ -28,7 +28,7 @@ pub(crate) struct Node {
     /// The node restores only a grant whose token is not smaller: the largest token that it accepted and that
     /// was not withdrawn. Zero if the node has no counter.
     pub(crate) bound: u8,
-    /// The bound before the last vote.
+    /// The bound before the vote that the lock holds.
     pub(crate) former: u8,
     /// Whether the node has no counter.
     pub(crate) absent: bool,

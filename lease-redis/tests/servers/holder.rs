@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lease_core::FencingToken;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -15,6 +16,8 @@ pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 /// Killed when dropped.
 pub(crate) struct Holder {
+    /// The token of its lease.
+    pub(crate) token: FencingToken,
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -32,8 +35,10 @@ impl Holder {
             .spawn()
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut holder = Self { process, lines };
-        holder.line("obtained").await;
+        let mut holder = Self { token: FencingToken::MAX, process, lines };
+        let obtained = holder.line("obtained under token ").await;
+        let token = obtained.rsplit(' ').next().unwrap().parse().unwrap();
+        holder.token = FencingToken::new(token).unwrap();
         holder
     }
 

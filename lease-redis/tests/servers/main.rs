@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod batches;
 mod claimed;
 mod clocks;
 mod holder;
@@ -35,3 +36,4 @@ mod silent_hosts;
 mod slots;
 #[cfg(feature = "tls")]
 mod tls;
+mod upgrade;

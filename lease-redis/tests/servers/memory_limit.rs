@@ -76,7 +76,10 @@ fn run_short(servers: &[RedisServer]) {
         let soon = lease_core::store::micros_since_1970() + 10_000_000;
         // Enough memory for this command only.
         server.command("CONFIG SET maxmemory 0");
-        server.command(&format!("HSET {LEASE} ends {soon}"));
+        match server.command(&format!("TYPE {LEASE}")).as_str() {
+            "string" => server.command(&format!("PEXPIRE {LEASE} 10000")),
+            _ => server.command(&format!("HSET {LEASE} ends {soon}")),
+        };
         server.command("CONFIG SET maxmemory 1");
     }
 }

@@ -1,7 +1,6 @@
-//! New keys: nodes start counting from a common time.
+//! New keys: nodes accept a proposed time.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use lease_core::store::LockStore;
 use lease_redis::RedisQuorum;
@@ -9,11 +8,6 @@ use lease_test_servers::claims::{self, fresh_key};
 use lease_test_servers::redis::{RedisServer, until};
 
 use crate::setting::{TTL, eventually, quorum, quorum_behind_proxies, servers, uptime};
-
-/// Waits until the servers accept a proposed time.
-fn until_up_for_two_seconds(servers: &[RedisServer]) {
-    until("up for two seconds", || servers.iter().all(|server| uptime(server) > 1));
-}
 
 /// The number of scripts that a server has run.
 fn scripts_run(server: &RedisServer) -> u64 {
@@ -26,7 +20,8 @@ fn scripts_run(server: &RedisServer) -> u64 {
 }
 
 fn token(server: &RedisServer, key: &str) -> Option<u64> {
-    server.command(&format!("HGET lease:{{{key}}} token")).parse().ok()
+    let counter = server.command(&format!("GET lease:{{{key}}}:counter"));
+    counter.split(' ').next()?.parse().ok()
 }
 
 /// Obtains `key`. Returns the numbers of scripts that the servers have run for it, and their counters.
@@ -56,7 +51,6 @@ async fn takes_one_request(store: &RedisQuorum, servers: &[RedisServer]) -> Opti
 #[tokio::test]
 async fn new_key_takes_one_request_to_each_node() {
     let Some(servers) = servers::<3>() else { return };
-    until_up_for_two_seconds(&servers);
     let with_scripts = quorum(&servers).await;
     obtain_counting(&with_scripts, &servers, "first").await;
 
@@ -64,7 +58,7 @@ async fn new_key_takes_one_request_to_each_node() {
         .await;
 }
 
-/// A node whose clock has stepped uses its own time and reports it.
+/// A node whose clock has stepped refuses the time, and reports its own.
 #[tokio::test]
 async fn nodes_reject_a_time_from_before_a_clock_step() {
     let clock = RedisServer::with_clock;
@@ -76,7 +70,8 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
     for server in &servers {
         server.set_clock("+120");
     }
-    until_up_for_two_seconds(&servers);
+    let stepped = |server: &RedisServer| uptime(server) > 60;
+    until("the clocks have stepped", || servers.iter().all(stepped));
     let (_, after) = obtain_counting(&store, &servers, "after").await;
 
     let ahead = after.first().unwrap() - before.last().unwrap();
@@ -84,24 +79,56 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
     eventually("one request", async || takes_one_request(&store, &servers).await).await;
 }
 
-/// The third node has a larger counter, and receives the claim late. So the token of the grant is on the two
-/// other nodes only.
+/// The first proposal of another client is too small for two nodes.
 #[tokio::test]
-async fn repeated_claim_gets_its_token_from_slow_nodes() {
+async fn larger_counters_take_a_second_round() {
+    let Some(servers) = servers::<3>() else { return };
+    let store = quorum(&servers).await;
+    obtain_counting(&store, &servers, "first").await;
+    let key = fresh_key("job");
+    let large = 8_000_000_000_000_000_u64;
+    for server in &servers[..2] {
+        server.command(&format!("SET lease:{{{key}}}:counter {large}"));
+    }
+
+    let (run, counted) = obtain_counting(&store, &servers, key.as_str()).await;
+
+    assert_eq!(run, BTreeSet::from([2]));
+    assert_eq!(counted, BTreeSet::from([large + 1]));
+}
+
+/// A minority with larger counters does not belong to the grant.
+#[tokio::test]
+async fn larger_counter_of_a_minority_takes_no_second_round() {
+    let Some(servers) = servers::<3>() else { return };
+    let store = quorum(&servers).await;
+    obtain_counting(&store, &servers, "first").await;
+    let key = fresh_key("job");
+    servers[2].command(&format!("SET lease:{{{key}}}:counter 8000000000000000"));
+
+    let grant = claims::obtain(&store, &key, "a", TTL).await;
+
+    assert!(grant.token.get() < 8_000_000_000_000_000);
+    assert!(servers[2].lease_left(key.as_str()).is_none());
+}
+
+/// The first answers are lost, so the claim is made again. It does not wait for a slow node: it is a fresh
+/// grant.
+#[tokio::test]
+async fn repeated_claim_is_a_fresh_grant() {
     let Some(servers) = servers::<3>() else { return };
     let (proxies, store) = quorum_behind_proxies(&servers).await;
     let key = fresh_key("job");
     let claim = claims::claim(&key, "a", TTL);
-    servers[2].command(&format!("HSET lease:{{{key}}} token 8000000000000000"));
-    let mut late = proxies[2].hold_next_with(key.as_str());
-    let (first, ()) = tokio::join!(store.obtain(&claim), late.arrived());
+    let (first, _) = claims::granted(store.obtain(&claim).await.unwrap());
+
+    let late = proxies[2].hold_next_with(key.as_str());
+    let again = claim.repeated();
+    let (second, _) = claims::granted(store.obtain(&again).await.unwrap());
+
+    assert!(second.token > first.token, "{} after {}", second.token, first.token);
+    assert_eq!(second, again.granted(second.token));
     late.deliver().await;
-
-    // Longer than a node may take until it counts as silent.
-    proxies[1].set_delay(Duration::from_millis(200));
-    let second = store.obtain(&claim).await;
-
-    assert_ne!(token(&servers[2], key.as_str()), token(&servers[0], key.as_str()));
-    let (first, _) = claims::granted(first.unwrap());
-    assert_eq!(claims::granted(second.unwrap()).0, claim.granted_before(first.token));
+    let holder = store.holder(&key).await.unwrap().unwrap();
+    assert_eq!(holder.token, Some(second.token));
 }

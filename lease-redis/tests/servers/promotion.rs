@@ -28,13 +28,13 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
     let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
     let store = store.with_timeout(PATIENT).connect().await.unwrap();
-    // The replicas receive this grant, so that their counter is outdated, not absent.
+    // The replicas receive this grant, so that their last token is outdated, not absent.
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
-    until("the replicas know the counter", || {
+    until("the replicas know a token", || {
         let knows = |server: &RedisServer| {
-            server.command("HGET lease:{job} granted") == earlier.nonce.to_string()
-                && server.command("HEXISTS lease:{job} ends") == "0"
+            server.command("EXISTS lease:tokens") == "1"
+                && server.command("EXISTS lease:{job}") == "0"
         };
         servers.servers[1..].iter().all(knows)
     });

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lease_core::StoreError;
-use lease_core::store::{Beat, Heartbeat, LockStore, Obtained};
+use lease_core::store::{Beat, Grant, Heartbeat, LockStore};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_test_servers::claims::{self, fresh_key, soon};
 use lease_test_servers::proxy::{Fault, Proxy, Wire};
@@ -21,6 +21,9 @@ use crate::setting::{
 
 /// The time-out of stores behind proxies. Each lost reply takes as long.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The ttl of claims that arrive late.
+const SHORT: Duration = Duration::from_secs(4);
 
 /// A store that reaches each server through a proxy.
 struct Proxied<S> {
@@ -79,19 +82,6 @@ impl<S: LockStore> Proxied<S> {
         self.proxies.iter().for_each(|proxy| proxy.next_with(text, fault()));
     }
 
-    /// The largest counter of the servers. The request may reach some of them after its caller has an
-    /// error.
-    async fn largest_token(&self) -> u64 {
-        let counted = |server: &RedisServer| {
-            server.command(&format!("HGET {LEASE} token")).parse::<u64>().ok()
-        };
-        eventually("a counter on each server", async || {
-            let counters: Option<Vec<_>> = self.servers.iter().map(counted).collect();
-            counters?.into_iter().max()
-        })
-        .await
-    }
-
     fn received(&self, text: &str) -> bool {
         self.proxies.iter().all(|proxy| proxy.requests_with(text) > 0)
     }
@@ -104,18 +94,16 @@ async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -
 /// Row "a reply is lost": the repeated request is recognised.
 async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     let claim = claim("a");
-    let nonce = claim.nonce.to_string();
 
-    net.each(lost, &nonce);
+    net.each(lost, LEASE);
     let unknown = net.store.obtain(&claim).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    let counted = net.largest_token().await;
-    let (grant, _) = claims::granted(eventually_ok(async || net.store.obtain(&claim).await).await);
-    // The majority may have counted to less than the third server.
-    assert!(grant.token.get() <= counted, "{} and {counted}", grant.token);
-    assert_eq!(net.largest_token().await, counted, "the second request was counted again");
+    eventually("the claim has arrived", async || net.servers.iter().all(has_lease).then_some(()))
+        .await;
+    let again = claim.repeated();
+    let (grant, _) = claims::granted(eventually_ok(async || net.store.obtain(&again).await).await);
 
-    net.each(lost, &nonce);
+    net.each(lost, LEASE);
     let unknown = net.store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
     let again = eventually_ok(async || net.store.heartbeat(&grant, Beat::new(1)).await).await;
@@ -123,7 +111,7 @@ async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn(
     let later = eventually_ok(async || net.store.heartbeat(&grant, Beat::new(2)).await).await;
     assert_eq!(later, Heartbeat::Extended);
 
-    net.each(lost, &nonce);
+    net.each(lost, LEASE);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
     // On a quorum, a node with a silent connection may not receive the release.
@@ -156,54 +144,60 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A late withdrawal of an earlier round then has no effect. Requests may overtake a withdrawal if a script
+/// A late withdrawal of an earlier proposal then has no effect. Requests may overtake a withdrawal if a script
 /// is sent in full or a connection is opened again.
 #[tokio::test]
-async fn repeated_adoption_belongs_to_a_later_round() {
+async fn repeated_adoption_proposes_a_larger_token() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let handed = obtain_on_all(&store, &servers).await;
     let claim = claim("b");
-    let rounds = || -> Vec<u64> {
-        let round = |server: &RedisServer| server.command(&format!("HGET {LEASE} round"));
-        servers.iter().map(|server| round(server).parse().unwrap()).collect()
+    let tokens = || -> Vec<u64> {
+        let lock = |server: &RedisServer| server.command(&format!("GET {LEASE}"));
+        let token = |lock: String| lock[34..].split(' ').next().unwrap().parse().unwrap();
+        servers.iter().map(|server| token(lock(server))).collect()
     };
 
-    let mut last = rounds();
+    let mut last = tokens();
     for _ in 0..2 {
         claims::granted(store.adopt(&handed, &claim).await.unwrap());
-        eventually("a later round", async || {
-            let now = rounds();
+        eventually("a larger token", async || {
+            let now = tokens();
             now.iter().zip(&last).all(|(now, last)| now > last).then_some(())
         })
         .await;
-        last = rounds();
+        last = tokens();
     }
 }
 
 /// Row "a request is duplicated, or late": nothing.
 async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     let claim = claim("a");
-    let nonce = claim.nonce.to_string();
 
-    net.each(|| Fault::Double, &nonce);
+    net.each(|| Fault::Double, LEASE);
     let (grant, _) = claims::granted(net.store.obtain(&claim).await.unwrap());
     for number in 1..4 {
-        net.each(|| Fault::Double, &nonce);
+        net.each(|| Fault::Double, LEASE);
         let beat = net.store.heartbeat(&grant, Beat::new(number)).await.unwrap();
         assert_eq!(beat, Heartbeat::Extended);
     }
     assert_eq!(refused(&net.store).await.token, Some(grant.token));
-    net.each(|| Fault::Double, &nonce);
+    net.each(|| Fault::Double, LEASE);
     net.store.release(&grant, None).await.unwrap();
     eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // Late requests: neither occupies the released key again.
-    assert!(matches!(net.store.obtain(&claim).await.unwrap(), Obtained::Held(_)));
+    // Late requests: a heartbeat does not occupy the released key again. A claim that is made again does,
+    // with a larger token.
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
-    assert!(net.servers.iter().all(|server| !has_lease(server)));
+    let (again, _) = claims::granted(net.store.obtain(&claim.repeated()).await.unwrap());
+    assert!(again.token > grant.token);
+    let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
+    assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
+    net.store.release(&again, None).await.unwrap();
+    eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
+        .await;
     let next = obtain_eventually(&net.store, "b").await;
     assert!(next.token > grant.token);
     net.store.release(&grant, None).await.unwrap();
@@ -219,16 +213,16 @@ async fn duplicated_or_late_requests_change_nothing() {
     duplicates_change_nothing(Proxied::quorum().await).await;
 }
 
-/// The same row: a claim that arrives after another grant was released may hold the key for a ttl, without a
-/// holder. Its token is still larger than the other's, and no process writes with it.
-async fn late_claim_holds_the_key<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
-    let Proxied { servers, proxies, store } = net;
-    let short = Duration::from_secs(4);
-    let late = claims::claim(&key(), "late", short);
-    let nonce = late.nonce.to_string();
+/// Sends a claim that arrives after another grant was released. Returns the other grant.
+async fn claim_after_a_release<S: LockStore>(
+    proxies: &[Proxy],
+    store: S,
+    direct: &dyn LockStore,
+) -> Grant {
+    let late = claims::claim(&key(), "late", SHORT);
     let mut held = Vec::new();
-    for proxy in &proxies {
-        held.push(proxy.hold_next_with(&nonce));
+    for proxy in proxies {
+        held.push(proxy.hold_next_with(LEASE));
     }
     let asking = tokio::spawn(async move { drop(store.obtain(&late).await) });
     for one in &mut held {
@@ -243,27 +237,49 @@ async fn late_claim_holds_the_key<S: LockStore + Clone>(net: Proxied<S>, direct:
     for one in held {
         soon(one.deliver()).await;
     }
-
-    eventually("held without a holder", async || servers.iter().all(has_lease).then_some(())).await;
-    let holder = refused(direct).await;
-    assert_eq!(holder.lessee.as_str(), "late");
-    assert!(holder.expires_in.unwrap() <= short);
-    let next = obtain_eventually(direct, "next").await;
-    assert!(next.token > other.token, "{} after {}", next.token, other.token);
+    other
 }
 
+/// The same row: a claim that arrives after another grant was released may hold the key for a ttl, without a
+/// holder. Its token is still larger than the other's, and no process writes with it.
 #[tokio::test]
 async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     if !available() {
         return;
     }
-    let net = Proxied::one().await;
-    let direct = one(&net.servers[0]).await;
-    late_claim_holds_the_key(net, &direct).await;
+    let Proxied { servers, proxies, store } = Proxied::one().await;
+    let direct = one(&servers[0]).await;
 
-    let net = Proxied::quorum().await;
-    let direct = quorum(&net.servers).await;
-    late_claim_holds_the_key(net, &direct).await;
+    let other = claim_after_a_release(&proxies, store, &direct).await;
+
+    eventually("held without a holder", async || servers.iter().all(has_lease).then_some(())).await;
+    let holder = direct.holder(&key()).await.unwrap().unwrap();
+    assert_eq!(holder.lessee.as_str(), "late");
+    assert!(holder.expires_in.unwrap() <= SHORT);
+    let next = obtain_eventually(&direct, "next").await;
+    assert!(next.token > other.token, "{} after {}", next.token, other.token);
+}
+
+/// The same row, on a quorum: the nodes have accepted a larger token.
+#[tokio::test]
+async fn late_claim_on_a_quorum_holds_no_released_key() {
+    if !available() {
+        return;
+    }
+    let Proxied { servers, proxies, store } = Proxied::quorum().await;
+    let direct = quorum(&servers).await;
+    // Each client proposes its estimate of the nodes' time. From now on, those of this client are the larger
+    // ones: it has seen a larger counter.
+    let ahead = lease_core::store::micros_since_1970() + 3_600_000_000;
+    for server in &servers {
+        server.command(&format!("SET lease:{{ahead}}:counter {ahead}"));
+    }
+    claims::obtain(&direct, &"ahead".parse().unwrap(), "a", SHORT).await;
+
+    let other = claim_after_a_release(&proxies, store, &direct).await;
+
+    assert!(servers.iter().all(|server| !has_lease(server)), "held without a holder");
+    assert!(obtain(&direct, "next").await.token > other.token);
 }
 
 /// In go-redsync, a claim that timed out could be applied later and hold the key after its release. Here

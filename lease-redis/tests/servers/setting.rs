@@ -184,7 +184,11 @@ pub(crate) fn has_lease(server: &RedisServer) -> bool {
 
 /// Ends the lease on the key, as if it had expired.
 pub(crate) fn expire(server: &RedisServer) {
-    server.command(&format!("HSET {LEASE} ends 1"));
+    // A lock ends with its key, a record by its field.
+    match server.command(&format!("TYPE {LEASE}")).as_str() {
+        "string" => server.command(&format!("DEL {LEASE}")),
+        _ => server.command(&format!("HSET {LEASE} ends 1")),
+    };
 }
 
 /// Deletes all data of the servers.

@@ -16,8 +16,7 @@ const TTL: Duration = Duration::from_secs(6);
 
 /// Asserts that the lease is held during the heartbeats of two ttls.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
-    let name = format!("lease:{{{}}}", lease.key());
-    let beats = || server.command(&format!("HGET {name} sequence")).parse::<u64>().unwrap_or(0);
+    let beats = || server.last_beat(lease.key().as_str());
     let from = beats();
     eventually("extended", async || {
         assert!(lease.is_held(), "{} is lost", lease.key());

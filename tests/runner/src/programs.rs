@@ -70,7 +70,6 @@ const LONG: [(&str, &str, u32); 29] = [
     ("lease-redis", "misconfiguration", 13),
     ("lease-redis", "one_server", 21),
     ("lease-redis", "proposal_model", 15),
-    ("lease-redis", "quorum_model", 87),
     ("lease-redis", "servers", 148),
     ("lease-scheduler", "jobs", 133),
     ("lease-scheduler", "redis", 32),
@@ -79,13 +78,12 @@ const LONG: [(&str, &str, u32); 29] = [
 ];
 
 /// Programs that keep processors busy for longer than a few seconds.
-const COMPUTING: [(&str, &str); 7] = [
+const COMPUTING: [(&str, &str); 6] = [
     ("lease-kcl", "kcl"),
     ("lease-kinesis", "plan"),
     ("lease-kinesis", "rebalance"),
     ("lease-redis", "lock_model"),
     ("lease-redis", "proposal_model"),
-    ("lease-redis", "quorum_model"),
     ("lease-simulation-tests", "simulation"),
 ];
 

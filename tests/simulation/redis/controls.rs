@@ -15,111 +15,130 @@ use lease_redis::{RedisQuorumBuilder, RedisStore};
 use super::fleet::{Clocks, Plan, Strike};
 use super::scripts::Edition;
 use super::{
-    but_for_exclusion, forgetful, one_server, one_server_with, quarantined, quorum, sound, write,
+    but_for_exclusion, forgetful, locks, one_server, one_server_with, quarantined, quorum, sound,
+    write,
 };
 use crate::job::Write;
 
 /// A former holder's heartbeat would extend the next holder's grant, and return that its own is extended.
 #[test]
 fn heartbeat_of_any_nonce_is_detected() {
-    let edition = edition("heartbeat", "held[1] ~= nonce or ", "");
+    let nonce = "if sub(text, 1, 33) ~= nonce .. 'h' then";
+    let edition = edition("quorum/heartbeat", nonce, "if false then");
     on_a_quorum("heartbeats without the nonce", &edition, SeedRange::first(300));
 }
 
 /// A late heartbeat would shorten the ttl of a hand-over.
 #[test]
 fn heartbeats_without_numbers_are_detected() {
-    let edition =
-        edition("heartbeat", "if tonumber(held[3]) >= tonumber(sequence) then", "if false then");
-    on_one_server("heartbeats without numbers", &edition, SeedRange::first(1000));
+    let lock = edition("heartbeat", "if tonumber(last) >= tonumber(beat) then", "if false then");
+    on_locks("heartbeats of a lock without numbers", &lock, SeedRange::first(1000));
+    let record =
+        edition("heartbeat", "if tonumber(held[3]) >= tonumber(beat) then", "if false then");
+    on_one_server("heartbeats of a record without numbers", &record, SeedRange::first(1000));
 }
 
+/// A late heartbeat would extend a later request of the same claim, for no holder or for an earlier one.
+#[test]
+fn heartbeat_of_any_request_is_detected() {
+    const LATE: Mishaps = &[("claims", Fault::ApplyLate(Duration::from_millis(1200)))];
+    let plan = Plan { mishaps: LATE, clocks: Clocks::LeapAhead, ..sound(1) };
+    let edition = edition("heartbeat", " or granted ~= request", "");
+    by_an_adversary(
+        "heartbeats of any request",
+        SeedRange::first(1000),
+        &plan,
+        &edition,
+        |seed, plan| but_for_exclusion(locks(seed, plan)),
+    );
+}
+
+/// A later grant would have a smaller token: a clock leaps between the two commands.
+#[test]
+fn claim_without_a_transaction_is_detected() {
+    let plan = Plan { clocks: Clocks::LeapAhead, ..sound(1) };
+    by_an_adversary(
+        "claims without a transaction",
+        SeedRange::first(1000),
+        &plan,
+        &Edition::default().executing_at_once(),
+        |seed, plan| but_for_exclusion(locks(seed, plan)),
+    );
+}
+
+/// Of a quorum, no control omits the nonce alone: the token of a later grant is larger.
 #[test]
 fn release_of_any_nonce_is_detected() {
-    let holds = "redis.call('HGET', lease, 'granted') ~= nonce or ";
-    let one = edition("release", holds, "");
-    on_one_server("release without the nonce: one server", &one, SeedRange::first(300));
-    let several = edition("release", "if stands == nonce then", "if stands then");
+    let lock = edition("release", "string.sub(text, 1, 32) ~= nonce or ", "");
+    on_locks("release without the nonce: lock", &lock, SeedRange::first(300));
+    let record = edition("release", "redis.call('HGET', lease, 'granted') ~= nonce or ", "");
+    on_one_server("release without the nonce: record", &record, SeedRange::first(300));
+    let several = edition("quorum/release", HOLDS_GRANT, "if text then");
     on_a_quorum("release without the nonce: quorum", &several, SeedRange::first(300));
 }
 
-/// Two grants would have one token.
+/// A late heartbeat would shorten the ttl of a hand-over.
 #[test]
-fn tokens_without_write_back_are_detected() {
-    let edition = edition(
-        "raise",
-        "redis.call('HSET', lease, 'counted', ARGV[2])\n\
-         raise_counter(lease, tonumber(ARGV[2]))\n",
-        "",
-    );
-    on_a_quorum("no write-back", &edition, SeedRange::first(1000));
+fn heartbeats_of_a_quorum_without_numbers_are_detected() {
+    let edition =
+        edition("quorum/heartbeat", "elseif not exceeds(beat, last) then", "elseif false then");
+    on_a_quorum("heartbeats of a quorum without numbers", &edition, SeedRange::first(1000));
 }
 
-/// Two grants would have one token. A node's vote has expired, and another grant has the key there. The late
-/// write-back then raises the token of that other grant.
+/// Two grants would have one token, or a later one the smaller token.
 #[test]
-fn write_back_to_another_grant_is_detected() {
-    const LATE: Mishaps = &[("raise", Fault::DelayRequest(Duration::from_millis(80)))];
-    let plan = Plan { mishaps: LATE, ..with_leaping_clocks() };
-    let edition =
-        edition("raise", "if standing(lease) ~= ARGV[1] then", "if not standing(lease) then");
-    let seeds = SeedRange::first(200).starting_with(6);
-    by_an_adversary("write-back without its guard", seeds, &plan, &edition, tokens_of_a_quorum);
+fn smaller_proposal_is_detected() {
+    let edition = edition("quorum/claim", "if exceeds(token, count) and call", "if call");
+    by_an_adversary(
+        "smaller proposals",
+        SeedRange::first(1000),
+        &with_leaping_clocks(),
+        &edition,
+        tokens_of_a_quorum,
+    );
 }
 
 /// The restored grant would replace the holder's grant on that node, and shorten a hand-over. There is no
 /// second holder, since the nodes of a counted vote have larger counters.
 #[test]
 fn grant_restored_over_another_is_detected() {
-    let edition = edition("restore", "if standing(lease)\n    or ", "if ");
-    restored_late("restored over another", SeedRange::first(200), &edition);
+    let edition = edition("quorum/restore", "'PX', ttl, 'NX')", "'PX', ttl)");
+    restored_late("restored over another", SeedRange::first(1000), &edition);
 }
 
 /// The key would be granted without a holder.
 #[test]
 fn grant_restored_after_another_is_detected() {
-    let condition = "\n    or is_followed(lease, ARGV[1], tonumber(ARGV[3]))";
-    let edition = edition("restore", condition, "");
+    let edition = edition("quorum/restore", "if exceeds(bound, token) then", "if false then");
     restored_late("restored after another", SeedRange::first(200), &edition);
 }
 
 /// The key would be granted without a holder.
 #[test]
 fn grant_restored_after_its_release_is_detected() {
-    let edition = edition("restore", "\n    or is_given_up(lease, ARGV[1])", "");
-    let seeds = SeedRange::first(200).starting_with(39);
-    restored_late("restored after its release", seeds, &edition);
+    let edition = edition("quorum/release", "    raise(counter, least, retention)\n", "");
+    let edition =
+        edition.with("quorum/release", "    raise(counter, least, retention, lock, text)\n", "");
+    restored_late("restored after its release", SeedRange::first(200), &edition);
 }
 
 fn restored_late(control: &str, seeds: SeedRange, edition: &Edition) {
-    const LATE: Mishaps = &[("restore", Fault::ApplyLate(Duration::from_millis(400)))];
+    const LATE: Mishaps = &[("quorum/restore", Fault::ApplyLate(Duration::from_millis(400)))];
     let plan = Plan { mishaps: LATE, ..with_leaping_clocks() };
     by_an_adversary(control, seeds, &plan, edition, tokens_of_a_quorum);
 }
 
-/// A late withdrawal would remove a vote that a later round relies on.
-///
-/// A claim withdraws from all nodes only if some node has not answered, so nodes hang and are partitioned.
+/// A late withdrawal would remove a vote that a later proposal relies on.
 #[test]
-fn withdrawal_of_a_later_round_is_detected() {
-    const LATE: Mishaps = &[("withdraw", Fault::ApplyLate(Duration::from_millis(150)))];
+fn withdrawal_of_a_later_proposal_is_detected() {
+    const LATE: Mishaps = &[("quorum/withdraw", Fault::ApplyLate(Duration::from_millis(150)))];
     const SILENT: &[Strike] = &[Strike::Hang, Strike::CutOff];
     let plan = Plan { strikes: SILENT, mishaps: LATE, ..sound(3) };
-    let edition = edition("withdraw", " or (tonumber(past[1]) or 0) > tonumber(ARGV[2])", "");
-    let seeds = SeedRange::first(200).starting_with(66);
-    by_an_adversary("rounds without numbers", seeds, &plan, &edition, |seed, plan| {
+    let edition = edition("quorum/withdraw", " and exceeds(above, token_in(text))", "");
+    let seeds = SeedRange::first(1000);
+    by_an_adversary("withdrawals of any proposal", seeds, &plan, &edition, |seed, plan| {
         quorum(seed, plan, quarantined)
     });
-}
-
-/// Servers that lost their data would start their counters at the same value again.
-#[test]
-fn counter_that_starts_in_the_past_is_detected() {
-    let near = "uptime > 1 and math.abs(proposed - now()) < 100000 then\n        return proposed";
-    let edition = edition("obtain", near, "true then\n        return 1");
-    let plan = Plan { edition, ..forgetful() };
-    let seeds = SeedRange::first(1000).starting_with(54);
-    find("counter starts in the past", seeds, |seed| quorum(seed, plan.clone(), quarantined));
 }
 
 #[test]
@@ -145,8 +164,12 @@ fn forgotten_release_of_a_claim_is_detected() {
 
 #[test]
 fn write_under_an_ended_grant_is_detected() {
-    without("update", EITHER, "if not nonce then", write_often);
-    without("delete", EITHER, "if not nonce then", delete_often);
+    let update = edition("update", EITHER, "if not nonce then");
+    without("update", &update, write_often);
+    // A deleted record is followed by a lock.
+    let delete = edition("delete", EITHER, "if not nonce then");
+    let delete = delete.with("delete", HOLDS_LOCK, "if false then");
+    without("delete", &delete, delete_often);
 }
 
 /// A late duplicate of the claim is granted again, without a holder, under another token.
@@ -154,20 +177,28 @@ fn write_under_an_ended_grant_is_detected() {
 /// No control omits the nonce alone: one server grants no token twice, so the token is sufficient.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
-    without("update", EITHER, "if nonce ~= ARGV[1] then", write_often);
-    without("delete", EITHER, "if nonce ~= ARGV[1] then", delete_often);
+    let update = edition("update", EITHER, "if nonce ~= ARGV[1] then");
+    without("update", &update, write_often);
+    let delete = edition("delete", EITHER, "if nonce ~= ARGV[1] then");
+    let any_request = "if not holds_lock(text, ARGV[1], (parts_of(text))) then";
+    without("delete", &delete.with("delete", HOLDS_LOCK, any_request), delete_often);
 }
 
-const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[2] then";
+const HOLDS_GRANT: &str = "if text and (find(text, usual, 1, true) == 1 or \
+                           holds(text, sub(usual, 1, 32), least)) then";
+
+const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[3] then";
+
+const HOLDS_LOCK: &str = "if not holds_lock(text, ARGV[1], ARGV[2]) then";
 
 /// Delays claims and writes, so that other contenders hold the key in between.
-fn without(script: &'static str, condition: &str, rest: &str, write: Write<RedisStore>) {
+fn without(script: &str, edition: &Edition, write: Write<RedisStore>) {
     const LATE: Fault = Fault::ApplyLate(Duration::from_millis(1500));
-    const MISHAPS: Mishaps = &[("obtain", LATE), ("update", LATE), ("delete", LATE)];
+    const MISHAPS: Mishaps =
+        &[("claims", LATE), ("obtain", LATE), ("update", LATE), ("delete", LATE)];
     let plan = Plan { mishaps: MISHAPS, clocks: Clocks::LeapAhead, ..sound(1) };
-    let control = format!("{script} with {rest:?}");
-    let edition = edition(script, condition, rest);
-    by_an_adversary(&control, SeedRange::first(200), &plan, &edition, |seed, plan| {
+    let control = format!("{script} without its condition");
+    by_an_adversary(&control, SeedRange::first(1000), &plan, edition, |seed, plan| {
         but_for_exclusion(one_server_with(seed, plan, write))
     });
 }
@@ -213,6 +244,12 @@ fn on_a_quorum(control: &str, edition: &Edition, seeds: SeedRange) {
 fn on_one_server(control: &str, edition: &Edition, seeds: SeedRange) {
     let plan = Plan { edition: edition.clone(), ..sound(1) };
     find(control, seeds, |seed| one_server(seed, plan.clone()));
+}
+
+/// As [`on_one_server`], without writes: the key stays a lock.
+fn on_locks(control: &str, edition: &Edition, seeds: SeedRange) {
+    let plan = Plan { edition: edition.clone(), ..sound(1) };
+    find(control, seeds, |seed| locks(seed, plan.clone()));
 }
 
 /// Expects a violation under `plan` with the scripts of `edition`, and none with the complete scripts.

@@ -11,8 +11,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use super::grant_recorder::GrantRecorder;
 use super::node::Node;
+use super::recorder::Recorder;
 use super::scripts::Edition;
 use super::server::Server;
 use super::shared_random::SharedRandom;
@@ -99,16 +99,14 @@ enum ServerFault {
 }
 
 impl Fleet {
-    pub(crate) fn new(world: ModelContext, plan: Plan) -> Self {
+    pub(crate) fn new(world: ModelContext, plan: Plan, recorder: &Arc<dyn Recorder>) -> Self {
         let seed = world.seed.wrapping_mul(0xD134_2543_DE82_EF95);
         let random = SharedRandom::new(!seed);
-        let majority = plan.servers / 2 + 1;
-        let recorder = Arc::new(GrantRecorder::new(majority, world.ledger.clone()));
         let server = |place| {
             // The clocks of servers differ by less than the duration of a restart with its rejoin delay.
             // With larger differences tokens are not unique, as the README says.
             let node = Node::new(random.run_id(), random.part_of(Duration::from_millis(200)));
-            let (recorder, ledger) = (Arc::clone(&recorder), world.ledger.clone());
+            let (recorder, ledger) = (Arc::clone(recorder), world.ledger.clone());
             let of_server = SharedRandom::new(seed ^ u64::try_from(place).unwrap());
             let server = Server::new(place, node, &plan, recorder, ledger, of_server);
             let server = Arc::new(server);

@@ -1,6 +1,6 @@
-//! Observes every script on every server, and records grants in the ledger.
+//! Observes every script on every node of a quorum, and records grants in the ledger.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use lease_core::conformance::Ledger;
 use lease_core::store::{Claim, Grant, Nonce};
 use lease_core::{FencingToken, LeaseKey, Lessee};
 
-use super::resp::{Bytes, Reply};
+use super::node::Holding;
+use super::recorder::{Ran, Recorder, Transaction, key_of};
+use super::resp::Reply;
 
-/// Counts the votes of all servers, and records a grant at a majority.
+/// Counts the votes of all nodes, and records a grant once a majority has accepted one proposal.
 ///
 /// A vote counts for its ttl by the simulated time, unless it is withdrawn. A client may rely on the vote
-/// for that time, even if the server forgets it sooner. The recorder grants a claim with the last vote that
-/// the claim needs, before its client knows of the grant and chooses a token. It records the grant with the
-/// largest token of the votes, and again for each token that a majority shares later.
+/// for that time, even if the node forgets it sooner. Only the last proposal of a claim counts: its client
+/// does not count votes for an earlier one any more.
 #[derive(Debug)]
 pub(crate) struct GrantRecorder {
     majority: usize,
@@ -25,246 +26,201 @@ pub(crate) struct GrantRecorder {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// The votes by key and nonce, then by server.
-    votes: BTreeMap<(String, String), BTreeMap<usize, Vote>>,
-    /// The number of the last heartbeat of each nonce on each server.
-    beats: BTreeMap<(usize, String), u64>,
-    /// The nonces and tokens of the grants of a key on a server, in order, without withdrawn grants.
-    counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
-    /// The token that a holder sent, by nonce: the token of its last heartbeat or, before any heartbeat, the
-    /// smallest token that it sent. The counter of a server may be larger.
-    sent_tokens: BTreeMap<String, u64>,
-    /// The nonce of the last release of a key on a server.
-    released: BTreeMap<(usize, String), String>,
+    /// The last proposal of each claim that a node has received.
+    proposals: BTreeMap<Name, Proposal>,
+    /// The number of the last heartbeat of each grant on each node.
+    beats: BTreeMap<(usize, String, u64), u64>,
+    /// What a node knows about a key.
+    nodes: BTreeMap<(usize, String), NodePage>,
 }
 
-#[derive(Debug, Clone)]
-struct Vote {
-    lessee: Lessee,
-    /// Includes tokens from before the write-back, since a client may rely on them.
-    tokens: BTreeSet<u64>,
-    until: Duration,
+/// A key and the nonce of a claim.
+type Name = (String, String);
+
+#[derive(Debug, Default)]
+struct Proposal {
+    token: u64,
+    /// By node, the time until which its vote counts.
+    votes: BTreeMap<usize, Duration>,
 }
 
-/// A script that was executed.
-#[derive(Debug)]
-pub(crate) struct Ran<'a> {
-    pub(crate) place: usize,
-    pub(crate) script: &'static str,
-    pub(crate) keys: &'a [Bytes],
-    pub(crate) arguments: &'a [Bytes],
-    pub(crate) reply: &'a Reply,
-    /// The holder of the first key and the expiry of each key before the script.
-    pub(crate) before: Before,
-    /// The expiry of each key after the script.
-    pub(crate) ends: Vec<Option<u64>>,
+#[derive(Debug, Default)]
+struct NodePage {
+    /// The nonces and tokens of the proposals that the node accepted, without those withdrawn.
+    accepted: Vec<(String, u64)>,
+    /// The nonces and tokens of the releases that the node has executed.
+    released: Vec<(String, u64)>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Before {
-    pub(crate) nonce: Option<String>,
-    pub(crate) lessee: Option<String>,
-    pub(crate) ends: Vec<Option<u64>>,
+/// A request to accept a proposal.
+struct Asked<'a> {
+    key: &'a str,
+    /// The text of the lock without the former bound.
+    text: &'a str,
+    token: u64,
+    ttl: Duration,
 }
 
 impl GrantRecorder {
     pub(crate) fn new(majority: usize, ledger: Ledger) -> Self {
         Self { majority, ledger, book: Mutex::default() }
     }
+}
 
-    pub(crate) fn record(&self, ran: &Ran<'_>) {
-        let key = key_of(&ran.keys[0]);
-        let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
+impl Recorder for GrantRecorder {
+    fn record(&self, ran: &Ran<'_>) {
+        self.check_errors(ran);
+        let key = ran.keys.first().map(|lock| key_of(lock)).unwrap_or_default();
+        let argument = |place| ran.argument(place);
         let done = *ran.reply == Reply::Number(1);
-        if matches!(ran.script, "raise" | "release") {
-            // Each round sends the largest token of its votes. The last round may have a vote with a
-            // larger counter, and fail.
-            let sent: u64 = argument(1).parse().unwrap();
-            let mut book = self.book.lock().unwrap();
-            let known = book.sent_tokens.entry(argument(0).to_owned()).or_insert(sent);
-            *known = sent.min(*known);
-        }
         match ran.script {
-            "obtain" => {
-                if ran.reply.word(0) == Some("granted") {
-                    self.check_claim(ran.place, &key, argument(0));
+            "quorum/claim" => {
+                for place in 0..ran.keys.len() / 2 {
+                    let argument = |number: usize| argument(1 + 4 * place + number);
+                    let key = key_of(&ran.keys[2 * place]);
+                    let (token, ttl) = (parsed(argument(1)), millis(argument(2)));
+                    let asked = Asked { key: &key, text: argument(0), token, ttl };
+                    let is_accepted = ran.reply.number(place).is_some();
+                    self.asked(ran, &asked, is_accepted, &ran.before[2 * place]);
                 }
-                self.vote(ran, &key, argument(0), argument(1), argument(2));
             }
-            "adopt" => {
-                if ran.reply.word(0) == Some("granted") {
-                    self.take_back(ran.place, &key, argument(0));
+            "quorum/adopt" => {
+                let (token, ttl) = (parsed(argument(4)), millis(argument(5)));
+                let asked = Asked { key: &key, text: argument(3), token, ttl };
+                let is_accepted = matches!(ran.reply, Reply::Number(_));
+                if is_accepted {
+                    self.take_back(ran.place, &key, argument(1), u64::MAX);
                 }
-                self.vote(ran, &key, argument(1), argument(2), argument(3));
+                self.asked(ran, &asked, is_accepted, &ran.before[0]);
             }
-            "raise" if done => self.raised(ran.place, &key, argument(0), argument(1)),
-            "withdraw" if done => {
-                self.take_back(ran.place, &key, argument(0));
+            "quorum/withdraw" if done => {
+                let (nonce, token) = (argument(0), parsed(argument(1)));
+                self.take_back(ran.place, &key, nonce, token);
                 let mut book = self.book.lock().unwrap();
-                book.counted.entry((ran.place, key)).or_default().pop();
+                let page = book.nodes.entry((ran.place, key)).or_default();
+                page.accepted.retain(|vote| *vote != (nonce.to_owned(), token));
             }
-            "release" => {
-                if done {
-                    self.take_back(ran.place, &key, argument(0));
-                }
-                let mut book = self.book.lock().unwrap();
-                let counted = book.counted.get(&(ran.place, key.clone()));
-                let before = counted.and_then(|counted| counted.iter().nth_back(1));
-                // A node of a quorum also stores the release of the grant before a vote, since the vote may
-                // be withdrawn. It stores none before a released vote: there, a late duplicate takes the
-                // key for a ttl.
-                let beneath = ran.before.nonce.is_some()
-                    && before.is_some_and(|(nonce, _)| nonce == argument(0));
-                if done || beneath && argument(4) == "1" {
-                    book.released.insert((ran.place, key), argument(0).to_owned());
-                } else if ran.before.lessee.is_none() {
-                    book.released.remove(&(ran.place, key));
+            "quorum/release" => {
+                for place in 0..ran.keys.len() / 2 {
+                    let (text, above) = (argument(1 + 2 * place), argument(2 + 2 * place));
+                    let key = key_of(&ran.keys[2 * place]);
+                    self.released(ran, place, &key, &text[..32], parsed(above) - 1);
                 }
             }
-            "restore" if done => {
-                self.check_claim(ran.place, &key, argument(0));
-                self.check_restore(ran, &key);
-                let beat = argument(3).parse().unwrap();
-                let mut book = self.book.lock().unwrap();
-                book.beats.insert((ran.place, argument(0).to_owned()), beat);
-            }
-            "heartbeat" => self.check_beats(ran),
-            "update" | "transfer" | "delete" if ran.is_applied() => {
-                let lessee = ran.before.lessee.clone().unwrap();
-                let lessee = Lessee::new(lessee).unwrap();
-                let token = argument(1).parse().unwrap();
-                self.ledger.written(&grant(&key, argument(0), &lessee, token));
-            }
+            "quorum/restore" if done => self.restored(ran, &key),
+            "quorum/heartbeat" => self.check_beats(ran),
             _ => (),
         }
     }
 
-    /// Forgets the server, which has lost its data.
-    pub(crate) fn forget(&self, place: usize) {
-        let mut book = self.book.lock().unwrap();
-        book.beats.retain(|(of, _), _| *of != place);
-        book.released.retain(|(of, _), _| *of != place);
-        book.counted.retain(|(of, _), _| *of != place);
-    }
+    fn record_transaction(&self, _executed: &Transaction<'_>) {}
 
-    fn vote(&self, ran: &Ran<'_>, key: &str, nonce: &str, lessee: &str, ttl: &str) {
-        let Some(token) = ran.reply.number(1) else { return };
-        let until = match ran.reply.word(0) {
-            Some("granted") => self.ledger.now() + Duration::from_millis(ttl.parse().unwrap()),
-            // A repeated claim does not extend its vote.
-            Some("again") => Duration::ZERO,
-            _ => return,
-        };
-        let lessee = Lessee::new(lessee).unwrap();
-        let id = (key.to_owned(), nonce.to_owned());
+    fn forget(&self, place: usize) {
         let mut book = self.book.lock().unwrap();
-        if ran.reply.word(0) == Some("granted") {
-            let counted = book.counted.entry((ran.place, key.to_owned())).or_default();
-            counted.push((nonce.to_owned(), token));
-        }
-        let votes = book.votes.entry(id).or_default();
-        let vote =
-            votes.entry(ran.place).or_insert(Vote { lessee, tokens: BTreeSet::new(), until });
-        if vote.until < until {
-            // A new vote, after the earlier one expired or was forgotten.
-            vote.tokens.clear();
-            vote.until = until;
-        }
-        vote.tokens.insert(token);
-        self.count(key, nonce, votes);
+        book.beats.retain(|(of, ..), _| *of != place);
+        book.nodes.retain(|(of, _), _| *of != place);
     }
+}
 
-    fn raised(&self, place: usize, key: &str, nonce: &str, token: &str) {
-        let mut book = self.book.lock().unwrap();
-        let Some(votes) = book.votes.get_mut(&(key.to_owned(), nonce.to_owned())) else { return };
-        if let Some(vote) = votes.get_mut(&place) {
-            vote.tokens.insert(token.parse().unwrap());
-        }
-        self.count(key, nonce, votes);
-    }
-
-    fn take_back(&self, place: usize, key: &str, nonce: &str) {
-        let mut book = self.book.lock().unwrap();
-        if let Some(votes) = book.votes.get_mut(&(key.to_owned(), nonce.to_owned())) {
-            votes.remove(&place);
+impl GrantRecorder {
+    /// Checks that no key of a script has failed.
+    fn check_errors(&self, ran: &Ran<'_>) {
+        for place in 0..ran.keys.len() {
+            if let Some(error) = ran.reply.word(place).filter(|word| word.starts_with('!')) {
+                self.ledger.violated(format!("the script {} failed: {error}", ran.script));
+            }
         }
     }
 
-    fn count(&self, key: &str, nonce: &str, votes: &mut BTreeMap<usize, Vote>) {
-        let now = self.ledger.now();
-        votes.retain(|_, vote| vote.until >= now);
-        if votes.len() < self.majority {
+    /// Counts a vote. A doubled request does not extend the lock, so its vote counts as before.
+    fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: &Option<Holding>) {
+        let (nonce, rest) = asked.text.split_at(32);
+        let lessee = rest[2..].splitn(3, ' ').nth(2).unwrap();
+        let mut book = self.book.lock().unwrap();
+        let Book { proposals, nodes, .. } = &mut *book;
+        let proposal = proposals.entry((asked.key.to_owned(), nonce.to_owned())).or_default();
+        if asked.token > proposal.token {
+            *proposal = Proposal { token: asked.token, votes: BTreeMap::new() };
+        }
+        let vote = (nonce.to_owned(), asked.token);
+        let is_double = before
+            .as_ref()
+            .is_some_and(|held| (held.nonce.as_str(), held.number) == (nonce, asked.token));
+        if !accepted || is_double {
             return;
         }
-        let tokens: BTreeSet<_> = votes.values().flat_map(|vote| &vote.tokens).copied().collect();
-        let votes_for = |token| votes.values().filter(|vote| vote.tokens.contains(token)).count();
-        let mut shared: Vec<_> =
-            tokens.iter().filter(|token| votes_for(token) >= self.majority).collect();
-        if shared.is_empty() {
-            shared.extend(tokens.last());
+        let page = nodes.entry((ran.place, asked.key.to_owned())).or_default();
+        if page.released.iter().any(|(of, token)| of == nonce && *token >= asked.token) {
+            self.ledger.violated(format!(
+                "a released claim was granted again: server {} granted {} to {nonce}",
+                ran.place, asked.key
+            ));
         }
-        let lessee = &votes.values().next().unwrap().lessee;
-        for token in shared {
-            self.ledger.granted(&grant(key, nonce, lessee, *token));
+        page.accepted.push(vote);
+        if asked.token < proposal.token {
+            return;
+        }
+        let now = self.ledger.now();
+        proposal.votes.insert(ran.place, now + asked.ttl);
+        proposal.votes.retain(|_, until| *until >= now);
+        if proposal.votes.len() >= self.majority {
+            let lessee = Lessee::new(lessee).unwrap();
+            self.ledger.granted(&grant(asked.key, nonce, &lessee, asked.token));
         }
     }
 
-    /// Checks that the claim that was released last is not granted again.
-    fn check_claim(&self, place: usize, key: &str, nonce: &str) {
+    /// Removes the vote of a node for a proposal that is not above `token`.
+    fn take_back(&self, place: usize, key: &str, nonce: &str, token: u64) {
         let mut book = self.book.lock().unwrap();
-        if book.released.remove(&(place, key.to_owned())).as_deref() == Some(nonce) {
+        let proposal = book.proposals.get_mut(&(key.to_owned(), nonce.to_owned()));
+        if let Some(proposal) = proposal.filter(|proposal| proposal.token <= token) {
+            proposal.votes.remove(&place);
+        }
+    }
+
+    fn released(&self, ran: &Ran<'_>, place: usize, key: &str, nonce: &str, token: u64) {
+        if ran.reply.number(place) == Some(1) {
+            self.take_back(ran.place, key, nonce, token);
+        }
+        let mut book = self.book.lock().unwrap();
+        let page = book.nodes.entry((ran.place, key.to_owned())).or_default();
+        page.released.push((nonce.to_owned(), token));
+    }
+
+    /// Checks that a restored grant replaces no holder, and follows no later grant and no release.
+    fn restored(&self, ran: &Ran<'_>, key: &str) {
+        let (nonce, token) = (&ran.argument(0)[..32], parsed(ran.argument(1)));
+        let restored = format!("{nonce} was restored on server {}", ran.place);
+        if let Some(held) = &ran.before[0] {
+            let holder = &held.nonce;
+            self.ledger.violated(format!("a held key was taken: {restored}, holder {holder}"));
+        }
+        let mut book = self.book.lock().unwrap();
+        let page = book.nodes.entry((ran.place, key.to_owned())).or_default();
+        if page.released.iter().any(|(of, released)| of == nonce && *released >= token) {
+            self.ledger.violated(format!("a released claim was granted again: {restored}"));
+        }
+        if let Some((later, larger)) = page.accepted.iter().find(|(_, larger)| *larger > token) {
             self.ledger.violated(format!(
-                "a released claim was granted again: server {place} granted {key} to {nonce}"
+                "a key was granted without a holder: {restored} under token {token}, after {later} \
+                 under token {larger}"
             ));
         }
     }
 
-    /// Checks that a restored grant replaces no holder, follows no later grant, and shortens no lease.
-    fn check_restore(&self, ran: &Ran<'_>, key: &str) {
-        let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
-        let (nonce, token) = (argument(0), argument(2).parse().unwrap());
-        let restored = format!("{nonce} was restored on server {}", ran.place);
-        match &ran.before.nonce {
-            Some(holder) if holder != nonce => {
-                self.ledger.violated(format!("a held key was taken: {restored}, holder {holder}"));
-            }
-            Some(_) if ran.ends[0] < ran.before.ends[0] => {
-                self.ledger.violated(format!("a late request shortened a lease: {restored}"));
-            }
-            _ => (),
-        }
-        let mut book = self.book.lock().unwrap();
-        let Book { counted, sent_tokens, .. } = &mut *book;
-        let counted = counted.entry((ran.place, key.to_owned())).or_default();
-        if let Some((later, counter)) = counted.last()
-            && later != nonce
-        {
-            // The counter of a server may be larger than the token of the grant.
-            let later_token = sent_tokens.get(later).unwrap_or(counter).min(counter);
-            if *later_token > token {
-                self.ledger.violated(format!(
-                    "a key was granted without a holder: {restored} under token {token}, after \
-                     {later} under token {later_token}"
-                ));
-            }
-        }
-        counted.push((nonce.to_owned(), token));
-    }
-
-    /// Checks that a late heartbeat does not shorten the lease of a later one.
+    /// Checks that a late heartbeat does not shorten a lease, and extends no later grant.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
-        for place in 0..ran.keys.len() {
-            let argument = |number: usize| {
-                std::str::from_utf8(&ran.arguments[1 + 4 * place + number]).unwrap()
-            };
+        for place in 0..ran.keys.len() / 2 {
             if ran.reply.number(place) != Some(1) {
                 continue;
             }
-            let (nonce, beat) = (argument(0), argument(1).parse().unwrap());
-            book.sent_tokens.insert(nonce.to_owned(), argument(3).parse().unwrap());
-            let last = book.beats.entry((ran.place, nonce.to_owned())).or_insert(beat);
-            if beat < *last && ran.ends[place] < ran.before.ends[place] {
+            let argument = |number: usize| ran.argument(1 + 4 * place + number);
+            let (nonce, beat, token) = (argument(0), parsed(argument(1)), parsed(argument(3)));
+            let (before, after) = (&ran.before[2 * place], &ran.after[2 * place]);
+            let last = book.beats.entry((ran.place, nonce.to_owned(), token)).or_insert(beat);
+            let ends = |held: &Option<Holding>| held.as_ref().map(|held| held.ends);
+            if beat < *last && ends(after) < ends(before) {
                 self.ledger.violated(format!(
                     "a late heartbeat shortened a lease: server {} executed number {beat} of {nonce} \
                      after number {last}",
@@ -272,27 +228,28 @@ impl GrantRecorder {
                 ));
             }
             *last = beat.max(*last);
+            if let Some(held) = before.as_ref().filter(|held| held.number > token) {
+                self.ledger.violated(format!(
+                    "a heartbeat under token {token} of {nonce} extended the grant of token {}",
+                    held.number
+                ));
+            }
         }
     }
 }
 
-impl Ran<'_> {
-    /// Returns whether the script wrote. A repeated request gets the same reply and writes nothing.
-    fn is_applied(&self) -> bool {
-        let ends = self.script != "update";
-        let ended = self.before.ends[0].is_some() && self.ends[0].is_none();
-        self.reply.as_text() == Some("applied") && (ended || !ends)
-    }
-}
-
-fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
+/// A grant for the ledger.
+pub(crate) fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
     let key = LeaseKey::new(key).unwrap();
     let nonce = Nonce::new(nonce.parse().unwrap());
     let claim = Claim::new(key, lessee.clone(), nonce, Duration::from_millis(100));
     claim.granted(FencingToken::new(token).unwrap())
 }
 
-fn key_of(lease: &[u8]) -> String {
-    let name = std::str::from_utf8(lease).unwrap();
-    name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()
+fn parsed(number: &str) -> u64 {
+    number.parse().unwrap()
+}
+
+fn millis(number: &str) -> Duration {
+    Duration::from_millis(parsed(number))
 }

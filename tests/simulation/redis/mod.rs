@@ -12,9 +12,11 @@ mod controls;
 mod fleet;
 mod grant_recorder;
 mod late_confirmation;
+mod lock_recorder;
 mod lua;
 mod model;
 mod node;
+mod recorder;
 mod resp;
 mod scripts;
 mod server;
@@ -30,7 +32,7 @@ use futures_util::future::BoxFuture;
 use lease_core::conformance::{Event, SeedRange, Survey, Trial, Verdict};
 use lease_core::store::LeaseTable;
 use lease_core::{Change, Lease, LeaseOptions};
-use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
+use lease_redis::{RedisQuorumBuilder, RedisStore};
 
 use crate::job::{Mail, Write, contend};
 use fleet::{Clocks, Network, Plan, Strike};
@@ -52,7 +54,9 @@ fn quorum_of_five_keeps_its_promises() {
 #[test]
 fn one_server_keeps_its_promises() {
     let survey = SeedRange::fresh(60).all_hold(|seed| one_server(seed, sound(1)));
-    report("one server", &survey);
+    report("records on one server", &survey);
+    let survey = SeedRange::fresh(60).all_hold(|seed| locks(seed, sound(1)));
+    report("locks on one server", &survey);
 }
 
 /// Leases expire early, and the failure table of the README allows two holders. Tokens stay unique, so
@@ -61,11 +65,23 @@ fn one_server_keeps_its_promises() {
 fn server_clock_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
 
-    controls::find("one server set forward", SeedRange::first(100), |seed| {
-        one_server(seed, plan.clone())
-    });
-    let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
-    report("one server set forward, except exclusion", &SeedRange::fresh(20).all_hold(trial));
+    for trial in [one_server, locks] {
+        controls::find("one server set forward", SeedRange::first(100), |seed| {
+            trial(seed, plan.clone())
+        });
+        let trial = |seed| but_for_exclusion(trial(seed, plan.clone()));
+        report("one server set forward, except exclusion", &SeedRange::fresh(20).all_hold(trial));
+    }
+}
+
+#[test]
+fn server_with_leaping_clock_breaks_only_exclusion() {
+    let plan = Plan { clocks: Clocks::LeapAhead, ..sound(1) };
+    for (form, trial) in [("records", one_server as fn(_, _) -> _), ("locks", locks)] {
+        let trial = |seed| but_for_exclusion(trial(seed, plan.clone()));
+        let what = format!("{form} with a leaping clock, except exclusion");
+        report(&what, &SeedRange::fresh(30).all_hold(trial));
+    }
 }
 
 #[test]
@@ -101,6 +117,7 @@ fn same_seed_gives_the_same_trace() {
     for seed in 0..5 {
         assert_eq!(quorum(seed, sound(3), quarantined), quorum(seed, sound(3), quarantined));
         assert_eq!(one_server(seed, sound(1)), one_server(seed, sound(1)));
+        assert_eq!(locks(seed, sound(1)), locks(seed, sound(1)));
     }
 }
 
@@ -148,8 +165,14 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
     verdict
 }
 
+/// A trial in which each holder writes to the record of its key.
 fn one_server(seed: u64, plan: Plan) -> Verdict {
     one_server_with(seed, plan, write)
+}
+
+/// A trial without writes: the key is a lock.
+fn locks(seed: u64, plan: Plan) -> Verdict {
+    one_server_with(seed, plan, write_nothing)
 }
 
 fn one_server_with(seed: u64, plan: Plan, write: Write<RedisStore>) -> Verdict {
@@ -187,7 +210,7 @@ fn check_that_leases_were_granted(verdict: &Verdict) {
     }
 }
 
-fn write_nothing<'a>(_store: &'a RedisQuorum, _lease: &'a Lease) -> BoxFuture<'a, ()> {
+fn write_nothing<'a, S>(_store: &'a S, _lease: &'a Lease) -> BoxFuture<'a, ()> {
     async {}.boxed()
 }
 

@@ -1,5 +1,6 @@
 //! The real stores, over modelled servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,6 +13,9 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use super::fleet::{Fleet, Plan};
+use super::grant_recorder::GrantRecorder;
+use super::lock_recorder::LockRecorder;
+use super::recorder::Recorder;
 
 /// Servers, and how a process connects to them.
 pub(crate) struct Servers<S> {
@@ -34,7 +38,10 @@ impl Servers<RedisQuorum> {
             let builder = set_up(builder);
             until_connected(move || builder.clone().connect().boxed()).boxed()
         };
-        Self { fleet: Fleet::new(world, plan), connect: Box::new(connect) }
+        let majority = plan.servers / 2 + 1;
+        let recorder: Arc<dyn Recorder> =
+            Arc::new(GrantRecorder::new(majority, world.ledger.clone()));
+        Self { fleet: Fleet::new(world, plan, &recorder), connect: Box::new(connect) }
     }
 }
 
@@ -45,7 +52,8 @@ impl Servers<RedisStore> {
             let builder = builder.with_dialer(dialer).with_timeout(TIMEOUT);
             until_connected(move || builder.clone().connect().boxed()).boxed()
         };
-        Self { fleet: Fleet::new(world, plan), connect: Box::new(connect) }
+        let recorder: Arc<dyn Recorder> = Arc::new(LockRecorder::new(world.ledger.clone()));
+        Self { fleet: Fleet::new(world, plan, &recorder), connect: Box::new(connect) }
     }
 }
 

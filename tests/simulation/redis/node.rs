@@ -1,4 +1,4 @@
-//! The data of one server: hashes, a sorted set, its clock and its run id.
+//! The data of one server: strings, hashes, a stream, a sorted set, its clock and its run id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,10 @@ struct Entry {
 
 #[derive(Debug)]
 enum Value {
+    Text(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),
+    /// A stream, of which only the last id matters.
+    Stream(StreamId),
     /// A sorted set whose scores are all 0, so it is in the order of its names.
     Names(BTreeSet<Bytes>),
 }
@@ -67,10 +70,25 @@ impl Node {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Returns the end of a grant that has not expired, in microseconds since 1970.
-    pub(crate) fn ends(&self, key: &[u8]) -> Option<u64> {
+    /// The text of a string.
+    pub(crate) fn text(&self, key: &[u8]) -> Option<&str> {
+        let Some(Value::Text(text)) = self.entry(key).map(|entry| &entry.value) else {
+            return None;
+        };
+        std::str::from_utf8(text).ok()
+    }
+
+    /// The grant that holds a key, unless it has expired.
+    pub(crate) fn holding(&self, key: &[u8]) -> Option<Holding> {
+        if let Some(text) = self.text(key) {
+            // The counter of a quorum's node is shorter than a nonce.
+            return Holding::of_text(text, self.entry(key)?.until? * 1000);
+        }
         let ends = self.field(key, "ends")?.parse().unwrap();
-        (ends > self.now).then_some(ends)
+        let field = |field| self.field(key, field).map(str::to_owned);
+        let (nonce, lessee) = (field("granted")?, field("lessee")?);
+        let number = 0;
+        (ends > self.now).then_some(Holding { nonce, lessee, number, ends, is_record: true })
     }
 
     /// Executes one command. The model has the commands of the scripts and of the store.
@@ -92,6 +110,19 @@ impl Node {
                 Reply::texts(&[&seconds.to_string(), &micros.to_string()])
             }
             (b"INFO", _) => Reply::text(self.info()),
+            (b"GET", [key]) => bulk(self.text_of(key)?),
+            (b"SET", [key, text, options @ ..]) => self.set(key, text, options)?,
+            (b"SETRANGE", [key, start, piece]) => self.set_range(key, start, piece)?,
+            (b"PERSIST", [key]) => match self.entry_mut(key) {
+                Some(entry) => number(usize::from(entry.until.take().is_some())),
+                None => number(0),
+            },
+            (b"XADD", [key, option, rest @ ..]) if option == b"NOMKSTREAM" => match self.entry(key)
+            {
+                Some(_) => self.add_to_stream(key, &rest[3])?,
+                None => Reply::Nil,
+            },
+            (b"XADD", [key, _, _, _, id, ..]) => self.add_to_stream(key, id)?,
             (b"EXISTS", [key]) => number(usize::from(self.entry(key).is_some())),
             (b"DEL", [key]) => {
                 let was_there = self.entry(key).is_some();
@@ -170,11 +201,60 @@ impl Node {
         let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
         let uptime = seconds(self.now) - seconds(self.started);
         format!(
-            "# Server\r\nredis_mode:standalone\r\nrun_id:{:040x}\r\nserver_time_usec:{}\r\n\
+            "# Server\r\nredis_mode:standalone\r\nredis_version:7.0.15\r\nrun_id:{:040x}\r\nserver_time_usec:{}\r\n\
              uptime_in_seconds:{uptime}\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n\
              cluster_enabled:0\r\n",
             self.run, self.now
         )
+    }
+
+    /// Executes `SET`. Its options here are NX, GET, PX and KEEPTTL.
+    fn set(&mut self, key: &[u8], text: &[u8], options: &[Bytes]) -> Result<Reply, WrongType> {
+        let has = |name: &[u8]| options.iter().any(|option| option == name);
+        let length = options.iter().position(|option| option == b"PX").map(|at| &options[at + 1]);
+        let kept = self.entry(key).and_then(|entry| entry.until).filter(|_| has(b"KEEPTTL"));
+        let until = length.map(|length| self.now / 1000 + parsed(length)).or(kept);
+        let before = if has(b"GET") { Some(bulk(self.text_of(key)?)) } else { None };
+        if has(b"NX") && self.entry(key).is_some() {
+            return Ok(before.unwrap_or(Reply::Nil));
+        }
+        let value = Value::Text(text.to_vec());
+        self.entries.insert(key.to_vec(), Entry { value, until });
+        Ok(before.unwrap_or(Reply::Status("OK")))
+    }
+
+    fn set_range(&mut self, key: &[u8], start: &[u8], piece: &[u8]) -> Result<Reply, WrongType> {
+        let start = usize::try_from(parsed(start)).unwrap();
+        let Some(text) = self.text_mut(key)? else {
+            // Redis creates a key without a ttl here, which no script may cause.
+            return Ok(Reply::Error("ERR SETRANGE without a key".to_owned()));
+        };
+        text.splice(start..start + piece.len(), piece.iter().copied());
+        Ok(number(text.len()))
+    }
+
+    /// Executes `XADD` with the id `*` or a given id.
+    fn add_to_stream(&mut self, key: &[u8], id: &[u8]) -> Result<Reply, WrongType> {
+        let now = self.now / 1000;
+        let Value::Stream(last) = self.value_mut(key, || Value::Stream(StreamId::default())) else {
+            return Err(WrongType);
+        };
+        let next = if id == b"*" {
+            if now > last.millis {
+                StreamId { millis: now, number: 0 }
+            } else {
+                StreamId { number: last.number + 1, ..*last }
+            }
+        } else {
+            let (millis, of_millis) = std::str::from_utf8(id).unwrap().split_once('-').unwrap();
+            StreamId { millis: millis.parse().unwrap(), number: of_millis.parse().unwrap() }
+        };
+        if next <= *last {
+            let error = "ERR The ID specified in XADD is equal or smaller than the target stream";
+            return Ok(Reply::Error(error.to_owned()));
+        }
+        *last = next;
+        Ok(Reply::text(format!("{}-{}", next.millis, next.number)))
     }
 
     fn names_between(&mut self, key: &[u8], from: &[u8], until: &[u8]) -> Result<Reply, WrongType> {
@@ -205,21 +285,37 @@ impl Node {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Value::Hash(hash)) => Ok(Some(hash)),
-            Some(Value::Names(_)) => Err(WrongType),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    fn text_of(&self, key: &[u8]) -> Result<Option<&Bytes>, WrongType> {
+        match self.entry(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    fn text_mut(&mut self, key: &[u8]) -> Result<Option<&mut Bytes>, WrongType> {
+        match self.entry_mut(key).map(|entry| &mut entry.value) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(WrongType),
         }
     }
 
     fn hash_mut(&mut self, key: &[u8]) -> Result<&mut BTreeMap<Bytes, Bytes>, WrongType> {
         match self.value_mut(key, || Value::Hash(BTreeMap::new())) {
             Value::Hash(hash) => Ok(hash),
-            Value::Names(_) => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
     fn names_mut(&mut self, key: &[u8]) -> Result<&mut BTreeSet<Bytes>, WrongType> {
         match self.value_mut(key, || Value::Names(BTreeSet::new())) {
             Value::Names(names) => Ok(names),
-            Value::Hash(_) => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
@@ -231,7 +327,50 @@ impl Node {
     }
 }
 
-/// The key has a hash instead of a sorted set, or a sorted set instead of a hash.
+/// The grant that holds a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Holding {
+    pub(crate) nonce: String,
+    /// Not of a lock on a node of a quorum.
+    pub(crate) lessee: String,
+    /// The first number in the text of a lock: on a node of a quorum, the token.
+    pub(crate) number: u64,
+    /// Microseconds since 1970.
+    pub(crate) ends: u64,
+    /// Whether the key is a hash, which remembers its last release.
+    pub(crate) is_record: bool,
+}
+
+impl Holding {
+    /// Parses the text of a lock. `None` if it is only reserved.
+    pub(crate) fn of_text(text: &str, ends: u64) -> Option<Self> {
+        let (nonce, rest) = text.split_at_checked(NONCE)?;
+        let (state, rest) = rest.split_at_checked(1)?;
+        let mut parts = rest.get(1..)?.splitn(4, ' ');
+        let number = parts.next()?.parse().ok()?;
+        (state != "r").then(|| Self {
+            nonce: nonce.to_owned(),
+            lessee: parts.last().unwrap_or_default().to_owned(),
+            number,
+            ends,
+            is_record: false,
+        })
+    }
+
+    /// The part of the text that shows a held lock of this nonce.
+    pub(crate) fn nonce_and_state(&self) -> String {
+        format!("{}h", self.nonce)
+    }
+}
+
+/// The id of an entry of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct StreamId {
+    millis: u64,
+    number: u64,
+}
+
+/// The value of the key is of another type than the command needs.
 struct WrongType;
 
 fn number(number: usize) -> Reply {
@@ -245,6 +384,9 @@ fn bulk(bytes: Option<&Bytes>) -> Reply {
 fn parsed(number: &[u8]) -> u64 {
     std::str::from_utf8(number).unwrap().parse().unwrap()
 }
+
+/// The length of a nonce in a text. A counter of a quorum's node with two numbers is about as long.
+const NONCE: usize = 32;
 
 const SECOND: u64 = 1_000_000;
 

@@ -18,6 +18,7 @@ pub(crate) struct Script {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Edition {
     edits: Vec<Edit>,
+    without_transactions: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -41,6 +42,15 @@ impl Edition {
         assert!(whole.contains(from), "{script}.lua does not contain {from:?}");
         self.edits.push(Edit { script, whole: whole.replace(from, to) });
         self
+    }
+
+    /// Servers execute the commands of a transaction as they arrive, for a control.
+    pub(crate) fn executing_at_once(self) -> Self {
+        Self { without_transactions: true, ..self }
+    }
+
+    pub(crate) fn without_transactions(&self) -> bool {
+        self.without_transactions
     }
 
     pub(crate) fn text<'a>(&'a self, script: &'a Script) -> &'a str {
@@ -75,15 +85,25 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
         "evict" Write;
         "heartbeat" Heartbeat;
         "holder" Read;
-        "join" Read;
+        "keep" Write;
         "obtain" Obtain;
-        "restore" Heartbeat;
-        "raise" Obtain;
         "read" Read;
         "release" Release;
+        "reserve" Release;
+        "take_token" Obtain;
         "transfer" Write;
         "update" Write;
-        "withdraw" Release;
+        "quorum/adopt" Adopt;
+        "quorum/claim" Obtain;
+        "quorum/evict" Write;
+        "quorum/heartbeat" Heartbeat;
+        "quorum/holder" Read;
+        "quorum/join" Read;
+        "quorum/mark" Read;
+        "quorum/release" Release;
+        "quorum/reserve" Release;
+        "quorum/restore" Heartbeat;
+        "quorum/withdraw" Release;
     };
     let script = |(name, call)| {
         let whole = lease_redis::script(name).unwrap().to_owned();

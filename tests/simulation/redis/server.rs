@@ -11,9 +11,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
 
 use super::fleet::{Clocks, Plan};
-use super::grant_recorder::{Before, GrantRecorder, Ran};
 use super::lua;
 use super::node::Node;
+use super::recorder::{Ran, Recorder, Transaction};
 use super::resp::{Bytes, Reply};
 use super::scripts::{Edition, Script, known_as};
 use super::shared_random::SharedRandom;
@@ -28,7 +28,7 @@ pub(crate) struct Server {
     /// The length of a leap of its clock, in microseconds.
     leap: Option<i64>,
     ledger: Ledger,
-    recorder: Arc<GrantRecorder>,
+    recorder: Arc<dyn Recorder>,
     edition: Edition,
     random: SharedRandom,
     inside: Mutex<Inside>,
@@ -46,9 +46,21 @@ struct Inside {
     /// Hashes of the loaded scripts.
     loaded: BTreeSet<&'static str>,
     connections: BTreeMap<u64, Client>,
+    /// The transactions that have begun, by connection. A connection may end while its last packets are
+    /// still in flight.
+    transactions: BTreeMap<u64, Queued>,
     /// Commands by arrival, connection and number.
     inbox: BTreeMap<(Duration, u64, u64), Mail>,
     posted: u64,
+    /// The number of scripts and commands of transactions that were executed.
+    executed: u64,
+}
+
+/// The commands of a transaction that has begun, and their replies if a control executes them already.
+#[derive(Debug, Default)]
+struct Queued {
+    commands: Vec<Vec<Bytes>>,
+    early: Vec<(Reply, u64)>,
 }
 
 /// A command in flight.
@@ -91,7 +103,7 @@ impl Server {
         place: usize,
         node: Node,
         plan: &Plan,
-        recorder: Arc<GrantRecorder>,
+        recorder: Arc<dyn Recorder>,
         ledger: Ledger,
         random: SharedRandom,
     ) -> Self {
@@ -102,8 +114,10 @@ impl Server {
             cut_off: BTreeSet::new(),
             loaded: BTreeSet::new(),
             connections: BTreeMap::new(),
+            transactions: BTreeMap::new(),
             inbox: BTreeMap::new(),
             posted: 0,
+            executed: 0,
         };
         let (inside, changed) = (Mutex::new(inside), Notify::new());
         let edition = plan.edition.clone();
@@ -187,6 +201,7 @@ impl Server {
     pub(crate) fn close_all(&self) {
         let mut inside = self.inside();
         inside.inbox.clear();
+        inside.transactions.clear();
         for client in std::mem::take(&mut inside.connections).into_values() {
             // A connection that has just ended has dropped its receiver.
             drop(client.sent.send(Sent::Closed));
@@ -260,6 +275,15 @@ impl Server {
         let (name, arguments) = words.split_first().unwrap();
         let client = inside.connections.get_mut(&connection);
         match (name.to_ascii_uppercase().as_slice(), arguments, client) {
+            (b"MULTI", [], _) => {
+                inside.transactions.insert(connection, Queued::default());
+                Reply::Status("OK").write(&mut out);
+            }
+            (b"EXEC", [], _) => self.execute_transaction(inside, connection).write(&mut out),
+            (b"SET" | b"XADD" | b"GET", ..) if inside.transactions.contains_key(&connection) => {
+                self.queue(inside, words, connection);
+                Reply::Status("QUEUED").write(&mut out);
+            }
             (b"CLIENT" | b"SELECT" | b"AUTH" | b"UNWATCH", ..) => {
                 Reply::Status("OK").write(&mut out);
             }
@@ -278,6 +302,36 @@ impl Server {
         out
     }
 
+    fn queue(&self, inside: &mut Inside, words: &[Bytes], connection: u64) {
+        // A control executes the commands as they arrive.
+        let early = self.edition.without_transactions().then(|| {
+            self.leap_ahead(&mut inside.node);
+            (inside.node.execute(words), inside.next_execution())
+        });
+        let queued = inside.transactions.get_mut(&connection).unwrap();
+        queued.early.extend(early);
+        queued.commands.push(words.to_vec());
+    }
+
+    /// Executes the queued commands of a connection. Their keys are those of leases, and of the tokens.
+    fn execute_transaction(&self, inside: &mut Inside, connection: u64) -> Reply {
+        let Some(Queued { commands, early }) = inside.transactions.remove(&connection) else {
+            return Reply::Error("ERR EXEC without MULTI".to_owned());
+        };
+        let executed = if self.edition.without_transactions() {
+            early
+        } else {
+            self.leap_ahead(&mut inside.node);
+            let execute =
+                |command: &Vec<Bytes>| (inside.node.execute(command), inside.next_execution());
+            commands.iter().map(execute).collect()
+        };
+        let (replies, at): (Vec<_>, Vec<_>) = executed.into_iter().unzip();
+        let executed = Transaction { commands: &commands, replies: &replies, at: &at };
+        self.recorder.record_transaction(&executed);
+        Reply::Array(replies)
+    }
+
     fn evaluate(
         &self,
         inside: &mut Inside,
@@ -293,35 +347,47 @@ impl Server {
         }
         let count: usize = std::str::from_utf8(&rest[0]).unwrap().parse().unwrap();
         let (keys, arguments) = rest[1..].split_at(count);
-        self.run(&mut inside.node, script, keys, arguments)
+        let at = inside.next_execution();
+        self.run(&mut inside.node, at, script, keys, arguments)
     }
 
     fn run(
         &self,
         node: &mut Node,
+        at: u64,
         script: &'static Script,
         keys: &[Bytes],
         arguments: &[Bytes],
     ) -> Reply {
-        let ends = |node: &Node| keys.iter().map(|key| node.ends(key)).collect();
+        let holdings = |node: &Node| keys.iter().map(|key| node.holding(key)).collect();
+        self.leap_ahead(node);
+        let before = holdings(node);
+        let reply = lua::run(self.edition.text(script), keys, arguments, node);
+        if let Reply::Error(error) = &reply {
+            self.ledger.violated(format!("the script {} failed: {error}", script.name));
+        }
+        let after = holdings(node);
+        let (place, script) = (self.place, script.name);
+        self.recorder.record(&Ran {
+            place,
+            at,
+            script,
+            keys,
+            arguments,
+            reply: &reply,
+            before,
+            after,
+        });
+        reply
+    }
+
+    fn leap_ahead(&self, node: &mut Node) {
         if let Some(leap) = self.leap
             && self.random.is_one_in(8)
         {
             node.set_back(-leap);
             node.set_time(self.ledger.now());
         }
-        let is_held = node.ends(&keys[0]).is_some();
-        let field = |field| node.field(&keys[0], field).filter(|_| is_held).map(str::to_owned);
-        let (nonce, lessee) = (field("granted"), field("lessee"));
-        let before = Before { nonce, lessee, ends: ends(node) };
-        let reply = lua::run(self.edition.text(script), keys, arguments, node);
-        if let Reply::Error(error) = &reply {
-            self.ledger.violated(format!("the script {} failed: {error}", script.name));
-        }
-        let ends = ends(node);
-        let (place, script) = (self.place, script.name);
-        self.recorder.record(&Ran { place, script, keys, arguments, reply: &reply, before, ends });
-        reply
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -330,6 +396,11 @@ impl Server {
 }
 
 impl Inside {
+    fn next_execution(&mut self) -> u64 {
+        self.executed += 1;
+        self.executed
+    }
+
     fn next_arrival(&self) -> Option<Duration> {
         if self.hung {
             return None;

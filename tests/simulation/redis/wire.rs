@@ -36,7 +36,7 @@ pub(crate) struct Link {
 impl Link {
     /// Draws the fault of a command.
     fn fault_of(&self, words: &[Bytes]) -> Option<Fault> {
-        let name = script_of(words).map(|script| script.name);
+        let name = script_of(words).map(|script| script.name).or_else(|| transaction_of(words));
         match self.mishaps.iter().find(|(script, _)| name == Some(*script)) {
             Some((_, fault)) if self.random.is_even() => Some(match *fault {
                 Fault::ApplyLate(longest) => Fault::ApplyLate(self.random.part_of(longest)),
@@ -200,7 +200,15 @@ fn call_of(words: &[Bytes]) -> Option<Call> {
     if words[0] == b"SUBSCRIBE" {
         return Some(Call::Read);
     }
+    if transaction_of(words).is_some() {
+        return Some(Call::Obtain);
+    }
     Some(script_of(words)?.call)
+}
+
+/// The name of a transaction in plans. Its last command has the faults of the whole.
+fn transaction_of(words: &[Bytes]) -> Option<&'static str> {
+    (words[0] == b"EXEC").then_some("claims")
 }
 
 fn script_of(words: &[Bytes]) -> Option<&'static Script> {

@@ -2,6 +2,7 @@
 //! silent.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -36,6 +37,12 @@ pub(super) struct ConnectionState {
 impl ConnectionState {
     pub(super) fn patience(&self) -> Duration {
         self.response_time.saturating_mul(2).max(MIN_PATIENCE)
+    }
+
+    pub(super) fn run_has_lasted(&self, min_run: Duration) -> bool {
+        let connected = self.connecting.as_ref().and_then(Shared::peek);
+        let run = connected.and_then(|connected| connected.as_ref().ok()?.run.as_ref());
+        run.is_some_and(|run| run.lasted() >= min_run)
     }
 }
 
@@ -85,6 +92,7 @@ impl Node {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
         let (check, patience) = (Arc::clone(&self.check), self.max_silence().saturating_mul(2));
         let (time, clock) = (Arc::clone(&self.time), self.clock);
+        let sets_and_gets = Arc::clone(&self.sets_and_gets);
         let open = async move {
             let connection = connector.open(&name, patience).await?;
             let sent = clock.now();
@@ -92,6 +100,7 @@ impl Node {
             if let Some(micros) = info.time {
                 time.record(sent, micros);
             }
+            sets_and_gets.store(info.sets_and_gets, Ordering::Relaxed);
             let run = match &check.admission {
                 Some(admission) => admission.join(&connection, &info).await?,
                 None => None,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::LossCause;
 use lease_core::store::{Beat, Heartbeat, LockStore, Obtained};
 use lease_test_servers::claims::{self, soon};
 use tokio::task::JoinSet;
@@ -50,7 +49,8 @@ async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
 
         let answer = store.heartbeat(&former, Beat::new(1)).await.unwrap();
 
-        assert_eq!(answer, Heartbeat::Lost(LossCause::Superseded));
+        // One server does not remember who had a free lock.
+        assert!(matches!(answer, Heartbeat::Lost(_)), "{answer:?}");
         assert!(both.servers.iter().all(|server| !has_lease(server)));
     }
 }

@@ -174,7 +174,7 @@ impl Shared {
         let mut server = Connection::open(self.upstream, self.wire).await?;
         let mut from_client = Vec::new();
         loop {
-            let request = self.wire.read(&mut client, &mut from_client).await?;
+            let request = self.wire.read_request(&mut client, &mut from_client).await?;
             self.requests().push(request.clone());
             let delay = *lock(&self.delay);
             if !delay.is_zero() {
@@ -269,6 +269,6 @@ impl Connection {
 
     async fn exchange(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
         self.stream.write_all(request).await?;
-        self.wire.read(&mut self.stream, &mut self.read).await
+        self.wire.read_reply(request, &mut self.stream, &mut self.read).await
     }
 }

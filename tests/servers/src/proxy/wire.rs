@@ -16,12 +16,41 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Reads the next whole message. Bytes beyond it stay in `read`.
-    pub(super) async fn read(
+    /// Reads the next request. A transaction of Redis, from MULTI to EXEC, is one request.
+    pub(super) async fn read_request(
         self,
         stream: &mut TcpStream,
         read: &mut Vec<u8>,
     ) -> io::Result<Vec<u8>> {
+        let mut request = self.read(stream, read).await?;
+        if self == Self::Redis && request == MULTI {
+            while !request.ends_with(EXEC) {
+                request.extend(self.read(stream, read).await?);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Reads the reply to `request`. The reply to a transaction is one message per command.
+    pub(super) async fn read_reply(
+        self,
+        request: &[u8],
+        stream: &mut TcpStream,
+        read: &mut Vec<u8>,
+    ) -> io::Result<Vec<u8>> {
+        let mut reply = self.read(stream, read).await?;
+        if self == Self::Redis && request.starts_with(MULTI) {
+            let mut at = redis_value(request).unwrap_or(request.len());
+            while let Some(length) = request.get(at..).and_then(redis_value) {
+                reply.extend(self.read(stream, read).await?);
+                at += length;
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Reads the next whole message. Bytes beyond it stay in `read`.
+    async fn read(self, stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Vec<u8>> {
         loop {
             let length = match self {
                 Self::Redis => redis_value(read),
@@ -75,6 +104,10 @@ fn redis_value(read: &[u8]) -> Option<usize> {
     };
     (0..items).try_fold(head, |at, _| Some(at + redis_value(read.get(at..)?)?))
 }
+
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
 pub(super) fn contains(bytes: &[u8], text: &[u8]) -> bool {
     find(bytes, text).is_some()

@@ -278,12 +278,23 @@ impl RedisServer {
     /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
     /// is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
-        let script = "local time = redis.call('TIME') \
+        // A lock is a string with an expiry, a record is a hash.
+        let script = "if redis.call('TYPE', KEYS[1]).ok == 'string' then \
+            return math.max(redis.call('PTTL', KEYS[1]), 0) * 1000 end \
+            local time = redis.call('TIME') \
             local ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 \
             return math.max(ends - time[1] * 1000000 - time[2], 0)";
         let left = self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}}"));
         let left = left.parse().ok().filter(|left| *left > 0);
         left.map(Duration::from_micros)
+    }
+
+    /// Returns the number of the last heartbeat of the lease on `key`; 0 if the key is free.
+    pub fn last_beat(&self, key: &str) -> u64 {
+        let script = "if redis.call('TYPE', KEYS[1]).ok ~= 'string' then \
+            return redis.call('HGET', KEYS[1], 'sequence') end \
+            return string.match(redis.call('GET', KEYS[1]), '^%d+ (%d+)', 35)";
+        self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}}")).parse().unwrap_or(0)
     }
 
     /// Whether the server reports that it is a master.

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_again, expect_held, name};
 use crate::error::StoreErrorKind;
+use crate::key::Lessee;
 use crate::store::attributes::{Attributes, Value};
 use crate::store::grant::{Heartbeat, Obtained};
 use crate::store::lock_store::LockStore;
@@ -47,6 +48,49 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     let (_, taken) = case.taken_over("b").await;
 
     case.not_before_ttl(taken, since);
+}
+
+/// Claims of several keys that are made at once are each answered for their own key, and so are the releases.
+pub async fn claims_of_several_keys_at_once_are_each_answered<F: Fixture>(case: Case<F>) {
+    let keys: Vec<_> =
+        (0..12).map(|number| name(&format!("conformance/at-once-{number}"))).collect();
+    let is_held = |place: &usize| place.is_multiple_of(3);
+    for (place, key) in keys.iter().enumerate().filter(|(place, _)| is_held(place)) {
+        case.obtain(&case.long_claim(key, &format!("holder-{place}"))).await;
+    }
+    let claims: Vec<_> = keys.iter().map(|key| case.long_claim(key, "claimant")).collect();
+
+    let answers = join_all(claims.iter().map(|claim| case.ask(claim))).await;
+
+    let mut grants = Vec::new();
+    for (place, (claim, answer)) in claims.iter().zip(answers).enumerate() {
+        let state = if is_held(&place) { "held" } else { "free" };
+        assert_eq!(
+            matches!(answer, Obtained::Held(_)),
+            is_held(&place),
+            "{} is {state}, so this is the answer to another claim: {answer:?}",
+            claim.key
+        );
+        match answer {
+            Obtained::Granted(grant, _) => {
+                assert_eq!(grant, claim.granted(grant.token), "the grant of {}", claim.key);
+                grants.push(grant);
+            }
+            Obtained::Held(holder) => assert_eq!(
+                holder.lessee.as_str(),
+                format!("holder-{place}"),
+                "the refusal of {} should name its own holder",
+                claim.key
+            ),
+        }
+    }
+    join_all(grants.iter().map(|grant| case.release(grant))).await;
+    for (place, key) in keys.iter().enumerate() {
+        let holder = case.store.holder(key).await.ok().flatten().map(|holder| holder.lessee);
+        let expected = is_held(&place).then(|| format!("holder-{place}"));
+        let holder = holder.as_ref().map(Lessee::as_str);
+        assert_eq!(holder, expected.as_deref(), "the holder of {key} after the releases");
+    }
 }
 
 /// If two processes have the same name, the key is granted to one of them only.

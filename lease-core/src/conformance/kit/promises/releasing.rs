@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_granted, expect_held};
-use crate::store::grant::{Grant, Obtained};
+use crate::store::grant::{Grant, Heartbeat, Obtained};
 use crate::store::lock_store::LockStore;
 
 /// A released key is granted to the next claim.
@@ -66,8 +66,11 @@ impl<F: Fixture> Case<F> {
                 released.token
             );
         }
-        // A late heartbeat of the released grant must not extend the duplicate's.
-        let _lost = self.heartbeat(released, 1).await;
+        let late = self.heartbeat(released, 1).await;
+        assert!(
+            !matches!(late, Heartbeat::Extended),
+            "a heartbeat of a released grant should be refused, also beside a duplicate of its claim"
+        );
         self.taken_over("b").await;
     }
 }

@@ -29,7 +29,7 @@ pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
         "a repeated claim, as after a lost reply, with the same grant",
     );
     expect_again(&again, &grant, "a repeated claim");
-    let answer = case.heartbeat(&grant, 1).await;
+    let answer = case.heartbeat(&again, 1).await;
     assert_eq!(
         answer,
         Heartbeat::Extended,

@@ -10,17 +10,19 @@
 local record = KEYS[1]
 local run, lasted, max_ttl, timeout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local known = redis.call('HMGET', record, 'run', 'since', 'max_ttl', 'timeout')
+local known = call('HMGET', record, 'run', 'since', 'max_ttl', 'timeout')
 if known[3] and (known[3] ~= max_ttl or known[4] ~= timeout) then
     return { 'other', known[3], known[4] }
 end
-local since = now() - lasted * 1000
+local clock = call('TIME')
+local time = clock[1] * 1000000 + clock[2]
+local since = time - lasted * 1000
 if known[1] == run and tonumber(known[2]) <= since then
     since = tonumber(known[2])
 else
     -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which needs no
     -- memory, counts as a write although it finds nothing.
-    redis.call('HDEL', record, '')
-    redis.call('HSET', record, 'run', run, 'since', since, 'max_ttl', max_ttl, 'timeout', timeout)
+    call('HDEL', record, '')
+    call('HSET', record, 'run', run, 'since', since, 'max_ttl', max_ttl, 'timeout', timeout)
 end
-return { 'joined', math.floor((now() - since) / 1000) }
+return { 'joined', math.floor((time - since) / 1000) }

@@ -1,0 +1,241 @@
+//! Claims and releases that are made at the same time share one write to a server.
+//!
+//! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
+//! wake-up, a system call, and for a transaction two commands more. A [`BatchWriter`] writes a batch.
+//!
+//! While one caller makes requests, each is written at once by its caller: a task of its own, and a pause in
+//! which others add theirs, would take longer than the request.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::error::ServerFault;
+
+/// Writes batches to one server, and answers their requests.
+#[async_trait]
+pub(crate) trait BatchWriter: Send + Sync + 'static {
+    type Claim: Send;
+    type Granted: Send;
+    type Release: Send;
+
+    /// Writes a batch. A request whose answer is dropped fails as unavailable.
+    async fn write(
+        &self,
+        claims: Vec<Pending<Self::Claim, Self::Granted>>,
+        releases: Vec<Pending<Self::Release, bool>>,
+    );
+}
+
+/// A request that waits for its batch, or for the answer.
+pub(crate) struct Pending<R, A> {
+    pub(crate) request: R,
+    answer: oneshot::Sender<Result<A, ServerFault>>,
+}
+
+impl<R, A> Pending<R, A> {
+    pub(crate) fn answer(self, answer: Result<A, ServerFault>) {
+        // Fails if the caller has stopped waiting.
+        drop(self.answer.send(answer));
+    }
+}
+
+/// Answers all requests with the same fault.
+pub(crate) fn fail_all<R, A>(pending: Vec<Pending<R, A>>, fault: &ServerFault) {
+    for one in pending {
+        one.answer(Err(fault.clone()));
+    }
+}
+
+/// The queue of one server.
+pub(crate) struct Batches<W: BatchWriter> {
+    writer: W,
+    queue: Mutex<Queue<W>>,
+}
+
+struct Queue<W: BatchWriter> {
+    claims: VecDeque<Pending<W::Claim, W::Granted>>,
+    releases: VecDeque<Pending<W::Release, bool>>,
+    in_flight: usize,
+    /// How many requests share batches even if none is in flight, since others were recently made at the same
+    /// time.
+    together: u8,
+}
+
+impl<W: BatchWriter> Default for Queue<W> {
+    fn default() -> Self {
+        let (claims, releases) = (VecDeque::new(), VecDeque::new());
+        Self { claims, releases, in_flight: 0, together: 0 }
+    }
+}
+
+impl<W: BatchWriter> Batches<W> {
+    pub(crate) fn new(writer: W) -> Self {
+        Self { writer, queue: Mutex::default() }
+    }
+
+    /// Sends a claim with the next batch.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before its batch is written, the claim is not sent. So a release that is
+    /// submitted after that is not followed by its own claim.
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        claim: W::Claim,
+    ) -> Result<W::Granted, ServerFault> {
+        let (answer, answered) = oneshot::channel();
+        let claim = Pending { request: claim, answer };
+        if let Some(_alone) = self.alone() {
+            self.writer.write(vec![claim], Vec::new()).await;
+        } else {
+            self.submit(|queue| queue.claims.push_back(claim));
+        }
+        answered.await.unwrap_or_else(|_dropped| Err(stopped()))
+    }
+
+    /// Sends a release with the next batch. Returns whether the grant held its key.
+    ///
+    /// # Cancel safety
+    ///
+    /// The release may be sent even if the future is dropped.
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        release: W::Release,
+    ) -> Result<bool, ServerFault> {
+        let (answer, answered) = oneshot::channel();
+        let release = Pending { request: release, answer };
+        if let Some(_alone) = self.alone() {
+            self.writer.write(Vec::new(), vec![release]).await;
+        } else {
+            self.submit(|queue| queue.releases.push_back(release));
+        }
+        answered.await.unwrap_or_else(|_dropped| Err(stopped()))
+    }
+
+    /// Lets a caller write its request, if no other is made at the same time.
+    fn alone(&self) -> Option<Alone<'_, W>> {
+        let mut queue = self.queue.lock();
+        if queue.in_flight > 0 {
+            queue.together = TOGETHER;
+            return None;
+        }
+        if queue.together > 0 {
+            queue.together -= 1;
+            return None;
+        }
+        queue.in_flight = 1;
+        Some(Alone { batches: self })
+    }
+
+    fn submit(self: &Arc<Self>, push: impl FnOnce(&mut Queue<W>)) {
+        let mut queue = self.queue.lock();
+        push(&mut queue);
+        if queue.in_flight == MOST_IN_FLIGHT {
+            return;
+        }
+        queue.in_flight += 1;
+        drop(queue);
+        // On a task of its own: a caller that is dropped does not stop the requests of others.
+        tokio::spawn(Sender { batches: Arc::clone(self), counted: true }.run());
+    }
+}
+
+impl<W: BatchWriter> fmt::Debug for Batches<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Batches")
+    }
+}
+
+/// A request that its caller writes. It counts as in flight.
+struct Alone<'a, W: BatchWriter> {
+    batches: &'a Batches<W>,
+}
+
+impl<W: BatchWriter> Drop for Alone<'_, W> {
+    fn drop(&mut self) {
+        self.batches.queue.lock().in_flight -= 1;
+    }
+}
+
+/// Sends batches until the queue is empty.
+struct Sender<W: BatchWriter> {
+    batches: Arc<Batches<W>>,
+    /// Whether the queue counts this sender as in flight.
+    counted: bool,
+}
+
+/// The claims and the releases of one batch.
+type Batch<W> = (
+    Vec<Pending<<W as BatchWriter>::Claim, <W as BatchWriter>::Granted>>,
+    Vec<Pending<<W as BatchWriter>::Release, bool>>,
+);
+
+impl<W: BatchWriter> Sender<W> {
+    async fn run(mut self) {
+        loop {
+            // Tasks that run at the same time add their requests.
+            yield_now().await;
+            yield_now().await;
+            let Some((claims, releases)) = self.next() else { return };
+            self.batches.writer.write(claims, releases).await;
+        }
+    }
+
+    /// The next batch: a quarter of the queue, so that four batches in flight share it.
+    fn next(&mut self) -> Option<Batch<W>> {
+        let mut queue = self.batches.queue.lock();
+        // The caller of a claim may have stopped waiting.
+        queue.claims.retain(|claim| !claim.answer.is_closed());
+        let size = (queue.claims.len() + queue.releases.len()).div_ceil(MOST_IN_FLIGHT);
+        let size = size.clamp(SMALLEST, LARGEST);
+        // Releases first: they free keys, and the claims of the same batch may obtain them.
+        let released = queue.releases.len().min(size);
+        let releases: Vec<_> = queue.releases.drain(..released).collect();
+        let claimed = queue.claims.len().min(size - released);
+        let claims: Vec<_> = queue.claims.drain(..claimed).collect();
+        if claims.is_empty() && releases.is_empty() {
+            // Under the same lock as the look at the queue: a later request starts another sender.
+            queue.in_flight -= 1;
+            self.counted = false;
+            return None;
+        }
+        Some((claims, releases))
+    }
+}
+
+impl<W: BatchWriter> Drop for Sender<W> {
+    /// If the runtime has ended, the last sender drops the queue, so that no caller waits for ever.
+    fn drop(&mut self) {
+        if !self.counted {
+            return;
+        }
+        let mut queue = self.batches.queue.lock();
+        queue.in_flight -= 1;
+        if queue.in_flight == 0 {
+            *queue = Queue::default();
+        }
+    }
+}
+
+/// The fault of a request that was dropped.
+pub(crate) fn stopped() -> ServerFault {
+    ServerFault::unavailable("the runtime has ended")
+}
+
+/// After two requests at the same time, this many requests share batches even if none is in flight.
+const TOGETHER: u8 = 32;
+
+/// How many batches may be unanswered.
+const MOST_IN_FLIGHT: usize = 4;
+
+/// A batch has at least this many requests, if there are as many.
+const SMALLEST: usize = 32;
+
+/// A batch has at most this many requests, so that it blocks the server for less than a millisecond.
+const LARGEST: usize = 128;

@@ -1,0 +1,198 @@
+//! One round of a claim: a proposal, the votes that the nodes' batches deliver, and the task that counts them.
+
+use std::sync::Arc;
+
+use lease_core::FencingToken;
+use lease_core::store::{Beat, Claim};
+
+use crate::connection::batch::stopped;
+use crate::error::ServerFault;
+use crate::quorum::answer_count::{AnswerCount, Wake};
+use crate::quorum::ballot::{Ballot, Vote};
+use crate::quorum::lock_text::text_of;
+use crate::quorum::nodes::Nodes;
+
+/// The votes on one proposal.
+pub(crate) struct Election {
+    pub(crate) proposal: Proposal,
+    nodes: Arc<Nodes>,
+    round: AnswerCount<Round>,
+}
+
+/// A claim with the token that it proposes, as the arguments of scripts. All nodes get the same.
+pub(crate) struct Proposal {
+    pub(crate) claim: Claim,
+    pub(crate) token: FencingToken,
+    pub(crate) lock: String,
+    pub(crate) counter: String,
+    /// The text of the lock if the node accepts the proposal.
+    pub(crate) text: String,
+    /// Whether this client waits for the key.
+    pub(crate) waits: bool,
+}
+
+struct Round {
+    ballot: Ballot,
+    stage: Stage,
+    /// Whether the task that counts is woken by each vote.
+    counts_each: bool,
+}
+
+/// What a vote that arrives now means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Votes are counted.
+    Open,
+    /// A majority has accepted the proposal. Further nodes may have it, too.
+    Granted,
+    /// The claim goes on by a larger proposal, or its outcome is unknown. Votes stay: the claim may be
+    /// repeated.
+    Over,
+    /// No majority accepts the proposal. Votes are withdrawn.
+    Refused,
+}
+
+impl Election {
+    pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
+        let (claim, lessee) = (claim.clone(), &claim.lessee);
+        let proposal = Proposal {
+            token,
+            lock: nodes.keys.lease(&claim.key).to_string(),
+            counter: nodes.keys.counter(&claim.key).to_string(),
+            text: text_of(claim.nonce, token, Beat::GRANTED, lessee),
+            waits: nodes.watched.contains(&nodes.keys.channel(&claim.key)),
+            claim,
+        };
+        let ballot = Ballot::new(nodes.count());
+        let round = Round { ballot, stage: Stage::Open, counts_each: false };
+        let nodes = Arc::clone(nodes);
+        OpenElection(Arc::new(Self { proposal, nodes, round: AnswerCount::new(round) }))
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.round.with(|round| round.stage)
+    }
+
+    /// Reads the votes.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Ballot) -> R) -> R {
+        self.round.with(|round| read(&round.ballot))
+    }
+
+    /// Waits until the votes decide, or until a majority has answered and is split.
+    pub(crate) async fn settled(&self) {
+        self.round
+            .wait(|round| {
+                round.counts_each = false;
+                round.ballot.is_settled().then_some(())
+            })
+            .await;
+    }
+
+    /// Waits until the votes are as `ready` says.
+    pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {
+        self.round
+            .wait(|round| {
+                round.counts_each = true;
+                ready(&round.ballot).then_some(())
+            })
+            .await;
+    }
+
+    /// Ends the counting. Votes that arrive from now on stay.
+    pub(crate) fn close(&self, stage: Stage) {
+        self.round.with(|round| round.stage = stage);
+    }
+
+    /// Withdraws all votes: those on the nodes now, and those that arrive later.
+    pub(crate) fn refuse(&self) {
+        let places: Vec<_> = self.round.with(|round| {
+            round.stage = Stage::Refused;
+            round.ballot.places_with_votes().collect()
+        });
+        self.nodes.withdraw(&self.proposal, places);
+    }
+
+    fn deliver(&self, place: usize, vote: Result<Vote, ServerFault>) {
+        let is_to_withdraw = self.round.update(|round| {
+            if round.stage == Stage::Open {
+                round.ballot.add(place, vote);
+                let wakes = round.counts_each || round.ballot.is_settled();
+                return (false, if wakes { Wake::Yes } else { Wake::No });
+            }
+            // A request without an answer may have been applied.
+            let may_stand = matches!(vote, Ok(Vote::Accepted) | Err(_));
+            (round.stage == Stage::Refused && may_stand, Wake::No)
+        });
+        if is_to_withdraw {
+            self.nodes.withdraw(&self.proposal, vec![place]);
+        }
+    }
+
+    fn note_unsent(&self, place: usize) {
+        self.round.update(|round| {
+            if round.stage == Stage::Open {
+                round.ballot.add_unsent(place, stopped());
+            }
+            ((), Wake::Yes)
+        });
+    }
+}
+
+/// An election whose votes one task counts. If that task is dropped, votes that arrive later stay, as after
+/// an error: the caller may repeat the claim.
+pub(crate) struct OpenElection(Arc<Election>);
+
+impl OpenElection {
+    /// The request to one node.
+    pub(crate) fn request(&self, place: usize) -> VoteRequest {
+        VoteRequest { election: Arc::clone(&self.0), place, is_answered: false }
+    }
+}
+
+impl std::ops::Deref for OpenElection {
+    type Target = Election;
+
+    fn deref(&self) -> &Election {
+        &self.0
+    }
+}
+
+impl Drop for OpenElection {
+    fn drop(&mut self) {
+        self.0.round.with(|round| {
+            if round.stage == Stage::Open {
+                round.stage = Stage::Over;
+            }
+        });
+    }
+}
+
+/// The request for one node's vote. If it is dropped, it was not sent.
+pub(crate) struct VoteRequest {
+    election: Arc<Election>,
+    place: usize,
+    is_answered: bool,
+}
+
+impl VoteRequest {
+    pub(crate) fn proposal(&self) -> &Proposal {
+        &self.election.proposal
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.election.stage()
+    }
+
+    pub(crate) fn answer(mut self, vote: Result<Vote, ServerFault>) {
+        self.is_answered = true;
+        self.election.deliver(self.place, vote);
+    }
+}
+
+impl Drop for VoteRequest {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.election.note_unsent(self.place);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One round of a claim: proposes a token to the nodes, counts their votes, and decides.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::store::Moment;
+use lease_core::{FencingToken, Holder};
+use tokio::select;
+use tokio::time::timeout;
+
+use super::{Ask, QuorumClaim};
+use crate::error::ServerFault;
+use crate::quorum::ballot::{Ballot, Vote, VoteCount, too_few};
+use crate::quorum::election::{Election, OpenElection, Stage};
+use crate::quorum::nodes::Answers;
+use crate::quorum::requests::Query;
+
+/// The result of one round.
+pub(super) enum RoundOutcome {
+    Granted(FencingToken),
+    /// `None` if the key is free, but its grant to adopt does not exist.
+    Held(Option<Holder>),
+    /// Only a proposal that is larger than this number can get a majority. The votes are still on the nodes.
+    Outbid(OpenElection, u64),
+    /// Several claims share the nodes, and none has a majority. The votes are still on the nodes.
+    Split(OpenElection),
+    /// The node that is asked first has accepted another claim, which has no majority yet.
+    Behind(Option<Holder>),
+}
+
+/// The order in which the nodes receive the claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    AllAtOnce,
+    /// One node first, and the others once that node has accepted the claim. So one claim at a time asks
+    /// the others, and votes are not split.
+    OneFirst,
+}
+
+/// Queries for the key's holder, sent together with the first request for a vote.
+struct HolderQueries {
+    queries: Answers<Result<Vote, ServerFault>>,
+    seen: Ballot,
+}
+
+impl HolderQueries {
+    /// Receives answers until `node` has voted.
+    async fn until_vote(&mut self, election: &Election, node: usize) {
+        loop {
+            select! {
+                // The vote first, since it decides the claim.
+                biased;
+                () = election.until(|ballot| ballot.has_responded(node)) => return,
+                Some((place, answer)) = self.queries.next() => self.seen.add(place, answer),
+            }
+        }
+    }
+}
+
+impl QuorumClaim<'_> {
+    /// Proposes a token that is larger than `above`.
+    pub(super) async fn run_round(
+        &self,
+        order: Order,
+        above: u64,
+    ) -> Result<RoundOutcome, ServerFault> {
+        let until = self.nodes.clock.now() + self.nodes.vote_validity;
+        let token = self.nodes.propose(above)?;
+        let election = Election::open(self.nodes, self.claim, token);
+        let mut others: Vec<_> = (0..self.nodes.count()).collect();
+        if order == Order::OneFirst {
+            let mut queries = self.query_holder(election.proposal.waits);
+            for (place, node) in self.nodes.in_order_of(&self.claim.key) {
+                if node.is_silent() {
+                    continue;
+                }
+                others.retain(|other| *other != place);
+                self.ask(&election, [place]);
+                let vote = queries.until_vote(&election, place);
+                // After the limit, the next node is asked. A late vote still counts.
+                drop(timeout(node.patience(), vote).await);
+                if election.read(Ballot::has_rivals) {
+                    return Ok(self.behind(election, queries).await);
+                }
+                if election.read(Ballot::accepted) > 0 {
+                    break;
+                }
+            }
+        }
+        self.ask(&election, others);
+        self.count_votes(election, until).await
+    }
+
+    fn ask(&self, election: &OpenElection, places: impl IntoIterator<Item = usize>) {
+        match &self.ask {
+            Ask::Obtain => self.nodes.dispatcher.claim(election, places.into_iter()),
+            Ask::Adopt(grant) => {
+                for place in places {
+                    let Some(node) = self.nodes.all.get(place).cloned() else { continue };
+                    let (grant, request) = ((*grant).clone(), election.request(place));
+                    tokio::spawn(async move {
+                        let vote = node.adopt(&grant, request.proposal()).await;
+                        request.answer(vote);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Counts votes until they decide the claim. A majority that is complete only after `until` is not
+    /// valid: a node that voted may have restarted since, and have the former holder's grant again.
+    async fn count_votes(
+        &self,
+        election: OpenElection,
+        until: Moment,
+    ) -> Result<RoundOutcome, ServerFault> {
+        let count = self.count(&election).await;
+        let now = self.nodes.clock.now();
+        match count {
+            VoteCount::Granted if now >= until => {
+                election.refuse();
+                Err(ServerFault::unavailable("the votes came too late to be counted"))
+            }
+            VoteCount::Granted if now >= self.deadline => {
+                election.refuse();
+                Err(ServerFault::unavailable("the key was granted too late to be of use"))
+            }
+            VoteCount::Granted => {
+                election.close(Stage::Granted);
+                Ok(RoundOutcome::Granted(election.proposal.token))
+            }
+            VoteCount::Outbid(number) => {
+                election.close(Stage::Over);
+                Ok(RoundOutcome::Outbid(election, number))
+            }
+            VoteCount::Open | VoteCount::Refused => self.refused(election).await,
+        }
+    }
+
+    async fn count(&self, election: &Election) -> VoteCount {
+        loop {
+            election.settled().await;
+            let (count, responses, silence) = election.read(|ballot| {
+                let silence = ballot.needed_of_missing();
+                let silence = silence.map(|needed| self.nodes.silence_of(ballot, needed));
+                (ballot.count(), ballot.responses(), silence)
+            });
+            // If claims have split the votes of the nodes that answer, this claim does not wait for silent
+            // nodes.
+            let (VoteCount::Open, Some(silence)) = (&count, silence) else { return count };
+            let next = election.until(|ballot| ballot.responses() > responses);
+            if timeout(silence, next).await.is_err() {
+                return election.read(Ballot::count_without_missing);
+            }
+        }
+    }
+
+    /// Asks all nodes which claim they have accepted.
+    fn query_holder(&self, waits: bool) -> HolderQueries {
+        let query = if waits { Query::OfWaiter } else { Query::OfReader };
+        let queries = self.nodes.send_all(|node| {
+            let key = self.claim.key.clone();
+            async move { node.holder_here(&key, query).await }
+        });
+        HolderQueries { queries, seen: Ballot::new(self.nodes.count()) }
+    }
+
+    /// Finds out whether the claim that the first node has accepted instead has a majority.
+    async fn behind(&self, election: OpenElection, queries: HolderQueries) -> RoundOutcome {
+        election.refuse();
+        let HolderQueries { mut queries, mut seen } = queries;
+        let known = |seen: &Ballot| match seen.holder() {
+            Some(_) => seen.holder_is_agreed(),
+            None => !seen.holder_may_appear(),
+        };
+        while !known(&seen) {
+            let next = self.nodes.next_answer(&seen, &mut queries, Some(1), PATIENCE).await;
+            let Some((place, answer)) = next else { break };
+            seen.add(place, answer);
+        }
+        self.nodes.in_background(queries, |_, _| async {});
+        match seen.holder() {
+            Some(holder) => {
+                self.note_mark(&election);
+                RoundOutcome::Held(Some(holder))
+            }
+            None => RoundOutcome::Behind(election.read(Ballot::nearest)),
+        }
+    }
+
+    /// Finds the holder, or that the votes are split, once no majority can accept the claim.
+    async fn refused(&self, election: OpenElection) -> Result<RoundOutcome, ServerFault> {
+        // One or two more answers usually show the holder. If too few nodes took part, waits for further
+        // answers too, since the error reports their number.
+        let majority = self.nodes.majority();
+        let known = |ballot: &Ballot| {
+            let no_claim_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
+            ballot.holder().is_some() || no_claim_can || ballot.missing() == 0
+        };
+        self.await_more(&election, known).await;
+        let agreed = |ballot: &Ballot| ballot.holder().is_none() || ballot.holder_is_agreed();
+        self.await_more(&election, agreed).await;
+        let (holder, is_free, answered) =
+            election.read(|ballot| (ballot.holder(), ballot.is_free(), ballot.answered()));
+        if holder.is_some() || is_free {
+            self.note_mark(&election);
+            election.refuse();
+            return Ok(RoundOutcome::Held(holder));
+        }
+        if answered < majority {
+            // The votes are kept for a repeated claim with the same nonce.
+            election.close(Stage::Over);
+            return Err(election
+                .read(|ballot| too_few(ballot.answered(), self.nodes.count(), &ballot.faults)));
+        }
+        Ok(RoundOutcome::Split(election))
+    }
+
+    /// Notes that the nodes that refused the claim have marked the key, if this client waits for it.
+    fn note_mark(&self, election: &Election) {
+        if election.proposal.waits {
+            self.nodes.watched.note_mark(&self.nodes.keys.channel(&self.claim.key));
+        }
+    }
+
+    /// Waits until `enough` is known. Does not wait for silent nodes.
+    async fn await_more(&self, election: &Election, enough: impl Fn(&Ballot) -> bool + Sync) {
+        loop {
+            let (is_enough, responses, silence) = election.read(|ballot| {
+                let is_enough = enough(ballot) || ballot.missing() == 0;
+                (is_enough, ballot.responses(), self.nodes.silence_of(ballot, 1))
+            });
+            if is_enough {
+                return;
+            }
+            let next = election.until(|ballot| ballot.responses() > responses);
+            if timeout(silence.min(PATIENCE), next).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The time limit for answers that can only show the holder.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);

@@ -1,0 +1,161 @@
+//! For operators: lists the keys that are held, and evicts a holder.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::store::HeldKey;
+use lease_core::{GrantId, LeaseKey, StoreError};
+
+use crate::connection::node::Node;
+use crate::error::ServerFault;
+use crate::quorum::ballot::{Ballot, too_few};
+use crate::quorum::nodes::Nodes;
+use crate::quorum::requests::Query;
+use crate::scripts::{BATCH, read_page};
+
+/// Evicts the holder of a key on a majority. Returns whether a majority has this grant.
+///
+/// A node that has forgotten the grant may get it again by a restore, without the eviction. The eviction
+/// stays on the others, so no majority extends the lease.
+pub(crate) async fn evict(
+    nodes: &Nodes,
+    key: &LeaseKey,
+    grant: &GrantId,
+) -> Result<bool, ServerFault> {
+    let mut answers = nodes.send_all(|node| {
+        let call = node.evict_call(key, grant);
+        async move { node.call_bool(&call).await }
+    });
+    let (mut evicted, mut others, mut faults) = (0, 0, Vec::new());
+    while let Some((_, answer)) = answers.next().await {
+        match answer {
+            Ok(true) => evicted += 1,
+            Ok(false) => others += 1,
+            Err(fault) => faults.push(fault),
+        }
+        if evicted.max(others) >= nodes.majority() {
+            nodes.in_background(answers, |_, _| async {});
+            return Ok(evicted > others);
+        }
+    }
+    Err(too_few(evicted + others, nodes.count(), &faults))
+}
+
+/// Lists the keys whose holder a majority reports.
+///
+/// Each such key is on at least one of a minority plus one of the nodes, so only so many are scanned. All
+/// nodes are asked for the holders.
+pub(crate) fn scan(
+    nodes: &Arc<Nodes>,
+    prefix: &str,
+) -> BoxStream<'static, Result<HeldKey, StoreError>> {
+    let state = ScanState {
+        nodes: Arc::clone(nodes),
+        pattern: nodes.keys.pattern(prefix),
+        place: 0,
+        cursor: FIRST.to_owned(),
+        scanned: 0,
+        listed: HashSet::new(),
+        found: VecDeque::new(),
+        faults: Vec::new(),
+    };
+    stream::unfold(Some(state), |state| async move { state?.next().await }).boxed()
+}
+
+/// The place of a scan.
+struct ScanState {
+    nodes: Arc<Nodes>,
+    pattern: String,
+    /// The node that is scanned now, and the cursor on it.
+    place: usize,
+    cursor: String,
+    /// How many nodes were scanned before, and the keys that they had.
+    scanned: usize,
+    listed: HashSet<LeaseKey>,
+    found: VecDeque<HeldKey>,
+    faults: Vec<ServerFault>,
+}
+
+impl ScanState {
+    async fn next(mut self) -> Option<(Result<HeldKey, StoreError>, Option<Self>)> {
+        loop {
+            if let Some(found) = self.found.pop_front() {
+                return Some((Ok(found), Some(self)));
+            }
+            if self.scanned > self.nodes.count() - self.nodes.majority() {
+                return None;
+            }
+            let Some(node) = self.nodes.all.get(self.place).cloned() else {
+                let fault = too_few(self.scanned, self.nodes.count(), &self.faults);
+                return Some((Err(fault.into()), None));
+            };
+            if let Err(fault) = self.read_page(&node).await {
+                self.faults.push(fault);
+                self.place += 1;
+                FIRST.clone_into(&mut self.cursor);
+            }
+        }
+    }
+
+    /// Reads one page of a node, and the holders of its keys.
+    async fn read_page(&mut self, node: &Node) -> Result<(), ServerFault> {
+        let mut command = redis::cmd("SCAN");
+        command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
+        let page = read_page(&node.command(&command).await?);
+        let (cursor, names) = page.ok_or_else(|| node.unreadable("scan"))?;
+        let keys = names.iter().filter_map(|name| node.keys.key_of(name));
+        let keys: Vec<_> = keys.filter(|key| !self.listed.contains(key)).collect();
+        for keys in keys.chunks(BATCH) {
+            self.add_held(keys).await?;
+        }
+        if cursor == FIRST {
+            self.scanned += 1;
+            self.place += 1;
+        }
+        self.cursor = cursor;
+        Ok(())
+    }
+
+    async fn add_held(&mut self, keys: &[LeaseKey]) -> Result<(), ServerFault> {
+        let mut answers = self.nodes.send_all(|node| {
+            let keys = keys.to_vec();
+            async move { node.holders_here(&keys, Query::OfReader).await }
+        });
+        let mut ballots: Vec<_> = keys.iter().map(|_| Ballot::new(self.nodes.count())).collect();
+        // Waits for no node that hangs.
+        let is_known = |ballot: &Ballot| {
+            let known = ballot.holder().is_some() || !ballot.holder_may_appear();
+            known && ballot.answered() >= self.nodes.majority()
+        };
+        while !ballots.iter().all(is_known)
+            && let Some((place, answer)) = answers.next().await
+        {
+            let holders = match answer {
+                Ok(holders) => holders,
+                Err(fault) => keys.iter().map(|_| Err(fault.clone())).collect(),
+            };
+            for (ballot, holder) in ballots.iter_mut().zip(holders) {
+                ballot.add(place, holder);
+            }
+        }
+        self.nodes.in_background(answers, |_, _| async {});
+        for (key, ballot) in keys.iter().zip(ballots) {
+            if ballot.answered() < self.nodes.majority() {
+                return Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults));
+            }
+            if let Some(holder) = ballot.holder() {
+                self.listed.insert(key.clone());
+                self.found.push_back(HeldKey::new(key.clone(), holder));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cursor at the beginning and at the end of a scan.
+const FIRST: &str = "0";
+
+/// How many keys a node looks at for one page.
+const PAGE: usize = 1000;

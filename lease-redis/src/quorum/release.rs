@@ -1,0 +1,101 @@
+//! Releases a grant on a majority.
+
+use std::sync::Arc;
+
+use lease_core::FencingToken;
+use lease_core::store::Grant;
+
+use crate::connection::batch::stopped;
+use crate::error::ServerFault;
+use crate::quorum::answer_count::{AnswerCount, Wake};
+use crate::quorum::ballot::{majority, too_few};
+use crate::quorum::lock_text::beginning_of;
+use crate::quorum::nodes::Nodes;
+
+/// The release of a grant, as the arguments of the script, and the nodes' answers.
+pub(crate) struct Release {
+    pub(crate) lock: String,
+    pub(crate) counter: String,
+    /// The beginning of the lock's text.
+    pub(crate) text: String,
+    pub(crate) token: FencingToken,
+    count: AnswerCount<ReleaseCount>,
+}
+
+struct ReleaseCount {
+    nodes: usize,
+    /// Nodes without the grant: the grant was released, or did not hold the key.
+    done: usize,
+    faults: Vec<ServerFault>,
+}
+
+impl Release {
+    /// Sends the release of `grant` to all nodes.
+    pub(crate) fn send(nodes: &Nodes, grant: &Grant) -> Arc<Self> {
+        let count = ReleaseCount { nodes: nodes.count(), done: 0, faults: Vec::new() };
+        let release = Arc::new(Self {
+            lock: nodes.keys.lease(&grant.key).to_string(),
+            counter: nodes.keys.counter(&grant.key).to_string(),
+            text: beginning_of(grant.nonce, grant.token),
+            token: grant.token,
+            count: AnswerCount::new(count),
+        });
+        nodes.dispatcher.release(&release);
+        release
+    }
+
+    /// Waits until a majority is without the grant, or too few nodes are left.
+    pub(crate) async fn settled(&self) -> Result<(), ServerFault> {
+        self.count.wait(|count| count.settled()).await
+    }
+
+    fn add(&self, answer: Result<bool, ServerFault>) {
+        self.count.update(|count| {
+            match answer {
+                Ok(_was_held) => count.done += 1,
+                Err(fault) => count.faults.push(fault),
+            }
+            ((), if count.settled().is_some() { Wake::Yes } else { Wake::No })
+        });
+    }
+}
+
+impl ReleaseCount {
+    fn settled(&self) -> Option<Result<(), ServerFault>> {
+        if self.done >= majority(self.nodes) {
+            return Some(Ok(()));
+        }
+        let is_complete = self.done + self.faults.len() == self.nodes;
+        is_complete.then(|| Err(too_few(self.done, self.nodes, &self.faults)))
+    }
+}
+
+/// The release on one node.
+pub(crate) struct ReleaseRequest {
+    release: Arc<Release>,
+    is_answered: bool,
+}
+
+impl ReleaseRequest {
+    pub(crate) fn new(release: &Arc<Release>) -> Self {
+        Self { release: Arc::clone(release), is_answered: false }
+    }
+
+    pub(crate) fn release(&self) -> &Release {
+        &self.release
+    }
+
+    /// Delivers whether the grant held the key.
+    pub(crate) fn answer(mut self, answer: Result<bool, ServerFault>) {
+        self.is_answered = true;
+        self.release.add(answer);
+    }
+}
+
+impl Drop for ReleaseRequest {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.release.add(Err(stopped()));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One batch of a node as one write: a script that releases keys, and a script that votes on claims.
+
+use redis::Value;
+
+use crate::connection::node::{Node, Permit};
+use crate::connection::request::Request;
+use crate::error::ServerFault;
+use crate::quorum::election::VoteRequest;
+use crate::quorum::release::ReleaseRequest;
+use crate::quorum::requests::above;
+use crate::quorum::scripts;
+use crate::scripts::{Call, millis, text};
+
+/// Writes a batch, and delivers the answers.
+pub(crate) async fn write(node: &Node, claims: Vec<VoteRequest>, releases: Vec<ReleaseRequest>) {
+    let votes = node.has_run_for(node.rejoin_delay());
+    if votes || claims.is_empty() || releases.is_empty() {
+        return write_together(node, claims, releases).await;
+    }
+    // A node that does not vote yet refuses the claims, and must apply the releases.
+    tokio::join!(
+        write_together(node, Vec::new(), releases),
+        write_together(node, claims, Vec::new()),
+    );
+}
+
+async fn write_together(node: &Node, claims: Vec<VoteRequest>, releases: Vec<ReleaseRequest>) {
+    let release = (!releases.is_empty()).then(|| release_call(node, &releases));
+    let claim = (!claims.is_empty()).then(|| claim_call(node, &claims));
+    let calls: Vec<_> = [release, claim].into_iter().flatten().collect();
+    let sent = node.now();
+    let mut replies = send(node, &calls).await.into_iter();
+    if !releases.is_empty() {
+        let answers = answers_in(node, "release", replies.next(), releases.len());
+        for (release, answer) in releases.into_iter().zip(answers) {
+            release.answer(answer.and_then(|answer| node.read_bool("release", &answer)));
+        }
+    }
+    if !claims.is_empty() {
+        let answers = answers_in(node, "claim", replies.next(), claims.len());
+        for (claim, answer) in claims.into_iter().zip(answers) {
+            claim.answer(answer.and_then(|answer| node.read_vote("claim", &answer, sent)));
+        }
+    }
+}
+
+/// Runs scripts in one write. Returns the reply to each. From time to time, the same write reads the
+/// node's time: most replies do not contain it.
+async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
+    let reads_time = node.time_is_old();
+    if let ([call], false) = (calls, reads_time) {
+        return vec![node.call_at_once(call).await];
+    }
+    let mut pipeline = redis::pipe();
+    for call in calls {
+        pipeline.add_command(call.by_hash().clone());
+    }
+    if reads_time {
+        pipeline.cmd("TIME");
+    }
+    let min_run = calls.iter().map(Call::min_run).max().unwrap_or_default();
+    let sent = node.now();
+    let replies = match node.send(Request::Pipeline(&pipeline, min_run), Permit::NotRequired).await
+    {
+        Ok(Value::Array(replies)) => replies,
+        Ok(_) => return vec![Err(node.unreadable("claim")); calls.len()],
+        Err(fault) => return vec![Err(fault); calls.len()],
+    };
+    if let Some(micros) = replies.get(calls.len()).and_then(read_time) {
+        node.record_time(sent, micros);
+    }
+    let mut answers = Vec::new();
+    for (call, reply) in calls.iter().zip(replies) {
+        answers.push(match reply {
+            // The server does not know the script yet, or an error of this one script.
+            Value::ServerError(_) => node.call_at_once(call).await,
+            reply => Ok(reply),
+        });
+    }
+    answers
+}
+
+fn claim_call(node: &Node, claims: &[VoteRequest]) -> Call {
+    let proposals = || claims.iter().map(VoteRequest::proposal);
+    let keys: Vec<_> = proposals().flat_map(|it| [it.lock.as_str(), &it.counter]).collect();
+    let call = scripts::CLAIM.on(keys).number(millis(node.retention)).after(node.rejoin_delay());
+    proposals().fold(call, |call, it| {
+        call.arg(it.text.as_str())
+            .number(it.token.get())
+            .number(millis(it.claim.ttl))
+            .number(u64::from(it.waits))
+    })
+}
+
+fn release_call(node: &Node, releases: &[ReleaseRequest]) -> Call {
+    let all = || releases.iter().map(ReleaseRequest::release);
+    let keys: Vec<_> = all().flat_map(|it| [it.lock.as_str(), &it.counter]).collect();
+    let call = scripts::RELEASE.on(keys).number(millis(node.retention));
+    all().fold(call, |call, it| call.arg(it.text.as_str()).number(above(it.token)))
+}
+
+/// The answers in the reply of a script that was called for `count` keys.
+fn answers_in(
+    node: &Node,
+    script: &str,
+    reply: Option<Result<Value, ServerFault>>,
+    count: usize,
+) -> Vec<Result<Value, ServerFault>> {
+    match reply {
+        Some(Ok(Value::Array(answers))) if answers.len() == count => {
+            answers.into_iter().map(Ok).collect()
+        }
+        Some(Err(fault)) => vec![Err(fault); count],
+        _ => vec![Err(node.unreadable(script)); count],
+    }
+}
+
+/// The reply to `TIME`, in microseconds since 1970.
+fn read_time(reply: &Value) -> Option<u64> {
+    let Value::Array(parts) = reply else { return None };
+    let [seconds, micros] = &parts[..] else { return None };
+    let number = |part| text(part)?.parse::<u64>().ok();
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
+}

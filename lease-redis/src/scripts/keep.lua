@@ -1,0 +1,10 @@
+-- Keeps the hash of a record for ever. Earlier versions let it expire. KEYS: lease, attributes.
+-- Returns 1 if the key has a record.
+local lease = KEYS[1]
+if redis.call('HEXISTS', KEYS[2], '.') == 0 then
+    return 0
+end
+if not lock_at(lease) then
+    keep_for_ever(lease, redis.call('HGET', lease, 'kept'))
+end
+return 1

@@ -1,0 +1,59 @@
+//! Prepares a server for locks, and the records of earlier versions.
+//!
+//! The hash of a record shows that its key is no lock. Earlier versions let this hash expire after the
+//! retention. So for one retention after the first connection of this version, each new connection looks at
+//! all records and keeps their hashes for ever. Processes of both versions may run until then.
+
+use redis::Value;
+use tracing::warn;
+
+use lease_core::{LeaseKey, StoreErrorKind};
+
+use crate::connection::node::Node;
+use crate::error::ServerFault;
+use crate::scripts::{self, millis};
+use crate::single::table::listed_names;
+
+/// Creates the stream of tokens, so that the first claims need not, and keeps the hashes of all records for
+/// ever, unless that was done a retention ago.
+pub(crate) async fn prepare(node: &Node) -> Result<(), ServerFault> {
+    if !node.has_locks() {
+        return Ok(());
+    }
+    match prepare_locks(node).await {
+        Err(fault) if fault.kind == StoreErrorKind::Throttled => {
+            // A server without memory still extends held leases. The next connection looks again.
+            warn!(server = %node.name, %fault, "records of earlier versions were not prepared");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+async fn prepare_locks(node: &Node) -> Result<(), ServerFault> {
+    node.take_token().await?;
+    let form = node.keys.form();
+    let mut first = redis::cmd("SET");
+    first.arg(&form).arg(2).arg("NX");
+    let recent = format!("{form}:recent");
+    if node.command(&first).await? == Value::Okay {
+        let mut mark = redis::cmd("SET");
+        mark.arg(&recent).arg(1).arg("PX").arg(millis(node.retention));
+        node.command(&mark).await?;
+    } else if node.command(redis::cmd("EXISTS").arg(&recent)).await? != Value::Int(1) {
+        return Ok(());
+    }
+    let mut after = None;
+    loop {
+        let names = listed_names(node, "", after.as_deref()).await?;
+        for name in &names {
+            let Ok(key) = LeaseKey::new(name.as_str()) else { continue };
+            let keys = [node.keys.lease(&key), node.keys.attributes(&key)];
+            node.call_bool(&scripts::KEEP.on(keys)).await?;
+        }
+        after = names.into_iter().next_back();
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}

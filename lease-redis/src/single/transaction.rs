@@ -1,0 +1,288 @@
+//! One batch as one write: a script that releases keys, and a transaction that claims keys.
+//!
+//! ```text
+//! EVALSHA release n lease … publish nonce channel …
+//! MULTI
+//! SET lease text NX PX ttl GET          once for each claim
+//! XADD tokens NOMKSTREAM MAXLEN ~ 1 * t 1
+//! EXEC
+//! ```
+//!
+//! In two cases, the transaction gives no token: the stream does not exist, since the server has lost its data,
+//! perhaps within this millisecond; or the clock is so far behind the last id that the numbers of its
+//! millisecond are used up. The grants of the transaction are then released, a script continues the stream
+//! with a later millisecond, and the claims are made again.
+//!
+//! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a
+//! key at most once. The releases stand outside the transaction: a server at its maxmemory refuses SET when
+//! it is queued, and then the whole transaction, and a release must pass.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::store::{Claim, RequestNumber};
+use lease_core::{FencingToken, Holder};
+use redis::{Pipeline, Value};
+
+use crate::connection::batch::{BatchWriter, Pending, fail_all};
+use crate::connection::node::{Node, Permit};
+use crate::connection::request::Request;
+use crate::error::ServerFault;
+use crate::scripts::{self, Call, millis};
+use crate::single::lock_text::{LockState, LockText, nonce_text, text_of};
+
+/// The answer to a claim of a lock.
+#[derive(Debug)]
+pub(crate) enum ClaimAnswer {
+    /// The request with this number is granted.
+    Granted(RequestNumber, FencingToken),
+    Held(Holder),
+    /// The key is a record: a script must claim it.
+    Record,
+}
+
+/// Writes the batches of one logical server.
+pub(crate) struct LockWriter {
+    pub(crate) node: Arc<Node>,
+}
+
+/// The release of a lock.
+pub(crate) struct LockRelease {
+    pub(crate) lease: String,
+    pub(crate) nonce: String,
+    pub(crate) channel: String,
+}
+
+type PendingClaim = Pending<Claim, ClaimAnswer>;
+type PendingRelease = Pending<LockRelease, bool>;
+
+#[async_trait]
+impl BatchWriter for LockWriter {
+    type Claim = Claim;
+    type Granted = ClaimAnswer;
+    type Release = LockRelease;
+
+    async fn write(&self, claims: Vec<PendingClaim>, releases: Vec<PendingRelease>) {
+        let node = &*self.node;
+        let release = (!releases.is_empty()).then(|| release_call(node, &releases));
+        let mut pipeline = redis::pipe();
+        if let Some(call) = &release {
+            pipeline.add_command(call.by_hash().clone());
+        }
+        if !claims.is_empty() {
+            add_transaction(&mut pipeline, node, &claims);
+        }
+        let request = Request::Pipeline(&pipeline, Duration::ZERO);
+        let fault = match node.send(request, Permit::NotRequired).await {
+            Ok(Value::Array(replies)) => {
+                let mut replies = replies.into_iter();
+                if let Some(call) = release {
+                    let reply = replies.next().unwrap_or(Value::Nil);
+                    answer_releases(node, releases, &call, reply).await;
+                }
+                if !claims.is_empty() {
+                    let replies: Vec<_> = replies.collect();
+                    match read_transaction(node, &replies, claims.len()) {
+                        Ok(executed) if executed.token == TokenReply::UsedUp => {
+                            self.claim_again(claims, &executed).await;
+                        }
+                        Ok(executed) => answer_claims(node, claims, executed).await,
+                        Err(fault) => fail_all(claims, &fault),
+                    }
+                }
+                return;
+            }
+            Ok(_) => node.unreadable("batch"),
+            Err(fault) => fault,
+        };
+        fail_all(releases, &fault);
+        fail_all(claims, &fault);
+    }
+}
+
+impl LockWriter {
+    /// Continues the stream of tokens, and makes claims again that found none.
+    async fn claim_again(&self, claims: Vec<PendingClaim>, executed: &Executed) {
+        let node = &*self.node;
+        for (Pending { request: claim, .. }, reply) in claims.iter().zip(&executed.claims) {
+            if *reply == Value::Nil {
+                release_unusable(node, claim).await;
+            }
+        }
+        let mut pipeline = redis::pipe();
+        add_transaction(&mut pipeline, node, &claims);
+        let request = Request::Pipeline(&pipeline, Duration::ZERO);
+        let again = async {
+            node.take_token().await?;
+            match node.send(request, Permit::NotRequired).await? {
+                Value::Array(replies) => read_transaction(node, &replies, claims.len()),
+                _ => Err(node.unreadable("batch")),
+            }
+        };
+        match again.await {
+            Ok(executed) => answer_claims(node, claims, executed).await,
+            Err(fault) => fail_all(claims, &fault),
+        }
+    }
+}
+
+/// Releases a grant that its caller cannot use, so that it does not hold the key for a ttl.
+async fn release_unusable(node: &Node, claim: &Claim) {
+    let grant = claim.granted(FencingToken::MAX);
+    drop(node.call_at_once(&node.release_call(&grant)).await);
+}
+
+fn release_call(node: &Node, releases: &[PendingRelease]) -> Call {
+    let leases = releases.iter().map(|release| release.request.lease.as_str());
+    let call = scripts::RELEASE.on(leases).arg(node.publish());
+    releases.iter().fold(call, |call, Pending { request, .. }| {
+        call.arg(request.nonce.as_str()).arg(request.channel.as_str())
+    })
+}
+
+fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]) {
+    pipeline.cmd("MULTI");
+    for Pending { request: claim, .. } in claims {
+        let lease = node.keys.lease(&claim.key).to_string();
+        let set = pipeline.cmd("SET").arg(&lease).arg(text_of(claim));
+        set.arg("NX").arg("PX").arg(millis(claim.ttl));
+        if node.sets_and_gets() {
+            set.arg("GET");
+        } else {
+            pipeline.cmd("GET").arg(&lease);
+        }
+    }
+    let add = pipeline.cmd("XADD").arg(node.keys.tokens());
+    add.arg("NOMKSTREAM").arg("MAXLEN").arg("~").arg(1).arg("*").arg("t").arg(1);
+    pipeline.cmd("EXEC");
+}
+
+async fn answer_releases(node: &Node, releases: Vec<PendingRelease>, call: &Call, reply: Value) {
+    let reply = match reply {
+        // The server does not know the script yet, or an error of this one command.
+        Value::ServerError(_) => node.call_at_once(call).await,
+        reply => Ok(reply),
+    };
+    match reply {
+        Ok(Value::Array(answers)) if answers.len() == releases.len() => {
+            for (release, answer) in releases.into_iter().zip(&answers) {
+                release.answer(node.read_release(answer));
+            }
+        }
+        Ok(_) => fail_all(releases, &node.unreadable("release")),
+        Err(fault) => fail_all(releases, &fault),
+    }
+}
+
+async fn answer_claims(node: &Node, claims: Vec<PendingClaim>, executed: Executed) {
+    let token = match executed.token {
+        TokenReply::Token(token) => Some(token),
+        TokenReply::UsedUp | TokenReply::Unreadable => None,
+    };
+    for (pending, reply) in claims.into_iter().zip(executed.claims) {
+        let claim = &pending.request;
+        let read = read_claim(node, claim, &reply, token);
+        if read.is_err() && reply == Value::Nil {
+            release_unusable(node, claim).await;
+        }
+        pending.answer(read);
+    }
+}
+
+/// The replies of a transaction.
+struct Executed {
+    claims: Vec<Value>,
+    token: TokenReply,
+}
+
+/// The reply to XADD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenReply {
+    Token(FencingToken),
+    /// A script has to continue the stream.
+    UsedUp,
+    Unreadable,
+}
+
+impl TokenReply {
+    fn read(id: &Value) -> Self {
+        if *id == Value::Nil {
+            return Self::UsedUp;
+        }
+        match read_id(id) {
+            Some((_, number)) if number >= 1000 => Self::UsedUp,
+            Some((millis, number)) => {
+                FencingToken::new(millis * 1000 + number).map_or(Self::Unreadable, Self::Token)
+            }
+            None => Self::Unreadable,
+        }
+    }
+}
+
+fn read_transaction(
+    node: &Node,
+    replies: &[Value],
+    claims: usize,
+) -> Result<Executed, ServerFault> {
+    // A command that is refused when it is queued names the reason; EXEC then fails, too.
+    let refused = replies.iter().find_map(|reply| match reply {
+        Value::ServerError(error) => Some(redis::RedisError::from(error.clone())),
+        _ => None,
+    });
+    if let Some(error) = refused {
+        return Err(ServerFault::from_redis(&node.name, &error));
+    }
+    let Some(Value::Array(executed)) = replies.last() else { return Err(node.unreadable("batch")) };
+    let per_claim = if node.sets_and_gets() { 1 } else { 2 };
+    if executed.len() != claims * per_claim + 1 {
+        return Err(node.unreadable("batch"));
+    }
+    let mut executed = executed.clone();
+    let id = executed.pop().unwrap_or(Value::Nil);
+    let claims = executed.chunks(per_claim).map(|replies| match replies {
+        [Value::Okay, _] | [] => Value::Nil,
+        [.., reply] => reply.clone(),
+    });
+    Ok(Executed { claims: claims.collect(), token: TokenReply::read(&id) })
+}
+
+/// The reply to `SET … NX GET`: nil if the key was free, and otherwise its text.
+fn read_claim(
+    node: &Node,
+    claim: &Claim,
+    reply: &Value,
+    token: Option<FencingToken>,
+) -> Result<ClaimAnswer, ServerFault> {
+    let token = || {
+        token.ok_or_else(|| {
+            ServerFault::corrupt(format!(
+                "{}: the key {} gave no token: another program writes keys with this prefix",
+                node.name,
+                node.keys.tokens()
+            ))
+        })
+    };
+    match reply {
+        Value::Nil => Ok(ClaimAnswer::Granted(claim.request, token()?)),
+        Value::BulkString(text) => {
+            let lock = LockText::parse(text).ok_or_else(|| node.unreadable("batch"))?;
+            if lock.nonce == nonce_text(claim.nonce) && lock.state == LockState::Held {
+                return Ok(ClaimAnswer::Granted(lock.request, token()?));
+            }
+            Ok(ClaimAnswer::Held(lock.into_holder()))
+        }
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(ClaimAnswer::Record),
+        Value::ServerError(error) => {
+            Err(ServerFault::from_redis(&node.name, &redis::RedisError::from(error.clone())))
+        }
+        _ => Err(node.unreadable("batch")),
+    }
+}
+
+/// The parts of a stream's id: milliseconds and a number.
+fn read_id(id: &Value) -> Option<(u64, u64)> {
+    let Value::BulkString(id) = id else { return None };
+    let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;
+    Some((millis.parse().ok()?, number.parse().ok()?))
+}

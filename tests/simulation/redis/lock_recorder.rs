@@ -1,0 +1,181 @@
+//! Observes one server, and records grants in the ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use lease_core::conformance::Ledger;
+
+use super::grant_recorder::grant;
+use super::node::Holding;
+use super::recorder::{Ran, Recorder, Transaction, key_of};
+use super::resp::Reply;
+
+/// Records each grant when the server makes it, before its client knows of it.
+///
+/// The answer to a repeated claim offers another token. It counts from the first heartbeat under it: until
+/// then, the client may still use the token that it has.
+#[derive(Debug)]
+pub(crate) struct LockRecorder {
+    ledger: Ledger,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// The number of the last heartbeat of each nonce and request.
+    beats: BTreeMap<(String, String), u64>,
+    /// The grants of each key: when the server made them, in its order of commands, and their tokens.
+    granted: BTreeMap<String, Vec<(u64, u64)>>,
+    /// The tokens that answers to repeated claims offered, by nonce.
+    offered: BTreeSet<(String, u64)>,
+    /// The nonce of the last release of each record.
+    released: BTreeMap<String, String>,
+}
+
+impl LockRecorder {
+    pub(crate) fn new(ledger: Ledger) -> Self {
+        Self { ledger, book: Mutex::default() }
+    }
+
+    fn granted(&self, key: &str, nonce: &str, lessee: &str, token: u64) {
+        self.ledger.granted(&grant(key, nonce, &lessee.parse().unwrap(), token));
+    }
+
+    /// Checks that tokens grow in the order of the grants, which depends on no clock.
+    fn check_order(&self, key: &str, at: u64, token: u64) {
+        let mut book = self.book.lock().unwrap();
+        let grants = book.granted.entry(key.to_owned()).or_default();
+        if let Some((_, other)) =
+            grants.iter().find(|(other_at, other)| (*other_at < at) != (*other < token))
+        {
+            self.ledger.violated(format!(
+                "tokens do not grow in the order of the grants of {key}: {token} and {other}"
+            ));
+        }
+        grants.push((at, token));
+    }
+
+    /// Records the grant of a script, whose arguments from `first` on are those of a claim.
+    fn claimed(&self, ran: &Ran<'_>, first: usize) {
+        let is_new = ran.reply.word(0) == Some("granted");
+        if !is_new && ran.reply.word(0) != Some("again") {
+            return;
+        }
+        let (nonce, lessee) = (ran.argument(first), ran.argument(first + 2));
+        let (key, token) = (key_of(&ran.keys[0]), ran.reply.number(1).unwrap());
+        if is_new {
+            self.check_claim(&key, nonce);
+            self.check_order(&key, ran.at, token);
+            self.granted(&key, nonce, lessee, token);
+        } else {
+            self.book.lock().unwrap().offered.insert((nonce.to_owned(), token));
+        }
+    }
+
+    /// Checks that a record does not grant the claim again that was released last. A lock has no memory of
+    /// its releases.
+    fn check_claim(&self, key: &str, nonce: &str) {
+        let released = self.book.lock().unwrap().released.remove(key);
+        if released.as_deref() == Some(nonce) {
+            self.ledger.violated(format!(
+                "a released claim was granted again: {key} was granted to {nonce}"
+            ));
+        }
+    }
+
+    fn released(&self, ran: &Ran<'_>) {
+        for (place, key) in ran.keys.iter().enumerate() {
+            let before = &ran.before[place];
+            let is_record = before.as_ref().is_some_and(|held| held.is_record);
+            if ran.reply.number(place) == Some(1) && is_record {
+                let nonce = ran.argument(1 + 2 * place).to_owned();
+                self.book.lock().unwrap().released.insert(key_of(key), nonce);
+            }
+        }
+    }
+
+    /// Checks that a late heartbeat does not shorten the lease of a later one.
+    fn check_beats(&self, ran: &Ran<'_>) {
+        let mut book = self.book.lock().unwrap();
+        for place in 0..ran.keys.len() {
+            if ran.reply.number(place) != Some(1) {
+                continue;
+            }
+            let argument = |number: usize| ran.argument(2 + 5 * place + number);
+            let (nonce, beat) = (argument(0), argument(2).parse().unwrap());
+            let tenure = (nonce.to_owned(), argument(1).to_owned());
+            let last = book.beats.entry(tenure).or_insert(beat);
+            let ends = |held: &Option<Holding>| held.as_ref().map(|held| held.ends);
+            if beat < *last && ends(&ran.after[place]) < ends(&ran.before[place]) {
+                self.ledger.violated(format!(
+                    "a late heartbeat shortened a lease: the server executed number {beat} of {nonce} \
+                     after number {last}"
+                ));
+            }
+            *last = beat.max(*last);
+            let token: u64 = argument(4).parse().unwrap();
+            let key = key_of(&ran.keys[place]);
+            let later = book.granted.get(&key).and_then(|grants| grants.last());
+            if let Some((_, later)) = later.filter(|(_, later)| *later > token) {
+                self.ledger.violated(format!(
+                    "a heartbeat under token {token} of {key} extended the grant of token {later}"
+                ));
+            }
+            if let Some(held) = &ran.after[place]
+                && book.offered.remove(&(nonce.to_owned(), token))
+            {
+                self.granted(&key, nonce, &held.lessee, token);
+            }
+        }
+    }
+
+    fn written(&self, ran: &Ran<'_>) {
+        if !ran.is_applied() {
+            return;
+        }
+        let Some(held) = &ran.before[0] else { return };
+        let (nonce, token) = (ran.argument(0), ran.argument(2).parse().unwrap());
+        let key = key_of(&ran.keys[0]);
+        self.ledger.written(&grant(&key, nonce, &held.lessee.parse().unwrap(), token));
+    }
+}
+
+impl Recorder for LockRecorder {
+    fn record(&self, ran: &Ran<'_>) {
+        match ran.script {
+            "obtain" => self.claimed(ran, 0),
+            "adopt" => self.claimed(ran, 3),
+            "heartbeat" => self.check_beats(ran),
+            "release" => self.released(ran),
+            "update" | "transfer" | "delete" => self.written(ran),
+            _ => (),
+        }
+    }
+
+    /// Records the grants of a batch: one token for all.
+    fn record_transaction(&self, executed: &Transaction<'_>) {
+        // Without a token, the client releases the grants.
+        let Some(Reply::Bulk(id)) = executed.replies.last() else { return };
+        let (millis, number) = std::str::from_utf8(id).unwrap().split_once('-').unwrap();
+        let (millis, number): (u64, u64) = (millis.parse().unwrap(), number.parse().unwrap());
+        assert!(number < 1000, "the client takes another token");
+        let commands = executed.commands.iter().zip(executed.replies).zip(executed.at);
+        for ((command, reply), at) in commands {
+            if command[0] != b"SET" {
+                continue;
+            }
+            let text = Holding::of_text(std::str::from_utf8(&command[2]).unwrap(), 0).unwrap();
+            let token = millis * 1000 + number;
+            if *reply == Reply::Nil {
+                self.check_order(&key_of(&command[1]), *at, token);
+                self.granted(&key_of(&command[1]), &text.nonce, &text.lessee, token);
+            } else if reply.as_text().is_some_and(|held| held[..33] == text.nonce_and_state()) {
+                self.book.lock().unwrap().offered.insert((text.nonce, token));
+            }
+        }
+    }
+
+    fn forget(&self, _place: usize) {
+        *self.book.lock().unwrap() = Book::default();
+    }
+}

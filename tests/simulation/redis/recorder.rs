@@ -1,0 +1,60 @@
+//! What a server executed, for the observers of its grants.
+
+use std::fmt;
+
+use super::node::Holding;
+use super::resp::{Bytes, Reply};
+
+/// Observes every script and every transaction on every server.
+pub(crate) trait Recorder: fmt::Debug + Send + Sync {
+    fn record(&self, ran: &Ran<'_>);
+
+    fn record_transaction(&self, executed: &Transaction<'_>);
+
+    /// Forgets the server, which has lost its data.
+    fn forget(&self, place: usize);
+}
+
+/// A script that was executed.
+#[derive(Debug)]
+pub(crate) struct Ran<'a> {
+    pub(crate) place: usize,
+    /// The number of the execution on its server.
+    pub(crate) at: u64,
+    pub(crate) script: &'static str,
+    pub(crate) keys: &'a [Bytes],
+    pub(crate) arguments: &'a [Bytes],
+    pub(crate) reply: &'a Reply,
+    /// The holder of each key before the script.
+    pub(crate) before: Vec<Option<Holding>>,
+    /// The holder of each key after the script.
+    pub(crate) after: Vec<Option<Holding>>,
+}
+
+/// A transaction that was executed.
+#[derive(Debug)]
+pub(crate) struct Transaction<'a> {
+    pub(crate) commands: &'a [Vec<Bytes>],
+    pub(crate) replies: &'a [Reply],
+    /// The number of each execution on the server.
+    pub(crate) at: &'a [u64],
+}
+
+impl Ran<'_> {
+    pub(crate) fn argument(&self, place: usize) -> &str {
+        std::str::from_utf8(&self.arguments[place]).unwrap()
+    }
+
+    /// Returns whether the script wrote. A repeated request gets the same reply and writes nothing.
+    pub(crate) fn is_applied(&self) -> bool {
+        let ends = self.script != "update";
+        let ended = self.before[0].is_some() && self.after[0].is_none();
+        self.reply.as_text() == Some("applied") && (ended || !ends)
+    }
+}
+
+/// The key of a lease with this name.
+pub(crate) fn key_of(lease: &[u8]) -> String {
+    let name = std::str::from_utf8(lease).unwrap();
+    name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()
+}

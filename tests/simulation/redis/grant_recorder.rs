@@ -81,7 +81,7 @@ impl Recorder for GrantRecorder {
                     let (token, ttl) = (parsed(argument(1)), millis(argument(2)));
                     let asked = Asked { key: &key, text: argument(0), token, ttl };
                     let is_accepted = ran.reply.number(place).is_some();
-                    self.asked(ran, &asked, is_accepted, &ran.before[2 * place]);
+                    self.asked(ran, &asked, is_accepted, ran.before[2 * place].as_ref());
                 }
             }
             "quorum/adopt" => {
@@ -91,7 +91,7 @@ impl Recorder for GrantRecorder {
                 if is_accepted {
                     self.take_back(ran.place, &key, argument(1), u64::MAX);
                 }
-                self.asked(ran, &asked, is_accepted, &ran.before[0]);
+                self.asked(ran, &asked, is_accepted, ran.before[0].as_ref());
             }
             "quorum/withdraw" if done => {
                 let (nonce, token) = (argument(0), parsed(argument(1)));
@@ -133,7 +133,7 @@ impl GrantRecorder {
     }
 
     /// Counts a vote. A doubled request does not extend the lock, so its vote counts as before.
-    fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: &Option<Holding>) {
+    fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: Option<&Holding>) {
         let (nonce, rest) = asked.text.split_at(32);
         let lessee = rest[2..].splitn(3, ' ').nth(2).unwrap();
         let mut book = self.book.lock().unwrap();
@@ -143,9 +143,8 @@ impl GrantRecorder {
             *proposal = Proposal { token: asked.token, votes: BTreeMap::new() };
         }
         let vote = (nonce.to_owned(), asked.token);
-        let is_double = before
-            .as_ref()
-            .is_some_and(|held| (held.nonce.as_str(), held.number) == (nonce, asked.token));
+        let is_double =
+            before.is_some_and(|held| (held.nonce.as_str(), held.number) == (nonce, asked.token));
         if !accepted || is_double {
             return;
         }

@@ -3,6 +3,11 @@
 //! An application makes the store where it makes its `Locker`. All other code is the same for every
 //! store.
 
+#![cfg_attr(
+    not(any(feature = "redis", feature = "dynamodb")),
+    expect(clippy::unused_async, reason = "only a store on a server is connected")
+)]
+
 use std::sync::{Arc, OnceLock};
 
 use lease_core::store::{LeaseTable, LockStore};

@@ -8,4 +8,4 @@ pub(crate) mod dynamodb_lock;
 pub(crate) mod ours;
 pub(crate) mod redlock;
 pub(crate) mod rslock;
-pub(crate) mod same_scripts;
+pub(crate) mod same_commands;

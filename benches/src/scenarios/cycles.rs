@@ -15,7 +15,7 @@ use crate::CALL_TIMEOUT;
 use crate::cores::SeparateCores;
 use crate::lock::Lock;
 use crate::locks::redlock::Redlock;
-use crate::locks::same_scripts::SameScripts;
+use crate::locks::same_commands::SameCommands;
 use crate::race::{Race, Score, Spread};
 use crate::report::{Better, Table};
 use crate::server_process::DynamoDb;
@@ -23,7 +23,7 @@ use crate::server_process::DynamoDb;
 pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let mut locks = on_one(&server.url()).await;
-    locks.insert(1, Arc::new(SameScripts::connect(&server.url()).await));
+    locks.insert(1, Arc::new(SameCommands::connect(&server.url()).await));
     locks.push(Arc::new(Redlock::new(&[server.url()])));
     per_second("redis", "one Redis", &locks, rounds, 8_000).await
 }

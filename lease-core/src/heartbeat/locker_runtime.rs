@@ -146,7 +146,8 @@ impl LockerRuntime {
             drop(guard);
             answer
         };
-        self.run_in_task(work).await
+        // In a box: a caller on this runtime does not move its state.
+        Box::pin(self.run_in_task(work)).await
     }
 
     fn detach<F>(&self, rest: Work<F>)

@@ -76,14 +76,16 @@ impl Release {
         // A local, so that the turn ends also if the store panics.
         let turn = self.cell.take_turn();
         let (cell, grant) = (&self.cell, &self.cell.grant);
-        let held = cell.clock().now().since(cell.granted_at);
+        let began = cell.clock().now();
+        let held = began.since(cell.granted_at);
         let is_given_back = cell.ending() == Some(Ending::Released);
-        let answer = self.send_until_answered(&self.request, &settings).await;
+        let answer = self.send_until_answered(&self.request, began, &settings).await;
         if answer.as_ref().is_err_and(|error| !error.is_retryable())
             && !matches!(self.request, GiveBack::Release(_))
         {
             // The store refused a transfer or a delete. With a release, waiters need not wait for the ttl.
-            drop(self.send_until_answered(&GiveBack::Release(None), &settings).await);
+            let (release, began) = (GiveBack::Release(None), cell.clock().now());
+            drop(self.send_until_answered(&release, began, &settings).await);
         }
         match answer {
             Ok(Released::AlreadyLost(cause)) => settings.metrics.lost(&grant.key, held, cause),
@@ -113,11 +115,12 @@ impl Release {
     async fn send_until_answered(
         &self,
         request: &GiveBack,
+        began: Moment,
         settings: &Settings,
     ) -> Result<Released, StoreError> {
         let (cell, options) = (&self.cell, &settings.options);
         let clock = cell.clock();
-        let until = clock.now() + self.reach;
+        let until = began + self.reach;
         let mut pauses = Pauses::new(options, &settings.random);
         let mut may_be_applied = false;
         loop {

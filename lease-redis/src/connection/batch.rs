@@ -3,8 +3,11 @@
 //! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
 //! wake-up, a system call, and for a transaction two commands more. A [`BatchWriter`] writes a batch.
 //!
-//! While one caller makes requests, each is written at once by its caller: a task of its own, and a pause in
-//! which others add theirs, would take longer than the request.
+//! While few callers make requests, each request is written at once by its caller: a task of its own, and a
+//! pause in which others add theirs, would take longer than the request.
+//!
+//! A batch has only a part of the requests, so that the server executes one batch while the client prepares
+//! the next.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,8 +64,11 @@ pub(crate) struct Batches<W: BatchWriter> {
 struct Queue<W: BatchWriter> {
     claims: VecDeque<Pending<W::Claim, W::Granted>>,
     releases: VecDeque<Pending<W::Release, bool>>,
+    /// How many batches are unanswered. A request that its caller writes counts as one.
     in_flight: usize,
-    /// How many requests share batches even if none is in flight, since others were recently made at the same
+    /// How many requests the unanswered batches of tasks have.
+    unanswered: usize,
+    /// How many requests share batches even if few are in flight, since many were recently made at the same
     /// time.
     together: u8,
 }
@@ -70,7 +76,7 @@ struct Queue<W: BatchWriter> {
 impl<W: BatchWriter> Default for Queue<W> {
     fn default() -> Self {
         let (claims, releases) = (VecDeque::new(), VecDeque::new());
-        Self { claims, releases, in_flight: 0, together: 0 }
+        Self { claims, releases, in_flight: 0, unanswered: 0, together: 0 }
     }
 }
 
@@ -118,10 +124,10 @@ impl<W: BatchWriter> Batches<W> {
         answered.await.unwrap_or_else(|_dropped| Err(stopped()))
     }
 
-    /// Lets a caller write its request, if no other is made at the same time.
+    /// Lets a caller write its request, if few others are made at the same time.
     fn alone(&self) -> Option<Alone<'_, W>> {
         let mut queue = self.queue.lock();
-        if queue.in_flight > 0 {
+        if queue.in_flight == MOST_IN_FLIGHT || queue.unanswered > 0 {
             queue.together = TOGETHER;
             return None;
         }
@@ -129,7 +135,7 @@ impl<W: BatchWriter> Batches<W> {
             queue.together -= 1;
             return None;
         }
-        queue.in_flight = 1;
+        queue.in_flight += 1;
         Some(Alone { batches: self })
     }
 
@@ -142,7 +148,7 @@ impl<W: BatchWriter> Batches<W> {
         queue.in_flight += 1;
         drop(queue);
         // On a task of its own: a caller that is dropped does not stop the requests of others.
-        tokio::spawn(Sender { batches: Arc::clone(self), counted: true }.run());
+        tokio::spawn(Sender { batches: Arc::clone(self), counted: true, written: 0 }.run());
     }
 }
 
@@ -168,6 +174,8 @@ struct Sender<W: BatchWriter> {
     batches: Arc<Batches<W>>,
     /// Whether the queue counts this sender as in flight.
     counted: bool,
+    /// How many requests of its batch the queue counts as unanswered.
+    written: usize,
 }
 
 /// The claims and the releases of one batch.
@@ -184,16 +192,19 @@ impl<W: BatchWriter> Sender<W> {
             yield_now().await;
             let Some((claims, releases)) = self.next() else { return };
             self.batches.writer.write(claims, releases).await;
+            self.batches.queue.lock().unanswered -= std::mem::take(&mut self.written);
         }
     }
 
-    /// The next batch: a quarter of the queue, so that four batches in flight share it.
+    /// The next batch: half of the requests that wait or are unanswered. If they are many, up to four batches
+    /// in flight share them.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
         // The caller of a claim may have stopped waiting.
         queue.claims.retain(|claim| !claim.answer.is_closed());
-        let size = (queue.claims.len() + queue.releases.len()).div_ceil(MOST_IN_FLIGHT);
-        let size = size.clamp(SMALLEST, LARGEST);
+        let all = queue.claims.len() + queue.releases.len() + queue.unanswered;
+        let half = all.div_ceil(2).min(HALF_UNTIL);
+        let size = half.max(all.div_ceil(MOST_IN_FLIGHT)).clamp(SMALLEST, LARGEST);
         // Releases first: they free keys, and the claims of the same batch may obtain them.
         let released = queue.releases.len().min(size);
         let releases: Vec<_> = queue.releases.drain(..released).collect();
@@ -205,6 +216,8 @@ impl<W: BatchWriter> Sender<W> {
             self.counted = false;
             return None;
         }
+        self.written = claims.len() + releases.len();
+        queue.unanswered += self.written;
         Some((claims, releases))
     }
 }
@@ -217,6 +230,7 @@ impl<W: BatchWriter> Drop for Sender<W> {
         }
         let mut queue = self.batches.queue.lock();
         queue.in_flight -= 1;
+        queue.unanswered -= self.written;
         if queue.in_flight == 0 {
             *queue = Queue::default();
         }
@@ -228,14 +242,19 @@ pub(crate) fn stopped() -> ServerFault {
     ServerFault::unavailable("the runtime has ended")
 }
 
-/// After two requests at the same time, this many requests share batches even if none is in flight.
+/// After more requests at the same time than callers write themselves, this many requests share batches even if
+/// none is in flight.
 const TOGETHER: u8 = 32;
 
 /// How many batches may be unanswered.
 const MOST_IN_FLIGHT: usize = 4;
 
-/// A batch has at least this many requests, if there are as many.
-const SMALLEST: usize = 32;
+/// A batch has at least this many requests, if there are as many: a smaller one costs more per request than it
+/// gains by the overlap.
+const SMALLEST: usize = 8;
+
+/// Two batches share the requests up to this size of a batch. Smaller batches cost more per request.
+const HALF_UNTIL: usize = 32;
 
 /// A batch has at most this many requests, so that it blocks the server for less than a millisecond.
 const LARGEST: usize = 128;

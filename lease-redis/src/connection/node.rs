@@ -271,7 +271,8 @@ impl Node {
             Permit::Required => Some(self.unanswered.acquire().await),
             Permit::NotRequired => None,
         };
-        self.in_time(limit, self.exchange(request, asking)).await
+        // In a box, since the callers would move its state several times.
+        self.in_time(limit, Box::pin(self.exchange(request, asking))).await
     }
 
     async fn exchange(
@@ -295,7 +296,9 @@ impl Node {
             self.close(number);
             let (Connected { connection, run }, number) = self.connection().await?;
             self.admit(request, &connection, run.as_deref()).await?;
-            return Ok(self.close_if_broken(connection.send(request, asking).await, number));
+            // In a box, since it is rare.
+            let answer = Box::pin(connection.send(request, asking)).await;
+            return Ok(self.close_if_broken(answer, number));
         };
         Ok(self.close_if_broken(answer, number))
     }

@@ -64,20 +64,21 @@ impl RedisStore {
         let claim = request.claim;
         self.node.check(claim.ttl)?;
         if self.replicas > 0 {
-            return self.claim_with_replicas(request).await;
+            return Box::pin(self.claim_with_replicas(request)).await;
         }
         if let Some(reply) = self.claim_of_lock(request).await? {
             return Ok(reply);
         }
         let channel = self.node.keys.channel(&claim.key);
         let marks = request.adopts.is_none() && self.node.is_watched(&channel);
-        let reply = self.claim_by_script(request).await;
+        // In a box, as each path that is rare: the state of the usual one stays small.
+        let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
             self.node.note_mark(&channel);
         }
         if reply.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
             // The caller cannot use an unreadable grant, so the grant must not hold the key for a ttl.
-            drop(self.released_claim(claim).await);
+            drop(Box::pin(self.released_claim(claim)).await);
         }
         reply
     }

@@ -36,10 +36,11 @@ impl LockStore for RedisStore {
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         let node = &self.node;
         if let Some(length) = reserved {
-            return Ok(node.call_bool(&node.reserve_call(grant, length)).await.map(drop)?);
+            let call = node.reserve_call(grant, length);
+            return Ok(Box::pin(node.call_bool(&call)).await.map(drop)?);
         }
         if !node.has_locks() {
-            return Ok(self.released(grant).await?);
+            return Ok(Box::pin(self.released(grant)).await?);
         }
         let release = LockRelease {
             lease: node.keys.lease(&grant.key).to_string(),

@@ -85,7 +85,7 @@ impl BatchWriter for LockWriter {
                     let replies: Vec<_> = replies.collect();
                     match read_transaction(node, &replies, claims.len()) {
                         Ok(executed) if executed.token == TokenReply::UsedUp => {
-                            self.claim_again(claims, &executed).await;
+                            Box::pin(self.claim_again(claims, &executed)).await;
                         }
                         Ok(executed) => answer_claims(node, claims, executed).await,
                         Err(fault) => fail_all(claims, &fault),
@@ -161,7 +161,7 @@ fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]
 async fn answer_releases(node: &Node, releases: Vec<PendingRelease>, call: &Call, reply: Value) {
     let reply = match reply {
         // The server does not know the script yet, or an error of this one command.
-        Value::ServerError(_) => node.call_at_once(call).await,
+        Value::ServerError(_) => Box::pin(node.call_at_once(call)).await,
         reply => Ok(reply),
     };
     match reply {
@@ -184,7 +184,7 @@ async fn answer_claims(node: &Node, claims: Vec<PendingClaim>, executed: Execute
         let claim = &pending.request;
         let read = read_claim(node, claim, &reply, token);
         if read.is_err() && reply == Value::Nil {
-            release_unusable(node, claim).await;
+            Box::pin(release_unusable(node, claim)).await;
         }
         pending.answer(read);
     }

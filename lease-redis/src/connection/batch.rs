@@ -64,8 +64,10 @@ pub(crate) struct Batches<W: BatchWriter> {
 struct Queue<W: BatchWriter> {
     claims: VecDeque<Pending<W::Claim, W::Granted>>,
     releases: VecDeque<Pending<W::Release, bool>>,
-    /// How many batches are unanswered. A request that its caller writes counts as one.
-    in_flight: usize,
+    /// How many callers write their own request.
+    alone: usize,
+    /// How many tasks write batches. At least one does while requests wait.
+    senders: usize,
     /// How many requests the unanswered batches of tasks have.
     unanswered: usize,
     /// How many requests share batches even if few are in flight, since many were recently made at the same
@@ -76,7 +78,7 @@ struct Queue<W: BatchWriter> {
 impl<W: BatchWriter> Default for Queue<W> {
     fn default() -> Self {
         let (claims, releases) = (VecDeque::new(), VecDeque::new());
-        Self { claims, releases, in_flight: 0, unanswered: 0, together: 0 }
+        Self { claims, releases, alone: 0, senders: 0, unanswered: 0, together: 0 }
     }
 }
 
@@ -127,7 +129,7 @@ impl<W: BatchWriter> Batches<W> {
     /// Lets a caller write its request, if few others are made at the same time.
     fn alone(&self) -> Option<Alone<'_, W>> {
         let mut queue = self.queue.lock();
-        if queue.in_flight == MOST_IN_FLIGHT || queue.unanswered > 0 {
+        if queue.alone == MOST_ALONE || queue.senders > 0 {
             queue.together = TOGETHER;
             return None;
         }
@@ -135,17 +137,17 @@ impl<W: BatchWriter> Batches<W> {
             queue.together -= 1;
             return None;
         }
-        queue.in_flight += 1;
+        queue.alone += 1;
         Some(Alone { batches: self })
     }
 
     fn submit(self: &Arc<Self>, push: impl FnOnce(&mut Queue<W>)) {
         let mut queue = self.queue.lock();
         push(&mut queue);
-        if queue.in_flight == MOST_IN_FLIGHT {
+        if queue.senders == MOST_SENDERS {
             return;
         }
-        queue.in_flight += 1;
+        queue.senders += 1;
         drop(queue);
         // On a task of its own: a caller that is dropped does not stop the requests of others.
         tokio::spawn(Sender { batches: Arc::clone(self), counted: true, written: 0 }.run());
@@ -158,21 +160,21 @@ impl<W: BatchWriter> fmt::Debug for Batches<W> {
     }
 }
 
-/// A request that its caller writes. It counts as in flight.
+/// A request that its caller writes.
 struct Alone<'a, W: BatchWriter> {
     batches: &'a Batches<W>,
 }
 
 impl<W: BatchWriter> Drop for Alone<'_, W> {
     fn drop(&mut self) {
-        self.batches.queue.lock().in_flight -= 1;
+        self.batches.queue.lock().alone -= 1;
     }
 }
 
 /// Sends batches until the queue is empty.
 struct Sender<W: BatchWriter> {
     batches: Arc<Batches<W>>,
-    /// Whether the queue counts this sender as in flight.
+    /// Whether the queue counts this sender.
     counted: bool,
     /// How many requests of its batch the queue counts as unanswered.
     written: usize,
@@ -204,7 +206,7 @@ impl<W: BatchWriter> Sender<W> {
         queue.claims.retain(|claim| !claim.answer.is_closed());
         let all = queue.claims.len() + queue.releases.len() + queue.unanswered;
         let half = all.div_ceil(2).min(HALF_UNTIL);
-        let size = half.max(all.div_ceil(MOST_IN_FLIGHT)).clamp(SMALLEST, LARGEST);
+        let size = half.max(all.div_ceil(MOST_SENDERS)).clamp(SMALLEST, LARGEST);
         // Releases first: they free keys, and the claims of the same batch may obtain them.
         let released = queue.releases.len().min(size);
         let releases: Vec<_> = queue.releases.drain(..released).collect();
@@ -212,7 +214,7 @@ impl<W: BatchWriter> Sender<W> {
         let claims: Vec<_> = queue.claims.drain(..claimed).collect();
         if claims.is_empty() && releases.is_empty() {
             // Under the same lock as the look at the queue: a later request starts another sender.
-            queue.in_flight -= 1;
+            queue.senders -= 1;
             self.counted = false;
             return None;
         }
@@ -229,10 +231,11 @@ impl<W: BatchWriter> Drop for Sender<W> {
             return;
         }
         let mut queue = self.batches.queue.lock();
-        queue.in_flight -= 1;
+        queue.senders -= 1;
         queue.unanswered -= self.written;
-        if queue.in_flight == 0 {
-            *queue = Queue::default();
+        if queue.senders == 0 {
+            queue.claims.clear();
+            queue.releases.clear();
         }
     }
 }
@@ -246,8 +249,11 @@ pub(crate) fn stopped() -> ServerFault {
 /// none is in flight.
 const TOGETHER: u8 = 32;
 
-/// How many batches may be unanswered.
-const MOST_IN_FLIGHT: usize = 4;
+/// How many callers may write their own requests at the same time.
+const MOST_ALONE: usize = 4;
+
+/// How many batches of tasks may be unanswered.
+const MOST_SENDERS: usize = 4;
 
 /// A batch has at least this many requests, if there are as many: a smaller one costs more per request than it
 /// gains by the overlap.

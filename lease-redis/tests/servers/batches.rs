@@ -43,7 +43,11 @@ impl Monitor {
 }
 
 fn three() -> Vec<Claim> {
-    (0..3)
+    claims_of(3)
+}
+
+fn claims_of(keys: usize) -> Vec<Claim> {
+    (0..keys)
         .map(|number| claims::claim(&format!("job-{number}").parse().unwrap(), "a", TTL))
         .collect()
 }
@@ -64,10 +68,23 @@ fn count(commands: &[String], start: &str) -> usize {
     commands.iter().filter(|command| command.starts_with(start)).count()
 }
 
-/// Loads the script of releases, which would be sent again in full.
+/// Loads the script of releases, which would be sent again in full. After so many requests at the same time,
+/// the next ones share batches even if they are few.
 async fn loaded(store: &RedisStore) {
-    let grants = granted(obtain_all(store, &three()).await);
+    let grants = granted(obtain_all(store, &claims_of(8)).await);
     release_all(store, &grants).await;
+}
+
+#[tokio::test]
+async fn few_callers_write_their_claims_themselves() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let mut monitor = Monitor::start(&server).await;
+
+    granted(obtain_all(&store, &three()).await);
+
+    let claimed = monitor.until("lease:{job-2}").await;
+    assert_eq!(count(&claimed, "\"MULTI\""), 3, "{claimed:#?}");
 }
 
 #[tokio::test]
@@ -109,6 +126,7 @@ async fn one_claim_takes_four_commands() {
 async fn key_of_the_wrong_type_fails_alone() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
+    loaded(&store).await;
     let claims = three();
     server.command("SET lease:{job-1} foreign");
 
@@ -128,6 +146,7 @@ async fn key_of_the_wrong_type_fails_alone() {
 async fn full_server_grants_no_claim_of_a_batch_and_releases_all() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
+    loaded(&store).await;
     let grants = granted(obtain_all(&store, &three()).await);
     server.command("CONFIG SET maxmemory 1");
 
@@ -191,6 +210,7 @@ async fn batch_on_a_hung_server_is_unknown_and_delays_no_later_one() {
     let Some([server]) = servers() else { return };
     let limit = Duration::from_millis(200);
     let store = RedisStore::builder(server.url()).with_timeout(limit).connect().await.unwrap();
+    loaded(&store).await;
     server.hang();
 
     for answer in obtain_all(&store, &three()).await {

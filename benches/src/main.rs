@@ -13,6 +13,8 @@ mod cores;
 mod lock;
 mod locks;
 mod machine;
+mod peer_process;
+mod peer_program;
 mod race;
 mod report;
 mod scenarios;

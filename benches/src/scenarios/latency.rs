@@ -8,12 +8,19 @@ use super::contestants::on_one;
 use super::cycles::cycles_by_tasks;
 use crate::cores::SeparateCores;
 use crate::lock::Lock;
+use crate::peer_program::PeerProgram;
 use crate::race::Race;
 use crate::report::{Better, Table};
 
 pub(crate) async fn by_tasks(rounds: usize) -> Vec<Table> {
+    // Builds may use all cores.
+    let programs = PeerProgram::build_all();
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let locks = on_one(&server.url()).await;
+    let mut peers = Vec::new();
+    for program in programs {
+        peers.extend(program.start(&server.url()).await);
+    }
     let mut tables = [
         ("latency-p50", "half of all grants take no longer", "ms, p50", Better::Less),
         ("latency-p99", "99 % of all grants take no longer", "ms, p99", Better::Less),
@@ -30,6 +37,9 @@ pub(crate) async fn by_tasks(rounds: usize) -> Vec<Table> {
         let mut race = Race::default();
         for lock in &locks {
             race.enter_several(lock.name(), move || latencies(Arc::clone(lock), tasks));
+        }
+        for peer in &peers {
+            race.enter_several(peer.name(), move || peer.round(tasks, CYCLES));
         }
         for (table, scores) in tables.iter_mut().zip(race.run_several(rounds).await) {
             for mut score in scores {

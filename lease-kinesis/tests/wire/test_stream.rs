@@ -1,5 +1,15 @@
 //! The stream under test, and the operations that scenarios need.
 
+#![cfg_attr(
+    not(feature = "aws"),
+    expect(
+        unused_variables,
+        clippy::unnecessary_wraps,
+        clippy::unused_async,
+        reason = "only a stream on a server needs them"
+    )
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -32,6 +32,19 @@ pub struct LeaseOptions {
     clock_rate_error: f64,
     grace: Duration,
     poll_interval: Duration,
+    waiting: Waiting,
+}
+
+/// How a locker waits for a held key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waiting {
+    /// In the store's queue, if the store keeps one: first come, first served, across all processes. A release
+    /// hands the key to the next waiter in one round trip. With another store, as [`Racing`](Self::Racing).
+    #[default]
+    InTurn,
+    /// A release wakes one waiter of each locker, and the first of them obtains the key. The others wait again.
+    Racing,
 }
 
 impl LeaseOptions {
@@ -69,6 +82,7 @@ impl LeaseOptions {
             clock_rate_error: 0.01,
             grace: ttl / 10,
             poll_interval: Duration::from_secs(1),
+            waiting: Waiting::InTurn,
         }
     }
 
@@ -161,6 +175,27 @@ impl LeaseOptions {
         }
         self.poll_interval = interval;
         Ok(self)
+    }
+
+    /// Chooses how a locker waits for a held key. Defaults to [`Waiting::InTurn`], since each hand-over then
+    /// costs few requests however many wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_core::{LeaseOptions, Waiting};
+    ///
+    /// let options = LeaseOptions::default().with_waiting(Waiting::Racing);
+    /// assert_eq!(options.waiting(), Waiting::Racing);
+    /// ```
+    #[must_use]
+    pub fn with_waiting(self, waiting: Waiting) -> Self {
+        Self { waiting, ..self }
+    }
+
+    /// How a locker waits for a held key.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
     }
 
     /// How long a lease lasts without a heartbeat.

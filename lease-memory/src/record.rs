@@ -102,6 +102,14 @@ impl Record {
         }
     }
 
+    /// Whether the grant of `claim` has expired, or was the last that was released.
+    pub(crate) fn has_ended(&self, claim: &Claim, now: Moment) -> bool {
+        let expired =
+            |current: &CurrentGrant| current.nonce == claim.nonce && !current.is_valid(now);
+        self.grant.as_ref().is_some_and(expired)
+            || self.released.as_ref().is_some_and(|released| released.nonce == claim.nonce)
+    }
+
     pub(crate) fn grant(&mut self, claim: &Claim, token: FencingToken, now: Moment) {
         self.token = Some(token);
         self.reservation = None;

@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use lease_core::store::{Claim, Moment, Obtained};
 use lease_core::{FencingToken, LeaseKey, StoreError, StoreErrorKind};
 
-use crate::record::Record;
+use crate::queues::Queues;
+use crate::record::{Decision, Record};
 
 #[derive(Debug)]
 pub(crate) struct Records {
@@ -16,12 +17,13 @@ pub(crate) struct Records {
     checks: BTreeSet<(Moment, LeaseKey)>,
     /// The largest token of all removed records.
     floor: u64,
+    pub(crate) queues: Queues,
 }
 
 impl Records {
     /// Creates an empty map whose tokens are larger than `floor`.
     pub(crate) fn new(floor: u64) -> Self {
-        Self { by_key: HashMap::new(), checks: BTreeSet::new(), floor }
+        Self { by_key: HashMap::new(), checks: BTreeSet::new(), floor, queues: Queues::default() }
     }
 
     pub(crate) fn get(&self, key: &LeaseKey) -> Option<&Record> {
@@ -52,6 +54,16 @@ impl Records {
             .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, error))?;
         record.grant(claim, token, now);
         Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()))
+    }
+
+    /// The first claim in the queue of `key` to which the key may be granted now. A key that is reserved for
+    /// one lessee is free for this lessee only.
+    pub(crate) fn next_in_turn(&self, key: &LeaseKey, now: Moment) -> Option<Claim> {
+        let record = self.get(key);
+        let is_free = |claim: &&Claim| {
+            record.is_none_or(|record| matches!(record.decide(claim, now), Decision::Free))
+        };
+        self.queues.claims(key).find(is_free).cloned()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&LeaseKey, &Record)> {

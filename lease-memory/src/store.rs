@@ -7,14 +7,15 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{
-    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable,
-    LockStore, Moment, Obtained, micros_since_1970,
+    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, HeldKey, InTurn, LeaseRecord,
+    LeaseTable, LockStore, Moment, Obtained, micros_since_1970,
 };
 use lease_core::{
     Attributes, Change, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
 };
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::queues::Listeners;
 use crate::record::{Decision, Lifetime, Record};
 use crate::records::Records;
 use crate::watch::Watches;
@@ -54,14 +55,15 @@ use crate::watch::Watches;
 /// ```
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     records: Mutex<Records>,
-    watches: Watches,
+    pub(crate) watches: Watches,
+    pub(crate) listeners: Listeners,
 }
 
 impl MemoryStore {
@@ -86,7 +88,8 @@ impl MemoryStore {
 
     fn with(clock: Arc<dyn Clock>, floor: u64) -> Self {
         let records = Mutex::new(Records::new(floor));
-        Self { shared: Arc::new(Shared { clock, records, watches: Watches::default() }) }
+        let (watches, listeners) = (Watches::default(), Listeners::default());
+        Self { shared: Arc::new(Shared { clock, records, watches, listeners }) }
     }
 
     /// Returns the number of records, including deleted ones whose token and nonce are remembered.
@@ -95,12 +98,39 @@ impl MemoryStore {
     }
 
     /// Locks the records, and removes outdated ones. Returns the time of the lock.
-    fn lock(&self) -> (MutexGuard<'_, Records>, Moment) {
+    pub(crate) fn lock(&self) -> (MutexGuard<'_, Records>, Moment) {
         let mut records = self.shared.records.lock();
         // Read under the lock, so that the time never decreases between two writes.
         let now = self.shared.clock.now();
         records.remove_outdated(now);
         (records, now)
+    }
+
+    /// Grants a freed key to the first claim in its queue, or wakes its watches.
+    fn freed(
+        &self,
+        mut records: MutexGuard<'_, Records>,
+        key: &LeaseKey,
+        now: Moment,
+    ) -> Result<(), StoreError> {
+        let is_granted = self.shared.settle(&mut records, key, now)?;
+        drop(records);
+        if !is_granted {
+            self.shared.watches.notify(key);
+        }
+        Ok(())
+    }
+
+    /// Runs `write`, which frees the key of `grant`.
+    fn free_under(
+        &self,
+        grant: &Grant,
+        write: impl FnOnce(&mut Record, Moment) -> Written,
+    ) -> Result<Written, StoreError> {
+        let written = self.write_under(grant, write);
+        let (records, now) = self.lock();
+        self.freed(records, &grant.key, now)?;
+        Ok(written)
     }
 
     /// Runs `write` on the record of `grant`, if the grant is current.
@@ -134,6 +164,8 @@ impl Default for MemoryStore {
 impl LockStore for MemoryStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let (mut records, now) = self.lock();
+        // The lease of the last holder may have expired while claims are queued.
+        self.shared.settle(&mut records, &claim.key, now)?;
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
             Decision::Free => records.grant(claim, now),
@@ -162,8 +194,7 @@ impl LockStore for MemoryStore {
             if let Some(reserved) = reserved {
                 record.reserve(None, now + reserved);
             }
-            drop(records);
-            self.shared.watches.notify(&grant.key);
+            self.freed(records, &grant.key, now)?;
         }
         Ok(())
     }
@@ -208,6 +239,10 @@ impl LockStore for MemoryStore {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         Ok(self.shared.watches.watch(key))
+    }
+
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
     }
 }
 
@@ -257,23 +292,19 @@ impl LeaseTable for MemoryStore {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        let written = self.write_under(grant, |record, now| {
+        self.free_under(grant, |record, now| {
             record.release(grant, now);
             record.reserve(Some(to.clone()), now + reserved);
             Written::Applied
-        });
-        self.shared.watches.notify(&grant.key);
-        Ok(written)
+        })
     }
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
-        let written = self.write_under(grant, |record, now| {
+        self.free_under(grant, |record, now| {
             record.release(grant, now);
             record.attributes.clear();
             record.lifetime = Lifetime::Deleted;
             Written::Applied
-        });
-        self.shared.watches.notify(&grant.key);
-        Ok(written)
+        })
     }
 }

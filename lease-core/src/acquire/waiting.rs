@@ -1,4 +1,4 @@
-//! Waiting for a key: queued within this process, then with a watch on the store.
+//! Waiting for a key: in the queue of the store, or else queued within this process and with a watch.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,12 +9,15 @@ use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::contended_keys::ContendedKeys;
+use crate::acquire::in_turn::{Position, wait_in_turn};
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::sleep_until;
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
+use crate::options::Waiting;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::{GrantId, Holder};
@@ -22,18 +25,36 @@ use crate::store::lock_store::Freed;
 use crate::store::time_limit::within;
 use crate::waiter_queue::Queue;
 
+/// The parts of a locker that its waiters use.
+#[derive(Clone, Copy)]
+pub(crate) struct Contest<'a> {
+    pub(crate) settings: &'a Arc<Settings>,
+    pub(crate) runtime: &'a LockerRuntime,
+    pub(crate) queue: &'a Arc<Queue>,
+    pub(crate) unsettled: &'a Arc<UnsettledClaims>,
+    pub(crate) contended: &'a ContendedKeys,
+    /// Contenders for any one of several keys share this: while one makes an attempt, the others pause. Once
+    /// one has obtained its key, the others are dropped.
+    pub(crate) one_at_a_time: &'a Mutex<()>,
+    pub(crate) position: &'a Position,
+}
+
 /// Waits for `key` without a time limit.
-///
-/// Contenders for any one of several keys share `one_at_a_time`: while one makes an attempt, the others
-/// pause. Once one has obtained its key, the others are dropped.
-pub(crate) async fn contend(
-    settings: &Arc<Settings>,
-    runtime: &LockerRuntime,
-    queue: &Arc<Queue>,
-    unsettled: &Arc<UnsettledClaims>,
-    key: &LeaseKey,
-    one_at_a_time: &Mutex<()>,
-) -> Result<Lease, StoreError> {
+pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
+    let settings = contest.settings;
+    if settings.options.waiting() == Waiting::InTurn
+        && let Some(queues) = settings.store.in_turn()
+        // Boxed: a waiter that races does not need its space.
+        && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?
+    {
+        return Ok(lease);
+    }
+    race(contest, key).await
+}
+
+/// Repeats attempts at `key` after each release.
+async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
+    let Contest { settings, runtime, queue, unsettled, one_at_a_time, .. } = contest;
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     let mut wake_backoff = WakeBackoff::default();
@@ -140,7 +161,7 @@ impl WakeBackoff {
     }
 }
 
-async fn sleep(settings: &Settings, length: Duration) {
+pub(crate) async fn sleep(settings: &Settings, length: Duration) {
     if length.is_zero() {
         return;
     }

@@ -1,6 +1,7 @@
 //! The locker: obtains leases from a store.
 
 mod setup;
+pub(crate) mod wait_in_turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +10,21 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex as StdMutex, MutexGuard};
 use tokio::select;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::contended_keys::ContendedKeys;
+use crate::acquire::in_turn::Position;
 use crate::acquire::unsettled::UnsettledClaims;
-use crate::acquire::waiting::contend;
+use crate::acquire::waiting::{Contest, contend};
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
+use crate::locker::wait_in_turn::WaitInTurn;
 use crate::options::LeaseOptions;
 use crate::runtime::own_thread::OwnThread;
 use crate::runtime::requests_in_flight::RequestsInFlight;
@@ -102,6 +106,7 @@ struct Shared {
     /// Requests that run in their callers' futures.
     in_callers: RequestsInFlight,
     unsettled: Arc<UnsettledClaims>,
+    contended: ContendedKeys,
 }
 
 impl Locker {
@@ -230,12 +235,18 @@ impl Locker {
 
     /// Waits without a limit until `key` is obtained.
     ///
-    /// The waiters of one locker queue for a key in the order of their calls. Only the first one contends
-    /// with other processes. If the store can notify, a release wakes this waiter. If not, the waiter
-    /// retries every [`poll_interval`](LeaseOptions::poll_interval). In both cases it also retries within
-    /// 20 ms after the holder's lease expires.
+    /// If the store keeps a [queue](crate::store::InTurn) for the key, the waiters of all processes obtain it
+    /// in the order in which their requests arrived. A release hands the key to the next waiter. A waiter
+    /// renews its place every third of its ttl, and a waiter that has crashed is skipped. The first waiters
+    /// also notice when the lease of a crashed holder expires.
     ///
-    /// Different lockers have no order: a process that releases the key and claims it again may be first.
+    /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker queue
+    /// for a key in the order of their calls. Only the first one contends with other processes. If the store
+    /// can notify, a release wakes this waiter. If not, the waiter retries every
+    /// [`poll_interval`](LeaseOptions::poll_interval). In both cases it also retries within 20 ms after the
+    /// holder's lease expires. Different lockers then have no order: a process that releases the key and
+    /// claims it again may be first.
+    ///
     /// A task that waits for a key that it holds itself waits for ever.
     ///
     /// # Errors
@@ -248,7 +259,44 @@ impl Locker {
     /// Safe, as described on [`Locker`]; loses the place in the queue.
     pub async fn wait_until_obtained(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
         let span = self.span("wait_until_obtained", key);
-        self.wait(std::slice::from_ref(key)).instrument(span).await
+        self.wait(std::slice::from_ref(key), watch::Sender::default()).instrument(span).await
+    }
+
+    /// Waits as [`wait_until_obtained`](Self::wait_until_obtained), and reports the position in the queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use lease_core::Locker;
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let (first, second) = (Locker::new(store.clone()), Locker::new(store));
+    /// let key = "payroll".parse()?;
+    /// let lease = first.wait_until_obtained(&key).await?;
+    ///
+    /// let wait = second.wait_in_turn(&key);
+    /// let mut positions = wait.positions();
+    /// let waiting = tokio::spawn(wait);
+    /// let ahead = *positions.wait_for(Option::is_some).await?;
+    /// assert_eq!(ahead, Some(0), "the next one");
+    ///
+    /// lease.release().await?;
+    /// let lease = waiting.await??;
+    /// lease.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_in_turn(&self, key: &LeaseKey) -> WaitInTurn {
+        let (position, positions) = watch::channel(None);
+        let (locker, key) = (self.clone(), key.clone());
+        let span = self.span("wait_in_turn", &key);
+        let wait = async move { locker.wait(std::slice::from_ref(&key), position).await };
+        WaitInTurn { wait: Box::pin(wait.instrument(span)), position: positions }
     }
 
     /// Obtains any one of `keys`. Returns `None` if all are held, or if `keys` is empty.
@@ -284,7 +332,8 @@ impl Locker {
     /// Waits without a limit until any one of `keys` is obtained.
     ///
     /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and
-    /// obtains only one, even if several become free.
+    /// obtains only one, even if several become free. A store with queues may grant it another key at the same
+    /// time; this key is passed on at once.
     ///
     /// # Errors
     ///
@@ -308,7 +357,7 @@ impl Locker {
             lessee = %self.lessee(),
             token = tracing::field::Empty,
         );
-        self.wait(keys).instrument(span).await
+        self.wait(keys, watch::Sender::default()).instrument(span).await
     }
 
     /// Resumes a lease that another process handed over. Returns `None` if the hand-over was resumed
@@ -399,7 +448,7 @@ impl Locker {
         }
     }
 
-    async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
+    async fn wait(&self, keys: &[LeaseKey], position: Position) -> Result<Lease, StoreError> {
         let start = self.settings.clock.now();
         let runtime = self.locker_runtime()?;
         let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
@@ -408,11 +457,18 @@ impl Locker {
             let runtime = runtime.clone();
             async move {
                 let one_at_a_time = Mutex::new(());
-                let Shared { queue, unsettled, .. } = &*shared;
-                let mut contenders: FuturesUnordered<_> = keys
-                    .iter()
-                    .map(|key| contend(&settings, &runtime, queue, unsettled, key, &one_at_a_time))
-                    .collect();
+                let Shared { queue, unsettled, contended, .. } = &*shared;
+                let contest = Contest {
+                    settings: &settings,
+                    runtime: &runtime,
+                    queue,
+                    unsettled,
+                    contended,
+                    one_at_a_time: &one_at_a_time,
+                    position: &position,
+                };
+                let mut contenders: FuturesUnordered<_> =
+                    keys.iter().map(|key| contend(contest, key)).collect();
                 contenders.next().await.unwrap_or_else(|| Err(runtime_has_ended()))
             }
         };

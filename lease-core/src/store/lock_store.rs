@@ -15,6 +15,7 @@ use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained};
+use crate::store::in_turn::InTurn;
 
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
@@ -163,8 +164,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// The watch is registered when this returns: a release of the lease that holds the key wakes it once it
     /// is polled, so a caller that attempts the key first misses no release. A watch may wake without a
     /// cause, and need not wake on an expiry, nor for the release of a lease that was granted after an expiry,
-    /// unless a claim through this store was refused since. So a store may notify only those who wait. The
-    /// default never wakes: waiters then poll.
+    /// unless a claim through this store was refused since. So a store may notify only those who wait. A
+    /// release that grants the key to a claim of its [queue](Self::in_turn) does not free the key, and need
+    /// not wake it. The default never wakes: waiters then poll.
     ///
     /// # Errors
     ///
@@ -172,6 +174,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let _ = key;
         Ok(Freed::never())
+    }
+
+    /// Returns the queues of this store, if it keeps one for each key. Waiters then wait in turn.
+    ///
+    /// By default, a store has none: its waiters race for a freed key.
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        None
     }
 
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
@@ -267,6 +276,10 @@ impl<S: LockStore + ?Sized> LockStore for Arc<S> {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         (**self).watch(key).await
+    }
+
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        (**self).in_turn()
     }
 
     fn grain(&self) -> Duration {

@@ -1,13 +1,14 @@
 //! The traits that a store implements, and the values that it receives and returns.
 //!
 //! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records
-//! have attributes and can be listed. A program that only obtains leases needs neither: it starts
+//! have attributes and can be listed. [`InTurn`] is for stores that keep a queue of waiters per key. A program that only obtains leases needs neither: it starts
 //! with [`Locker`](crate::Locker).
 //!
 //! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, since a store must match their versions.
 
 pub(crate) mod attributes;
 pub(crate) mod grant;
+pub(crate) mod in_turn;
 pub(crate) mod lease_table;
 pub(crate) mod lock_store;
 pub(crate) mod nonce;
@@ -20,6 +21,7 @@ pub use futures_util::stream::BoxStream;
 
 pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
 pub use grant::{Beat, Claim, Grant, Heartbeat, HeldKey, Obtained, RequestNumber};
+pub use in_turn::{Enqueued, InTurn, Notice, Notices, Place};
 pub use lease_table::{LeaseRecord, LeaseTable};
 pub use lock_store::{Freed, LockStore};
 pub use nonce::Nonce;

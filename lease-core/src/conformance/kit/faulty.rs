@@ -21,6 +21,7 @@ use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::{
     Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained, Written,
 };
+use crate::store::in_turn::{Enqueued, InTurn, Notices};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 
@@ -64,6 +65,10 @@ pub enum Call {
     Write,
     /// A read of the holder, of one record, or of a list or scan.
     Read,
+    /// [`InTurn::enqueue`] and [`InTurn::renew`].
+    Enqueue,
+    /// [`InTurn::leave`].
+    Leave,
 }
 
 /// A fault of one request.
@@ -400,9 +405,53 @@ impl<S: LockStore> LockStore for Faulty<S> {
         stream::unfold(answers, next).boxed()
     }
 
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        self.store.in_turn().map(|_queues| self as &dyn InTurn)
+    }
+
     fn grain(&self) -> Duration {
         self.store.grain()
     }
+}
+
+/// Notices are not delayed and not lost.
+#[async_trait]
+impl<S: LockStore> InTurn for Faulty<S> {
+    async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {
+        queues(&*self.store)?.listen(claim).await
+    }
+
+    async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
+        let claim = claim.clone();
+        self.call(Call::Enqueue, move |store| {
+            let claim = claim.clone();
+            async move { queues(&*store)?.enqueue(&claim).await }
+        })
+        .await
+    }
+
+    async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
+        let claim = claim.clone();
+        self.call(Call::Enqueue, move |store| {
+            let claim = claim.clone();
+            async move { queues(&*store)?.renew(&claim).await }
+        })
+        .await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
+        let claim = claim.clone();
+        self.call(Call::Leave, move |store| {
+            let claim = claim.clone();
+            async move { queues(&*store)?.leave(&claim).await }
+        })
+        .await
+    }
+}
+
+fn queues<S: LockStore>(store: &S) -> Result<&dyn InTurn, StoreError> {
+    let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no queues");
+    store.in_turn().ok_or_else(none)
 }
 
 #[async_trait]

@@ -12,12 +12,13 @@ use super::ledger::Ledger;
 use super::plan::{ClientContext, Model, ModelContext};
 use super::simulation::Simulation;
 use crate::conformance::kit::faulty::Faulty;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{LeaseKey, Lessee};
 use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::{
     Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained, Written,
 };
+use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 
@@ -63,11 +64,25 @@ impl<S> RecordingStore<S> {
         obtained
     }
 
+    fn note_enqueued(&self, enqueued: Enqueued) -> Enqueued {
+        if let Enqueued::Granted(grant, _) = &enqueued {
+            self.ledger.granted(grant);
+        }
+        enqueued
+    }
+
     fn note_write(&self, grant: &Grant, written: Written) -> Written {
         if written == Written::Applied {
             self.ledger.written(grant);
         }
         written
+    }
+}
+
+impl<S: LockStore> RecordingStore<S> {
+    fn queues(&self) -> Result<&dyn InTurn, StoreError> {
+        let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no queues");
+        self.store.in_turn().ok_or_else(none)
     }
 }
 
@@ -105,8 +120,38 @@ impl<S: LockStore> LockStore for RecordingStore<S> {
         self.store.watch(key).await
     }
 
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        self.store.in_turn().map(|_queues| self as &dyn InTurn)
+    }
+
     fn grain(&self) -> Duration {
         self.store.grain()
+    }
+}
+
+/// Records the grant of a queued claim when its notice or answer arrives: before that, nobody uses it.
+#[async_trait]
+impl<S: LockStore> InTurn for RecordingStore<S> {
+    async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {
+        let ledger = self.ledger.clone();
+        let notices = self.queues()?.listen(claim).await?;
+        Ok(notices.inspect(move |notice| {
+            if let Notice::Granted(grant, _) = notice {
+                ledger.granted(grant);
+            }
+        }))
+    }
+
+    async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
+        Ok(self.note_enqueued(self.queues()?.enqueue(claim).await?))
+    }
+
+    async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
+        Ok(self.note_enqueued(self.queues()?.renew(claim).await?))
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.queues()?.leave(claim).await
     }
 }
 

@@ -1,0 +1,224 @@
+//! Waiting in the store's queue, until the store grants the key.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::standing::{Accepted, Standing};
+use crate::acquire::waiting::{Contest, sleep};
+use crate::clock::{Moment, sleep_until};
+use crate::error::StoreError;
+use crate::key::LeaseKey;
+use crate::lease::Lease;
+use crate::settings::backoff::Pauses;
+use crate::store::attributes::Attributes;
+use crate::store::grant::Grant;
+use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices, Place};
+use crate::store::time_limit::within;
+
+/// The number of waiters ahead; `None` while the waiter does not know it.
+pub(crate) type Position = watch::Sender<Option<u64>>;
+
+/// Waits for `key` in the queue of the store. Returns `None` if the store keeps no queue for the key.
+pub(crate) async fn wait_in_turn(
+    contest: Contest<'_>,
+    queues: &dyn InTurn,
+    key: &LeaseKey,
+) -> Result<Option<Lease>, StoreError> {
+    if let Some(lease) = attempt_if_quiet(contest, key).await? {
+        return Ok(Some(lease));
+    }
+    loop {
+        let standing = Standing::new(contest, key).await?;
+        let pauses = Pauses::new(&contest.settings.options, &contest.settings.random);
+        match (Wait { contest, queues, standing, pauses }).run().await? {
+            Outcome::Obtained(lease) => return Ok(Some(lease)),
+            Outcome::NoQueue => return Ok(None),
+            // Joins the queue again, under a new nonce.
+            Outcome::Gone => contest.position.send_replace(None),
+        };
+    }
+}
+
+/// Makes plain attempts until one is answered: a plain attempt is cheaper than a place in the queue. Returns
+/// `None` if the key is held. Makes no attempt if a waiter of this locker had to queue for the key recently.
+async fn attempt_if_quiet(
+    contest: Contest<'_>,
+    key: &LeaseKey,
+) -> Result<Option<Lease>, StoreError> {
+    let Contest { settings, runtime, unsettled, one_at_a_time, contended, .. } = contest;
+    let mut pauses = Pauses::new(&settings.options, &settings.random);
+    while !contended.contains(key, settings.clock.now()) {
+        let alone = one_at_a_time.lock().await;
+        let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
+        drop(alone);
+        match outcome {
+            Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),
+            Ok(Attempt::Held(_)) => return Ok(None),
+            Err(error) if error.is_retryable() => sleep(settings, pauses.next()).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// One place in the queue, until its end.
+struct Wait<'a> {
+    contest: Contest<'a>,
+    queues: &'a dyn InTurn,
+    standing: Standing,
+    pauses: Pauses<'a>,
+}
+
+/// The end of a place.
+enum Outcome {
+    Obtained(Lease),
+    Gone,
+    NoQueue,
+}
+
+/// What a waiter does next.
+enum Step {
+    Listen,
+    Ask,
+    Sleep(Moment),
+    End(Outcome),
+}
+
+impl Wait<'_> {
+    async fn run(mut self) -> Result<Outcome, StoreError> {
+        let mut notices = Notices::never();
+        let mut step = Step::Listen;
+        loop {
+            let next = match step {
+                Step::End(outcome) => return Ok(outcome),
+                Step::Listen => {
+                    notices = match self.listen().await {
+                        Ok(listening) => listening,
+                        Err(error) if error.is_retryable() => {
+                            sleep(self.contest.settings, self.pauses.next()).await;
+                            continue;
+                        }
+                        // The store cannot notify this waiter of its turn.
+                        Err(_never) => return Ok(Outcome::NoQueue),
+                    };
+                    Ok(Step::Ask)
+                }
+                Step::Ask => self.ask(&mut notices).await,
+                Step::Sleep(until) => self.sleep(until, &mut notices).await,
+            };
+            step = match next {
+                Ok(step) => step,
+                // Sleeps with the notices: a grant may arrive although a request failed.
+                Err(error) if error.is_retryable() => {
+                    Step::Sleep(self.contest.settings.clock.now() + self.pauses.next())
+                }
+                Err(error) => return Err(error),
+            };
+        }
+    }
+
+    async fn listen(&mut self) -> Result<Notices, StoreError> {
+        let limit = self.contest.settings.options.request_timeout();
+        let claim = self.standing.claim();
+        let listened = within(limit, self.queues.listen(claim)).await;
+        if let Err(error) = &listened {
+            debug!(key = %claim.key, error = error as &dyn Error, "waiter cannot receive notices");
+        }
+        listened
+    }
+
+    /// Sends one request for the place.
+    async fn ask(&mut self, notices: &mut Notices) -> Result<Step, StoreError> {
+        let settings = self.contest.settings;
+        // A first request may be granted at once. If the caller waits for any of several keys, it needs one.
+        let _alone = match self.standing.has_place() {
+            true => None,
+            false => Some(self.contest.one_at_a_time.lock().await),
+        };
+        let answer = select! {
+            // A notice comes first: it may be the grant of an earlier request.
+            biased;
+            notice = notices.next() => return self.receive(notice).await,
+            answer = self.standing.ask() => answer?,
+        };
+        let now = settings.clock.now();
+        match answer {
+            Enqueued::Granted(grant, attributes) => {
+                if !self.standing.has_place() {
+                    self.contest.contended.remove(&grant.key);
+                }
+                self.accept(grant, attributes).await
+            }
+            Enqueued::Queued(place) => {
+                self.pauses = Pauses::new(&settings.options, &settings.random);
+                self.contest.contended.note(
+                    &self.standing.claim().key,
+                    now,
+                    settings.options.ttl(),
+                );
+                self.contest.position.send_replace(place.ahead);
+                Ok(Step::Sleep(now + self.until_renewal(place, notices)))
+            }
+            Enqueued::Gone => Ok(Step::End(Outcome::Gone)),
+            Enqueued::NoQueue => Ok(Step::End(Outcome::NoQueue)),
+        }
+    }
+
+    /// Renews every third of a ttl, so that two renewals may fail. The first waiters also renew when the lease
+    /// of the holder expires, since no release then grants the key. They renew one after the other.
+    fn until_renewal(&self, place: Place, notices: &Notices) -> Duration {
+        let options = &self.contest.settings.options;
+        let mut period = options.ttl() / RENEWALS_PER_TTL;
+        if !notices.can_notify() {
+            let poll = options.poll_interval() * 3 / 2;
+            period = period.min(self.contest.settings.random.part_of(poll, 1.0 / 3.0));
+        }
+        match (place.expires_in, place.ahead) {
+            (Some(left), Some(ahead)) if ahead < NEAR_FRONT => {
+                let turn = STEP * (1 + u32::try_from(ahead).unwrap_or(0));
+                period.min(left.saturating_add(turn))
+            }
+            _ => period,
+        }
+    }
+
+    async fn sleep(&mut self, until: Moment, notices: &mut Notices) -> Result<Step, StoreError> {
+        let settings = self.contest.settings;
+        select! {
+            // The grant comes before the renewal, which would only return the grant again.
+            biased;
+            notice = notices.next() => self.receive(notice).await,
+            () = sleep_until(&*settings.clock, until, settings.options.heartbeat_period()) => {
+                Ok(Step::Ask)
+            }
+        }
+    }
+
+    async fn receive(&mut self, notice: Notice) -> Result<Step, StoreError> {
+        match notice {
+            Notice::Granted(grant, attributes) => self.accept(grant, attributes).await,
+            Notice::Missed => Ok(Step::Listen),
+        }
+    }
+
+    async fn accept(&mut self, grant: Grant, attributes: Attributes) -> Result<Step, StoreError> {
+        Ok(Step::End(match self.standing.accept(grant, attributes).await? {
+            Accepted::Lease(lease) => Outcome::Obtained(lease),
+            Accepted::Lost => Outcome::Gone,
+        }))
+    }
+}
+
+/// A place is skipped if it was not renewed for a ttl.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// This many waiters look at the key when the holder's lease expires: some of them may have crashed.
+const NEAR_FRONT: u64 = 8;
+
+/// The time between two of these waiters.
+const STEP: Duration = Duration::from_millis(10);

@@ -1,0 +1,231 @@
+//! One claim in the queue of a store: its numbered requests, its grant, and its end.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tracing::{Instrument, Span, debug};
+
+use crate::acquire::unsettled::ClaimRequests;
+use crate::acquire::waiting::{Contest, sleep};
+use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::locker_runtime::LockerRuntime;
+use crate::key::LeaseKey;
+use crate::lease::{GrantedLease, Lease};
+use crate::runtime::requests_in_flight::RequestGuard;
+use crate::settings::Settings;
+use crate::settings::backoff::Pauses;
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, RequestNumber};
+use crate::store::in_turn::Enqueued;
+use crate::store::lock_store::LockStore;
+use crate::store::time_limit::within;
+
+/// A claim that stands in a queue. If it is dropped before it has a lease, a task leaves the queue.
+///
+/// The deadline of a lease counts from the request that its grant names. Requests have numbers, so the claim
+/// remembers when it sent each.
+pub(crate) struct Standing {
+    settings: Arc<Settings>,
+    runtime: LockerRuntime,
+    claim: Claim,
+    requests: Arc<ClaimRequests>,
+    sent: VecDeque<(RequestNumber, Moment)>,
+    /// The number of the last heartbeat that was sent under the claim.
+    beat: Beat,
+    has_place: bool,
+    in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
+    /// Whether the store may know the claim.
+    must_leave: bool,
+}
+
+/// The result of a grant.
+pub(crate) enum Accepted {
+    Lease(Lease),
+    /// The grant has ended before its notice arrived.
+    Lost,
+}
+
+impl Standing {
+    /// Makes a claim of `key`. If an earlier claim of this locker may still be granted, continues that claim.
+    pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
+        let settings = Arc::clone(contest.settings);
+        let (claim, requests, beat) = match contest.unsettled.take(key, None) {
+            Some(earlier) => {
+                earlier.clearing.take_over().await;
+                (earlier.claim, earlier.requests, earlier.beat)
+            }
+            None => {
+                let (lessee, ttl) = (settings.lessee.clone(), settings.options.ttl());
+                let claim = Claim::new(key.clone(), lessee, settings.random.nonce()?, ttl)
+                    .with_attributes(settings.attributes.clone());
+                (claim, Arc::default(), Beat::GRANTED)
+            }
+        };
+        Ok(Self {
+            settings,
+            runtime: contest.runtime.clone(),
+            must_leave: requests.has_unanswered(),
+            claim,
+            requests,
+            sent: VecDeque::new(),
+            beat,
+            has_place: false,
+            in_flight: None,
+        })
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Whether the store has reported a place.
+    pub(crate) fn has_place(&self) -> bool {
+        self.has_place
+    }
+
+    /// Joins the queue, or renews the place.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may be applied. The next request has another number.
+    pub(crate) async fn ask(&mut self) -> Result<Enqueued, StoreError> {
+        let sent = self.settings.clock.now();
+        self.claim.request = self.requests.next();
+        self.must_leave = true;
+        let ttl = self.claim.ttl;
+        self.sent.retain(|(_, moment)| sent.since(*moment) < ttl);
+        self.sent.push_back((self.claim.request, sent));
+
+        let (store, claim) = (Arc::clone(&self.settings.store), self.claim.clone());
+        let (has_place, limit) = (self.has_place, self.settings.options.request_timeout());
+        let request = async move { within(limit, send(&*store, &claim, has_place)).await };
+        let answer = self.in_flight.insert(request.boxed()).await;
+        self.in_flight = None;
+        let answer = answer.inspect_err(|error| {
+            debug!(
+                key = %self.claim.key, lessee = %self.claim.lessee, error = error as &dyn Error,
+                "request for a place failed"
+            );
+        })?;
+        self.requests.answered();
+        match answer {
+            Enqueued::Queued(_) => self.has_place = true,
+            Enqueued::Gone | Enqueued::NoQueue => self.must_leave = self.requests.has_unanswered(),
+            Enqueued::Granted(..) => (),
+        }
+        Ok(answer)
+    }
+
+    /// Makes a lease from a grant of this claim. A grant that rests on an old or unknown request is confirmed by
+    /// a heartbeat, from which the lease then counts.
+    pub(crate) async fn accept(
+        &mut self,
+        grant: Grant,
+        attributes: Attributes,
+    ) -> Result<Accepted, StoreError> {
+        let trusted = self.settings.trusted(grant.ttl);
+        let now = self.settings.clock.now();
+        let granted_at = match self.sent_at(grant.request) {
+            Some(sent) if now < sent + trusted / 2 => sent,
+            _ => match self.confirm(&grant).await? {
+                Some(sent) => sent,
+                None => return Ok(Accepted::Lost),
+            },
+        };
+        let deadline = granted_at + trusted;
+        if self.settings.clock.now() >= deadline {
+            let too_late = "the key was granted too late to be of use";
+            return Err(StoreError::new(StoreErrorKind::Unavailable, too_late));
+        }
+        let granted = GrantedLease { grant, attributes, granted_at, deadline, beat: self.beat };
+        self.must_leave = false;
+        Ok(Accepted::Lease(Lease::new(&self.settings, &self.runtime, granted)))
+    }
+
+    fn sent_at(&self, request: Option<RequestNumber>) -> Option<Moment> {
+        let named = self.sent.iter().find(|(number, _)| Some(*number) == request);
+        named.map(|(_, sent)| *sent)
+    }
+
+    /// Extends the grant by a heartbeat. Returns when the heartbeat was sent; `None` if the grant is lost.
+    async fn confirm(&mut self, grant: &Grant) -> Result<Option<Moment>, StoreError> {
+        let sent = self.settings.clock.now();
+        self.beat = self.beat.next();
+        let limit = self.settings.options.request_timeout();
+        match within(limit, self.settings.store.heartbeat(grant, self.beat)).await? {
+            Heartbeat::Extended => Ok(Some(sent)),
+            Heartbeat::Overtaken => {
+                Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
+            }
+            Heartbeat::Lost(_cause) => Ok(None),
+        }
+    }
+}
+
+async fn send(
+    store: &dyn LockStore,
+    claim: &Claim,
+    has_place: bool,
+) -> Result<Enqueued, StoreError> {
+    let Some(queues) = store.in_turn() else { return Ok(Enqueued::NoQueue) };
+    if has_place { queues.renew(claim).await } else { queues.enqueue(claim).await }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if !self.must_leave {
+            return;
+        }
+        let departure = Departure {
+            settings: Arc::clone(&self.settings),
+            claim: self.claim.clone(),
+            in_flight: self.in_flight.take(),
+            _guard: self.runtime.request_guard(),
+        };
+        self.runtime.spawn(departure.run().instrument(Span::current()));
+    }
+}
+
+/// Leaves the queue on behalf of a waiter that was dropped.
+struct Departure {
+    settings: Arc<Settings>,
+    claim: Claim,
+    in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
+    _guard: RequestGuard,
+}
+
+impl Departure {
+    /// Leaves at once. A request in flight may arrive after that, so its answer decides whether to leave again.
+    async fn run(mut self) {
+        let in_flight = self.in_flight.take();
+        let late = async {
+            match in_flight {
+                Some(request) => !matches!(request.await, Ok(Enqueued::Gone | Enqueued::NoQueue)),
+                None => false,
+            }
+        };
+        let ((), may_have_place) = tokio::join!(leave(&self.settings, &self.claim), late);
+        if may_have_place {
+            leave(&self.settings, &self.claim).await;
+        }
+    }
+}
+
+/// Repeats the request until the store answers, for at most a ttl: after that, the place has expired.
+async fn leave(settings: &Settings, claim: &Claim) {
+    let limit = settings.options.request_timeout();
+    let gives_up = settings.clock.now() + claim.ttl;
+    let mut pauses = Pauses::new(&settings.options, &settings.random);
+    loop {
+        let Some(queues) = settings.store.in_turn() else { return };
+        match within(limit, queues.leave(claim)).await {
+            Ok(()) => return,
+            Err(error) if !error.is_retryable() || settings.clock.now() >= gives_up => return,
+            Err(_unclear) => sleep(settings, pauses.next()).await,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Waiting in turn: a store keeps a queue of claims for each key, and grants a freed key to the first.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, Stream};
+
+use crate::error::StoreError;
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Claim, Grant};
+
+/// Keeps a queue of claims for each key. A store that can do this returns itself from
+/// [`LockStore::in_turn`](crate::store::LockStore::in_turn).
+///
+/// A release grants the key to the first claim of the queue, in the same atomic step. So a hand-over takes one
+/// round trip, and the order of the grants is the order in which the claims arrived.
+///
+/// # To ensure correctness
+///
+/// - **The nonce identifies the waiter.** A wait has one nonce, and each of its requests has the next
+///   [number](Claim::request). A grant names the number on which it rests: the largest that had arrived. The
+///   waiter counts the lease from when it sent this number. So a late answer is never believed beside the lease
+///   of a successor.
+/// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. The store skips a
+///   place that was not renewed for that long. It may skip a place earlier if it knows that the waiter has gone.
+/// - **A held key has no queue jumpers**: while live claims are queued, a release, and the leaving of a waiter
+///   that was granted the key, leave no moment in which a plain claim finds the key free. After an expiry, no
+///   request of a holder frees the key, so a plain claim may come first.
+/// - **Every enqueue and every renewal looks at the key**, and grants it if it is free: to the first live claim.
+///   So the queue advances after a holder has crashed.
+/// - **A nonce that has left is never used again** by its waiter. Requests may still arrive late or twice. A late
+///   enqueue may be granted the key, for at most one ttl.
+#[async_trait]
+pub trait InTurn: Send + Sync {
+    /// Starts to deliver the notices for the nonce of `claim`. Call it before [`enqueue`](Self::enqueue).
+    ///
+    /// The notices of a grant that is made after this returns are delivered, or [`Notice::Missed`] is. A store
+    /// without notifications returns [`Notices::never`]: its waiters renew their places every poll interval.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot notify now. An error that is not retryable makes the waiter race for the key.
+    async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError>;
+
+    /// Adds `claim` to the end of the queue, unless its key is free and the queue is empty.
+    ///
+    /// If the claim stands in the queue already, this renews its place. If it holds the key, the answer is the
+    /// grant again, as after [`obtain`](crate::store::LockStore::obtain).
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown.
+    async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
+
+    /// Renews the place of `claim`. As [`enqueue`](Self::enqueue), but a claim that has no place gets none: the
+    /// answer is [`Enqueued::Gone`].
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown.
+    async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
+
+    /// Removes `claim` from the queue. Frees its key if it was granted meanwhile, and grants the key to the next.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown.
+    async fn leave(&self, claim: &Claim) -> Result<(), StoreError>;
+}
+
+/// A store's answer to an [enqueue](InTurn::enqueue) or a [renewal](InTurn::renew).
+#[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a waiter must treat each answer")]
+pub enum Enqueued {
+    /// The claim holds its key. The grant names the request on which it rests.
+    Granted(Grant, Attributes),
+    /// The claim has a place in the queue.
+    Queued(Place),
+    /// The claim has no place: it was not renewed in time, or the data were lost. Its nonce is not used again.
+    Gone,
+    /// The store keeps no queue for this key, or for this claim. The waiter races for the key.
+    NoQueue,
+}
+
+/// A place in the queue of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Place {
+    /// The number of claims before this one, including those that are no longer renewed. `None` if the store
+    /// does not know it, for example since the queue is long.
+    pub ahead: Option<u64>,
+    /// The time until the lease of the holder expires without another heartbeat. `None` if the store does not
+    /// know it.
+    pub expires_in: Option<Duration>,
+}
+
+impl Place {
+    /// A place behind `ahead` other claims.
+    pub fn new(ahead: Option<u64>, expires_in: Option<Duration>) -> Self {
+        Self { ahead, expires_in }
+    }
+}
+
+/// What a store tells a waiter.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a waiter must treat each notice")]
+pub enum Notice {
+    /// The claim was granted. The grant names the request on which it rests.
+    Granted(Grant, Attributes),
+    /// A grant may have been missed, or the queue was dissolved. The waiter listens again and renews its place.
+    Missed,
+}
+
+/// The notices for one waiter. Dropping it ends their delivery.
+#[must_use = "notices do nothing unless they are received"]
+pub struct Notices {
+    stream: Option<BoxStream<'static, Notice>>,
+}
+
+impl Notices {
+    /// Makes notices from a stream. The end of the stream counts as [`Notice::Missed`].
+    pub fn new(stream: impl Stream<Item = Notice> + Send + 'static) -> Self {
+        Self { stream: Some(stream.boxed()) }
+    }
+
+    /// Makes notices that never arrive, for stores without notifications.
+    pub fn never() -> Self {
+        Self { stream: None }
+    }
+
+    /// Whether a notice can arrive. If not, waiters renew their places more often.
+    pub fn can_notify(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The next notice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: no notice is lost.
+    pub async fn next(&mut self) -> Notice {
+        match &mut self.stream {
+            Some(stream) => stream.next().await.unwrap_or(Notice::Missed),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Calls `look` with each notice before it is received, for stores that wrap another one.
+    pub fn inspect(self, look: impl FnMut(&Notice) + Send + 'static) -> Self {
+        match self.stream {
+            Some(notices) => Self::new(StreamExt::inspect(notices, look)),
+            None => Self::never(),
+        }
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notices").field("can_notify", &self.can_notify()).finish()
+    }
+}
+
+/// Notices from a channel, for stores that notify through one.
+impl From<tokio::sync::mpsc::UnboundedReceiver<Notice>> for Notices {
+    fn from(received: tokio::sync::mpsc::UnboundedReceiver<Notice>) -> Self {
+        Self::new(stream::unfold(received, async |mut received| {
+            let notice = received.recv().await?;
+            Some((notice, received))
+        }))
+    }
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use lease_core::store::{BootClock, Clock, Moment};
+use lease_core::store::{BootClock, Clock, Moment, Nonce};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use self::connection::{Connected, ConnectionState, PendingRequest};
 use crate::connection::connector::{Connector, Role, SharedConnection};
 use crate::connection::diagnose::{Eviction, ServerInfo};
+use crate::connection::grants::Grants;
 use crate::connection::request::{Asking, Request};
 use crate::connection::server_run::Run;
 use crate::connection::server_time::ServerTime;
@@ -112,7 +113,10 @@ impl Node {
         check: Check,
     ) -> Self {
         let connector = Arc::new(connector);
-        let watches = Watches::new(Arc::clone(&name), Arc::clone(&connector), limits.timeout);
+        let client = Nonce::random().get().simple().to_string();
+        let grants = Arc::new(Grants::new(keys.grants(&client)));
+        let watches =
+            Watches::new(Arc::clone(&name), Arc::clone(&connector), limits.timeout, grants);
         Self {
             name,
             keys,
@@ -338,6 +342,16 @@ impl Node {
             None => self.watches.watch(channel).await?,
         };
         Ok(watch.with_entry(watched))
+    }
+
+    /// The grants of the claims that this client has queued.
+    pub(crate) fn grants(&self) -> &Arc<Grants> {
+        self.watches.grants()
+    }
+
+    /// Subscribes to the channel of these grants.
+    pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
+        self.watches.subscribe_to_grants().await
     }
 
     /// The masters of a Cluster. `None` if this is one server.

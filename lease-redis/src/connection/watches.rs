@@ -18,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
 use crate::connection::connector::{Connector, Subscriber};
+use crate::connection::grants::Grants;
 use crate::connection::watched::WatchedEntry;
 use crate::error::ServerFault;
 
@@ -30,6 +31,7 @@ pub(crate) struct Watches {
     /// The command channel of the listener task, which starts with the first watch.
     listener: Mutex<Option<mpsc::UnboundedSender<ListenerCommand>>>,
     last_id: AtomicU64,
+    grants: Arc<Grants>,
 }
 
 /// Completes when a message arrives on its channel, or when messages may have been missed.
@@ -49,7 +51,8 @@ enum ListenerCommand {
 #[derive(Debug)]
 struct NewWatch {
     registered: oneshot::Sender<Result<(), ServerFault>>,
-    wake: oneshot::Sender<()>,
+    /// `None` for the channel of grants, which has receivers of its own.
+    wake: Option<oneshot::Sender<()>>,
 }
 
 /// Removes its watch from the listener when it is dropped.
@@ -61,8 +64,38 @@ struct WatchGuard {
 }
 
 impl Watches {
-    pub(crate) fn new(server: Arc<str>, connector: Arc<Connector>, limit: Duration) -> Self {
-        Self { server, connector, limit, listener: Mutex::default(), last_id: AtomicU64::new(0) }
+    pub(crate) fn new(
+        server: Arc<str>,
+        connector: Arc<Connector>,
+        limit: Duration,
+        grants: Arc<Grants>,
+    ) -> Self {
+        let (listener, last_id) = (Mutex::default(), AtomicU64::new(0));
+        Self { server, connector, limit, listener, last_id, grants }
+    }
+
+    pub(crate) fn grants(&self) -> &Arc<Grants> {
+        &self.grants
+    }
+
+    /// Subscribes to the channel of grants. Grants that are published after this returns are delivered.
+    pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
+        let (registered, is_registered) = oneshot::channel();
+        let watch = NewWatch { registered, wake: None };
+        let channel = self.grants.channel().to_owned();
+        drop(self.listener().send(ListenerCommand::Watch { channel, id: 0, watch }));
+        self.registered(is_registered).await
+    }
+
+    /// Waits until the server has confirmed a subscription.
+    async fn registered(
+        &self,
+        is_registered: oneshot::Receiver<Result<(), ServerFault>>,
+    ) -> Result<(), ServerFault> {
+        match timeout(self.limit, is_registered).await {
+            Ok(Ok(registered)) => registered,
+            Ok(Err(_)) | Err(_) => Err(ServerFault::late(&self.server, self.limit)),
+        }
     }
 
     /// Watches `channel`. A message that is published after this returns wakes the watch.
@@ -70,16 +103,12 @@ impl Watches {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let (registered, is_registered) = oneshot::channel();
         let (wake, woken) = oneshot::channel();
-        let watch = NewWatch { registered, wake };
+        let watch = NewWatch { registered, wake: Some(wake) };
         let listener = self.listener();
         let guard = WatchGuard { listener: listener.clone(), channel: channel.clone(), id };
         // If the listener has ended, it has dropped `registered`: the error is returned below.
         drop(listener.send(ListenerCommand::Watch { channel, id, watch }));
-        let late = || ServerFault::late(&self.server, self.limit);
-        match timeout(self.limit, is_registered).await {
-            Ok(Ok(registered)) => registered?,
-            Ok(Err(_)) | Err(_) => return Err(late()),
-        }
+        self.registered(is_registered).await?;
         Ok(Watch { woken, _guard: guard, watched: None })
     }
 
@@ -96,6 +125,7 @@ impl Watches {
                     channels: HashMap::new(),
                     feed: None,
                     subscribing: FuturesUnordered::new(),
+                    grants: Arc::clone(&self.grants),
                 };
                 tokio::spawn(new.run(commands));
                 *listener = Some(sender.clone());
@@ -137,6 +167,7 @@ struct Listener {
     feed: Option<Feed>,
     /// Subscriptions without an answer yet.
     subscribing: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
+    grants: Arc<Grants>,
 }
 
 #[derive(Default)]
@@ -162,7 +193,8 @@ enum SubscriberControl {
 }
 
 enum FeedEvent {
-    Freed(String),
+    /// A message on a channel.
+    Message(String, Vec<u8>),
     /// A channel is no longer subscribed: this client unsubscribed, or the Cluster moved its slot.
     Unsubscribed(String),
     /// The connection was interrupted: messages may have been missed.
@@ -178,7 +210,10 @@ impl Listener {
                 // Messages come first, since waiters depend on them.
                 biased;
                 event = next(&mut self.feed) => match event {
-                    Some(FeedEvent::Freed(channel)) => self.wake(&channel),
+                    Some(FeedEvent::Message(channel, _)) if channel != self.grants.channel() => {
+                        self.wake(&channel);
+                    }
+                    Some(FeedEvent::Message(_, grant)) => self.grants.deliver(&grant),
                     Some(FeedEvent::Unsubscribed(channel)) => self.drop_channel(&channel),
                     Some(FeedEvent::Interrupted) => self.wake_all(),
                     None => self.disconnect("closed by the server"),
@@ -215,7 +250,7 @@ impl Listener {
         let subscribed = self.channels.contains_key(&name);
         let channel = self.channels.entry(name.clone()).or_default();
         channel.idle = 0;
-        channel.waiting.push((id, watch.wake));
+        channel.waiting.extend(watch.wake.map(|wake| (id, wake)));
         if channel.confirmed {
             drop(watch.registered.send(Ok(())));
             return;
@@ -256,6 +291,9 @@ impl Listener {
             }
             Err(error) => {
                 let fault = ServerFault::from_node_of_cluster(&self.server, &error);
+                if name == self.grants.channel() {
+                    self.grants.missed();
+                }
                 for registered in
                     self.channels.remove(name).into_iter().flat_map(|it| it.registering)
                 {
@@ -278,10 +316,14 @@ impl Listener {
     fn drop_channel(&mut self, name: &str) {
         if self.channels.get(name).is_some_and(|channel| channel.confirmed) {
             self.channels.remove(name);
+            if name == self.grants.channel() {
+                self.grants.missed();
+            }
         }
     }
 
     fn wake_all(&mut self) {
+        self.grants.missed();
         for channel in self.channels.values_mut() {
             for (_, wake) in channel.waiting.drain(..) {
                 let _ = wake.send(());
@@ -295,6 +337,7 @@ impl Listener {
         self.feed = None;
         self.subscribing.clear();
         self.channels.clear();
+        self.grants.missed();
     }
 
     fn unwatch(&mut self, name: &str, id: u64) {
@@ -309,7 +352,8 @@ impl Listener {
         let mut control = feed.control.clone();
         let mut idle = Vec::new();
         self.channels.retain(|name, channel| {
-            if channel.confirmed && channel.waiting.is_empty() {
+            let receives_grants = name == self.grants.channel() && self.grants.has_listeners();
+            if channel.confirmed && channel.waiting.is_empty() && !receives_grants {
                 channel.idle += 1;
                 if channel.idle > IDLE_SWEEPS {
                     idle.push(name.clone());
@@ -342,7 +386,10 @@ impl Feed {
                 let (sink, messages) = connection.split();
                 let events = messages.map(|message| {
                     let channel = message.get_channel::<String>();
-                    channel.map_or(FeedEvent::Interrupted, FeedEvent::Freed)
+                    let payload = message.get_payload_bytes().to_vec();
+                    channel.map_or(FeedEvent::Interrupted, |channel| {
+                        FeedEvent::Message(channel, payload)
+                    })
                 });
                 Self { control: SubscriberControl::PubSub(sink), events: events.boxed() }
             }
@@ -353,7 +400,8 @@ impl Feed {
                         match push.kind {
                             PushKind::Disconnection => return None,
                             PushKind::SMessage => {
-                                return Some((event_of(&push, FeedEvent::Freed), pushes));
+                                let freed = |channel| FeedEvent::Message(channel, Vec::new());
+                                return Some((event_of(&push, freed), pushes));
                             }
                             // This client unsubscribed, or the slot moved.
                             PushKind::SUnsubscribe => {
@@ -370,7 +418,7 @@ impl Feed {
 }
 
 /// The event of a push message, with the name of its channel.
-fn event_of(push: &PushInfo, event: fn(String) -> FeedEvent) -> FeedEvent {
+fn event_of(push: &PushInfo, event: impl FnOnce(String) -> FeedEvent) -> FeedEvent {
     match push.data.first() {
         Some(Value::BulkString(name)) => event(String::from_utf8_lossy(name).into_owned()),
         _ => FeedEvent::Interrupted,

@@ -8,7 +8,7 @@
 --
 --   32 characters   the nonce of the grant, or of the grant that was released with a reservation
 --   1               h: held, x: evicted, r: reserved for nobody
---   1               w: a client waits for the key, -: none does
+--   1               the mark: w: a client watches the key, q: claims may be queued for it, b: both, -: neither
 --   the rest        the number of the request that was granted, the number of the last heartbeat, the
 --                   token or 0 if no heartbeat has written it, and the lessee, separated by spaces
 --
@@ -29,6 +29,12 @@
 --   deleted       the nonce of the grant that removed the record
 --   kept          the earliest time at which the hash may expire
 --   waits         present if a client waits for the key
+--
+-- queue: a list of nonces, in the order of arrival, on one logical server. waiters: a hash with, for each nonce
+-- of the queue, the largest number of its requests, the time of its last request (ms since 1970), its ttl (ms),
+-- the channel of its client, and its lessee. The two names are that of the lease with `:queue` and `:waiters`,
+-- so that a release needs no more keys. Both expire a few ttls after the last request. A place that was not
+-- renewed for its ttl counts as left. In a Cluster, no key has a queue.
 --
 -- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
 --
@@ -84,7 +90,7 @@ local function lock_at(lease)
     if type(text) ~= 'string' then
         return nil
     end
-    if not string.find(text, '^[hxr][w%-]%d', 33) then
+    if not string.find(text, '^[hxr][wqb%-]%d', 33) then
         error('WRONGTYPE the text is no lock')
     end
     return text
@@ -121,11 +127,75 @@ local function holds_lock(text, nonce, request)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and parts_of(text) == request
 end
 
--- Notes that a client waits for the key. Without memory, the client polls.
-local function mark_lock(lease, text)
-    if string.sub(text, 34, 34) ~= 'w' then
-        redis.pcall('SETRANGE', lease, 33, 'w')
+-- Adds `w` or `q` to the mark of a lock. Without memory, the client polls.
+local function add_mark(lease, text, mark)
+    local found = string.sub(text, 34, 34)
+    if found ~= mark and found ~= 'b' then
+        redis.pcall('SETRANGE', lease, 33, found == '-' and mark or 'b')
     end
+end
+
+-- Whether the mark of a lock says that clients watch the key.
+local function is_watched(text)
+    return string.find(text, '^[wb]', 34) ~= nil
+end
+
+-- Whether the mark of a lock says that claims may be queued for the key.
+local function has_queue(text)
+    return string.find(text, '^[qb]', 34) ~= nil
+end
+
+-- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`. Returns
+-- whether it granted the key. The claim `present` gets the grant as the reply of the script. For any other, the
+-- grant is published: nonce, number of the request, token and lease. If nobody receives it, the client has gone.
+local function settle(lease, tokens, mark, present)
+    local queue, waiters = lease .. ':queue', lease .. ':waiters'
+    local nonce = redis.call('LPOP', queue)
+    while nonce do
+        local place = redis.call('HGET', waiters, nonce)
+        if place then
+            redis.call('HDEL', waiters, nonce)
+            local request, renewed, ttl, channel, lessee = string.match(place, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+            if now() < (renewed + ttl) * 1000 then
+                local token = take_token(tokens)
+                write_lock(lease, string.format('%sh%s%s 0 %.0f %s', nonce, mark, request, token, lessee), ttl)
+                if nonce == present then
+                    return true
+                end
+                local message = string.format('%s %s %.0f %s', nonce, request, token, lease)
+                if redis.pcall('PUBLISH', channel, message) ~= 0 then
+                    return true
+                end
+                redis.call('DEL', lease)
+            end
+        end
+        nonce = redis.call('LPOP', queue)
+    end
+    return false
+end
+
+-- Keeps a queue for two to three ttls of a claim, or longer if it is kept for longer.
+local function keep_queue(queue, waiters, ttl)
+    if redis.call('PTTL', queue) < 2 * ttl then
+        redis.call('PEXPIRE', queue, 3 * ttl)
+    end
+    if redis.call('PTTL', waiters) < 2 * ttl then
+        redis.call('PEXPIRE', waiters, 3 * ttl)
+    end
+end
+
+-- Removes a queue, since its key becomes a record. Its waiters look at the key at once.
+local function dissolve_queue(lease)
+    local queue, waiters = lease .. ':queue', lease .. ':waiters'
+    for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+        local place = redis.call('HGET', waiters, nonce)
+        local channel = place and string.match(place, '^%d+ %d+ %d+ (%S+)')
+        if channel then
+            redis.pcall('PUBLISH', channel, nonce .. ' 0 0 ' .. lease)
+        end
+    end
+    redis.call('DEL', queue)
+    redis.call('DEL', waiters)
 end
 
 -- The nonce and the token of a record's current grant, or nothing if it has expired or was released.
@@ -164,8 +234,11 @@ local function record_of_lock(lease, text, token, retention)
     if string.sub(text, 33, 33) == 'x' then
         redis.call('HSET', lease, 'evicted', nonce)
     end
-    if string.sub(text, 34, 34) == 'w' then
+    if is_watched(text) then
         redis.call('HSET', lease, 'waits', 1)
+    end
+    if has_queue(text) then
+        dissolve_queue(lease)
     end
     keep(lease, nil, retention + left)
 end
@@ -243,9 +316,18 @@ end
 
 -- Wakes the waiters of a lock. A user without the right to publish can still release.
 local function notify_waiters(text, publish, channel)
-    if string.sub(text, 34, 34) == 'w' then
+    if is_watched(text) then
         redis.pcall(publish, channel, '')
     end
+end
+
+-- Ends a lock: grants its key to the next claim of its queue, or frees it.
+local function end_lock(lease, text, tokens, publish, channel)
+    if has_queue(text) and settle(lease, tokens, string.sub(text, 34, 34)) then
+        return
+    end
+    redis.call('DEL', lease)
+    notify_waiters(text, publish, channel)
 end
 
 -- Wakes the waiters of a record, if there are any.

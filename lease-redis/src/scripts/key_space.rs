@@ -39,6 +39,21 @@ impl KeySpace {
         self.name(key, ":attributes")
     }
 
+    /// The list of the claims that are queued for a key. It expires after the last request of a claim.
+    pub(crate) fn queue<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
+        self.name(key, ":queue")
+    }
+
+    /// The hash with the places of the queue.
+    pub(crate) fn waiters<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
+        self.name(key, ":waiters")
+    }
+
+    /// The channel on which the grants of a client's queued claims are published.
+    pub(crate) fn grants(&self, client: &str) -> String {
+        format!("{}grants:{client}", self.prefix)
+    }
+
     /// The channel on which a release is published.
     pub(crate) fn channel(&self, key: &LeaseKey) -> String {
         self.name(key, ":freed").to_string()

@@ -6,7 +6,7 @@ if text then
     if string.sub(text, 33, 33) == 'r' then
         return 0
     end
-    mark_lock(lease, text)
+    add_mark(lease, text, 'w')
     return 1
 end
 if not standing(lease) then

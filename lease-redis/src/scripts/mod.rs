@@ -149,10 +149,12 @@ scripts! {
     ADOPT "adopt";
     CREATE "create";
     DELETE "delete";
+    ENQUEUE "enqueue";
     EVICT "evict";
     HEARTBEAT "heartbeat";
     HOLDER "holder";
     KEEP "keep";
+    LEAVE "leave";
     MARK "mark";
     OBTAIN "obtain";
     READ "read";

@@ -14,7 +14,7 @@ if text then
         return { 'again', take_token(tokens), {}, (parts_of(text)) }
     end
     if waits then
-        mark_lock(lease, text)
+        add_mark(lease, text, 'w')
     end
     return report_lock(lease, text)
 end

@@ -1,10 +1,11 @@
 -- Releases the keys of one or more grants.
--- KEYS: the lease of each. ARGV: the command that publishes; then nonce and channel of each.
+-- KEYS: the lease of each. ARGV: the command that publishes; then nonce and channel of each; then on one
+-- logical server the name of the tokens.
 -- Returns, for each grant, 1 if it was released, 0 if it did not hold its key, or an error as a word.
 --
 -- An expired grant is released too, if no other claim has obtained the key since. Only the nonce is compared:
 -- a late request of the claim may have been granted, and nobody would know.
-local publish = ARGV[1]
+local publish, tokens = ARGV[1], ARGV[2 * #KEYS + 2]
 
 local function release(lease, nonce, channel)
     local text = redis.pcall('GET', lease)
@@ -15,8 +16,7 @@ local function release(lease, nonce, channel)
         if string.sub(text, 1, 32) ~= nonce or string.sub(text, 33, 33) == 'r' then
             return 0
         end
-        redis.call('DEL', lease)
-        notify_waiters(text, publish, channel)
+        end_lock(lease, text, tokens, publish, channel)
         return 1
     end
     if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then

@@ -9,7 +9,9 @@ if text then
     if not holds_lock(text, nonce, ARGV[2]) then
         return 0
     end
-    write_lock(lease, nonce .. 'r-' .. string.sub(text, 35), length)
+    -- The queue remains: its claims look at the key when the reservation ends.
+    local mark = has_queue(text) and 'q' or '-'
+    write_lock(lease, nonce .. 'r' .. mark .. string.sub(text, 35), length)
     notify_waiters(text, ARGV[6], ARGV[7])
     return 1
 end

@@ -80,6 +80,7 @@ impl Node {
             .arg(self.publish())
             .arg(nonce_text(grant.nonce))
             .arg(self.keys.channel(&grant.key))
+            .arg(self.keys.tokens())
     }
 
     pub(crate) fn reserve_call(&self, grant: &Grant, reserved: Duration) -> Call {

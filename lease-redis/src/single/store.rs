@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained,
+};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 use tokio::select;
 use tokio::time::sleep;
@@ -88,6 +90,12 @@ impl LockStore for RedisStore {
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let watch = self.node.watch(self.node.keys.channel(key)).await?;
         Ok(Freed::when(freed(Arc::clone(&self.node), key.clone(), watch)))
+    }
+
+    /// Not in a Cluster, where one script may not use several keys while their slot moves; and not with
+    /// replicas, since the release that grants a key cannot wait for them.
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        (self.node.has_locks() && self.replicas == 0).then_some(self)
     }
 
     /// One millisecond, the resolution of expiries in Redis.

@@ -136,9 +136,10 @@ async fn release_unusable(node: &Node, claim: &Claim) {
 fn release_call(node: &Node, releases: &[PendingRelease]) -> Call {
     let leases = releases.iter().map(|release| release.request.lease.as_str());
     let call = scripts::RELEASE.on(leases).arg(node.publish());
-    releases.iter().fold(call, |call, Pending { request, .. }| {
+    let call = releases.iter().fold(call, |call, Pending { request, .. }| {
         call.arg(request.nonce.as_str()).arg(request.channel.as_str())
-    })
+    });
+    call.arg(node.keys.tokens())
 }
 
 fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]) {

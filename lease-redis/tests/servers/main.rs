@@ -15,6 +15,7 @@ mod batches;
 mod claimed;
 mod clocks;
 mod holder;
+mod in_turn;
 mod library_faults;
 mod membership;
 mod memory_limit;

@@ -129,6 +129,41 @@ impl LockRecorder {
         }
     }
 
+    /// Records the grants that a script made to queued claims. A grant that no client receives is undone.
+    fn granted_in_turn(&self, ran: &Ran<'_>) {
+        for (_channel, message) in ran.published {
+            let mut parts = std::str::from_utf8(message).unwrap().splitn(4, ' ');
+            let (Some(nonce), Some(_), Some(token), Some(lease)) =
+                (parts.next(), parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            let place = ran.keys.iter().position(|key| key == lease.as_bytes()).unwrap();
+            let held = ran.after[place].as_ref().filter(|held| held.nonce == nonce);
+            if let Some(held) = held {
+                let (key, token) = (key_of(&ran.keys[place]), token.parse().unwrap());
+                self.check_order(&key, ran.at, token);
+                self.granted(&key, nonce, &held.lessee, token);
+            }
+        }
+    }
+
+    /// Records the grant that the script of a queue returned.
+    fn enqueued(&self, ran: &Ran<'_>) {
+        let before = ran.before[0].as_ref();
+        if ran.reply.word(0) != Some("granted") {
+            return;
+        }
+        let (nonce, lessee) = (ran.argument(0), ran.argument(2));
+        let (key, token) = (key_of(&ran.keys[0]), ran.reply.number(1).unwrap());
+        if before.is_none_or(|held| held.nonce != nonce) {
+            self.check_order(&key, ran.at, token);
+            self.granted(&key, nonce, lessee, token);
+        } else {
+            self.book.lock().unwrap().offered.insert((nonce.to_owned(), token));
+        }
+    }
+
     fn written(&self, ran: &Ran<'_>) {
         if !ran.is_applied() {
             return;
@@ -142,9 +177,11 @@ impl LockRecorder {
 
 impl Recorder for LockRecorder {
     fn record(&self, ran: &Ran<'_>) {
+        self.granted_in_turn(ran);
         match ran.script {
             "obtain" => self.claimed(ran, 0),
             "adopt" => self.claimed(ran, 3),
+            "enqueue" => self.enqueued(ran),
             "heartbeat" => self.check_beats(ran),
             "release" => self.released(ran),
             "update" | "transfer" | "delete" => self.written(ran),

@@ -1,6 +1,6 @@
-//! The data of one server: strings, hashes, a stream, a sorted set, its clock and its run id.
+//! The data of one server: strings, hashes, lists, a stream, a sorted set, its clock and its run id.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::resp::{Bytes, Reply};
@@ -17,6 +17,8 @@ pub(crate) struct Node {
     ahead: i64,
     /// Messages that scripts published and the server has not sent yet.
     pub(crate) published: Vec<(Bytes, Bytes)>,
+    /// The number of clients that are subscribed to each channel.
+    pub(crate) subscribers: BTreeMap<Bytes, usize>,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,7 @@ struct Entry {
 enum Value {
     Text(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),
+    List(VecDeque<Bytes>),
     /// A stream, of which only the last id matters.
     Stream(StreamId),
     /// A sorted set whose scores are all 0, so it is in the order of its names.
@@ -187,13 +190,54 @@ impl Node {
             (b"ZRANGEBYLEX", [key, from, until, ..]) => self.names_between(key, from, until)?,
             (b"PUBLISH", [channel, message]) => {
                 self.published.push((channel.clone(), message.clone()));
-                number(0)
+                number(self.subscribers.get(channel).copied().unwrap_or(0))
+            }
+            (b"RPUSH" | b"LPOP" | b"LREM" | b"LPOS" | b"LRANGE", [key, arguments @ ..]) => {
+                self.execute_on_list(name, key, arguments)?
             }
             _ => {
                 let name = String::from_utf8_lossy(name);
                 Reply::Error(format!("ERR unknown command '{name}', with {arguments:?}"))
             }
         })
+    }
+
+    /// Executes a command on a list. `LREM` removes the first occurrence, and `LRANGE` returns the whole list.
+    fn execute_on_list(
+        &mut self,
+        name: &[u8],
+        key: &[u8],
+        arguments: &[Bytes],
+    ) -> Result<Reply, WrongType> {
+        if name != b"RPUSH" && self.entry(key).is_none() {
+            return Ok(match name {
+                b"LREM" => number(0),
+                b"LRANGE" => Reply::Array(Vec::new()),
+                _ => Reply::Nil,
+            });
+        }
+        let Value::List(list) = self.value_mut(key, || Value::List(VecDeque::new())) else {
+            return Err(WrongType);
+        };
+        let place = |item: &Bytes| list.iter().position(|one| one == item);
+        let reply = match (name, arguments) {
+            (b"RPUSH", [item]) => {
+                list.push_back(item.clone());
+                number(list.len())
+            }
+            (b"LPOP", []) => list.pop_front().map_or(Reply::Nil, Reply::Bulk),
+            (b"LREM", [_, item]) => {
+                let removed = place(item).and_then(|place| list.remove(place));
+                number(usize::from(removed.is_some()))
+            }
+            (b"LPOS", [item, ..]) => place(item).map_or(Reply::Nil, number),
+            (b"LRANGE", _) => Reply::Array(list.iter().cloned().map(Reply::Bulk).collect()),
+            _ => Reply::Error("ERR syntax error".to_owned()),
+        };
+        if list.is_empty() {
+            self.entries.remove(key);
+        }
+        Ok(reply)
     }
 
     /// Rounds the present and the start down to seconds, as Redis does.

@@ -29,6 +29,8 @@ pub(crate) struct Ran<'a> {
     pub(crate) before: Vec<Option<Holding>>,
     /// The holder of each key after the script.
     pub(crate) after: Vec<Option<Holding>>,
+    /// The messages that the script published, with their channels.
+    pub(crate) published: &'a [(Bytes, Bytes)],
 }
 
 /// A transaction that was executed.

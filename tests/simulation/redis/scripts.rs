@@ -82,10 +82,12 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
         "adopt" Adopt;
         "create" Write;
         "delete" Write;
+        "enqueue" Enqueue;
         "evict" Write;
         "heartbeat" Heartbeat;
         "holder" Read;
         "keep" Write;
+        "leave" Leave;
         "obtain" Obtain;
         "read" Read;
         "release" Release;

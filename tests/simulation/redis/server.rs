@@ -348,6 +348,7 @@ impl Server {
         let count: usize = std::str::from_utf8(&rest[0]).unwrap().parse().unwrap();
         let (keys, arguments) = rest[1..].split_at(count);
         let at = inside.next_execution();
+        inside.count_subscribers();
         self.run(&mut inside.node, at, script, keys, arguments)
     }
 
@@ -359,6 +360,7 @@ impl Server {
         keys: &[Bytes],
         arguments: &[Bytes],
     ) -> Reply {
+        let published = node.published.len();
         let holdings = |node: &Node| keys.iter().map(|key| node.holding(key)).collect();
         self.leap_ahead(node);
         let before = holdings(node);
@@ -377,6 +379,7 @@ impl Server {
             reply: &reply,
             before,
             after,
+            published: &node.published[published..],
         });
         reply
     }
@@ -399,6 +402,13 @@ impl Inside {
     fn next_execution(&mut self) -> u64 {
         self.executed += 1;
         self.executed
+    }
+
+    fn count_subscribers(&mut self) {
+        self.node.subscribers.clear();
+        for channel in self.connections.values().flat_map(|client| &client.channels) {
+            *self.node.subscribers.entry(channel.clone()).or_default() += 1;
+        }
     }
 
     fn next_arrival(&self) -> Option<Duration> {

@@ -12,6 +12,7 @@ use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
+use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
@@ -21,7 +22,7 @@ use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::{
     Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained, Written,
 };
-use crate::store::in_turn::{Enqueued, InTurn, Notices};
+use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 
@@ -414,11 +415,32 @@ impl<S: LockStore> LockStore for Faulty<S> {
     }
 }
 
-/// Notices are not delayed and not lost.
+/// Notices have the latency of requests, and no faults.
 #[async_trait]
 impl<S: LockStore> InTurn for Faulty<S> {
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {
-        queues(&*self.store)?.listen(claim).await
+        let (answer, answered) = oneshot::channel();
+        let (notify, notices) = mpsc::unbounded_channel();
+        let (store, latency, claim) = (Arc::clone(&self.store), self.latency, claim.clone());
+        let network = self.network.clone().unwrap_or_else(Handle::current);
+        network.spawn(async move {
+            let listened = match queues(&*store) {
+                Ok(queues) => queues.listen(&claim).await,
+                Err(error) => Err(error),
+            };
+            match listened {
+                Ok(notices) => {
+                    drop(answer.send(Ok(notices.can_notify())));
+                    forward(notices, notify, latency).await;
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            }
+        });
+        match answered.await {
+            Ok(can_notify) => Ok(if can_notify? { notices.into() } else { Notices::never() }),
+            // The network's runtime has ended.
+            Err(_ended) => pending().await,
+        }
     }
 
     async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
@@ -446,6 +468,24 @@ impl<S: LockStore> InTurn for Faulty<S> {
             async move { queues(&*store)?.leave(&claim).await }
         })
         .await
+    }
+}
+
+/// Forwards notices over the network until the waiter is dropped, or until one may have been missed.
+async fn forward(mut notices: Notices, notify: mpsc::UnboundedSender<Notice>, latency: Duration) {
+    loop {
+        let notice = select! {
+            biased;
+            () = notify.closed() => return,
+            notice = notices.next() => notice,
+        };
+        if !latency.is_zero() {
+            sleep(latency).await;
+        }
+        let is_last = notice == Notice::Missed;
+        if notify.send(notice).is_err() || is_last {
+            return;
+        }
     }
 }
 

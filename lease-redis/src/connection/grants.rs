@@ -1,0 +1,182 @@
+//! The grants of queued claims, as the server publishes them on one channel per client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lease_core::Attributes;
+use lease_core::FencingToken;
+use lease_core::store::{BootClock, Claim, Clock, Moment, Nonce, Notice, RequestNumber};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Delivers published grants to the claims of this client.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    channel: String,
+    clock: BootClock,
+    late: UnboundedSender<LateGrant>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    last_id: u64,
+    listeners: HashMap<String, Listener>,
+    /// The claims that have left, and until when a late request of theirs may be granted.
+    left: HashMap<String, Moment>,
+    /// Outdated claims that have left are removed once there are this many.
+    purge_at: usize,
+    late: Option<LateGrants>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    id: u64,
+    claim: Claim,
+    notify: UnboundedSender<Notice>,
+}
+
+/// A grant to a claim that has left.
+#[derive(Debug)]
+pub(crate) struct LateGrant {
+    pub(crate) nonce: String,
+    /// The name of the lease.
+    pub(crate) lease: String,
+}
+
+pub(crate) type LateGrants = UnboundedReceiver<LateGrant>;
+
+/// The notices of one claim. Dropping it ends their delivery.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    grants: Arc<Grants>,
+    nonce: String,
+    id: u64,
+    notices: UnboundedReceiver<Notice>,
+}
+
+impl Grants {
+    pub(crate) fn new(channel: String) -> Self {
+        let (late, lates) = unbounded_channel();
+        let (listeners, left) = (HashMap::new(), HashMap::new());
+        let shared =
+            Shared { last_id: 0, listeners, left, purge_at: MIN_PURGE_AT, late: Some(lates) };
+        Self { channel, clock: BootClock::new(), late, shared: Mutex::new(shared) }
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The grants to claims that have left, for the first caller.
+    pub(crate) fn take_late(&self) -> Option<LateGrants> {
+        self.shared().late.take()
+    }
+
+    pub(crate) fn listen(self: &Arc<Self>, claim: &Claim) -> Listening {
+        let (notify, notices) = unbounded_channel();
+        let nonce = name_of(claim.nonce);
+        let mut shared = self.shared();
+        shared.last_id += 1;
+        let id = shared.last_id;
+        shared.listeners.insert(nonce.clone(), Listener { id, claim: claim.clone(), notify });
+        drop(shared);
+        Listening { grants: Arc::clone(self), nonce, id, notices }
+    }
+
+    pub(crate) fn has_listeners(&self) -> bool {
+        !self.shared().listeners.is_empty()
+    }
+
+    /// Notes that a claim leaves its queue. Its nonce is never used again, so a later grant is released.
+    pub(crate) fn note_left(&self, claim: &Claim) {
+        let now = self.clock.now();
+        let mut shared = self.shared();
+        if shared.left.len() >= shared.purge_at {
+            shared.left.retain(|_, until| *until > now);
+            shared.purge_at = (shared.left.len() * 2).max(MIN_PURGE_AT);
+        }
+        shared.left.insert(name_of(claim.nonce), now + claim.ttl * KEPT_FOR);
+    }
+
+    /// Delivers a message: nonce, number of the request, token and lease. The number is 0 if the queue was
+    /// dissolved.
+    pub(crate) fn deliver(&self, message: &[u8]) {
+        let Some(published) = Published::parse(message) else { return };
+        let mut shared = self.shared();
+        if shared.left.contains_key(published.nonce) {
+            if published.grant.is_some() {
+                let (nonce, lease) = (published.nonce.to_owned(), published.lease.to_owned());
+                drop(self.late.send(LateGrant { nonce, lease }));
+            }
+            return;
+        }
+        if let Some(listener) = shared.listeners.get_mut(published.nonce) {
+            let notice = match published.grant {
+                Some((request, token)) => {
+                    let grant = listener.claim.granted_to(Some(request), token);
+                    Notice::Granted(grant, Attributes::new())
+                }
+                None => Notice::Missed,
+            };
+            // Fails if the waiter was dropped. Its claim leaves.
+            drop(listener.notify.send(notice));
+        }
+    }
+
+    /// Tells all waiters that messages may have been missed.
+    pub(crate) fn missed(&self) {
+        for listener in self.shared().listeners.values() {
+            drop(listener.notify.send(Notice::Missed));
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock()
+    }
+}
+
+impl Listening {
+    pub(crate) async fn next(&mut self) -> Option<Notice> {
+        self.notices.recv().await
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut shared = self.grants.shared();
+        // The same claim may listen again already.
+        if shared.listeners.get(&self.nonce).is_some_and(|listener| listener.id == self.id) {
+            shared.listeners.remove(&self.nonce);
+        }
+    }
+}
+
+/// A message that was read.
+struct Published<'a> {
+    nonce: &'a str,
+    grant: Option<(RequestNumber, FencingToken)>,
+    lease: &'a str,
+}
+
+impl<'a> Published<'a> {
+    fn parse(message: &'a [u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(message).ok()?.splitn(4, ' ');
+        let nonce = parts.next()?;
+        let (request, token): (u64, u64) =
+            (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let lease = parts.next()?;
+        let token = FencingToken::new(token).ok();
+        let grant = (request > 0).then_some(RequestNumber::new(request)).zip(token);
+        Some(Self { nonce, grant, lease })
+    }
+}
+
+fn name_of(nonce: Nonce) -> String {
+    nonce.get().simple().to_string()
+}
+
+/// A request that is later than this many ttls is not expected.
+const KEPT_FOR: u32 = 4;
+
+const MIN_PURGE_AT: usize = 64;

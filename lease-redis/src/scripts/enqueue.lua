@@ -1,0 +1,51 @@
+-- Joins the queue of a key, or renews a place in it. Grants the key if it is free: to the first waiter.
+-- KEYS: lease, queue, waiters, attributes, tokens. ARGV: nonce, number of the request, lessee, ttl (ms), the
+-- channel of the client, 1 if the claim may join.
+-- Returns the grant in the format of replies to claims; {'queued', number of waiters ahead, time left (ms)};
+-- 'gone' if the claim has no place and may not join; or 'race' if the key is a record, which has no queue.
+local lease, queue, waiters, attributes, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local nonce, request, lessee, ttl, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local joins = ARGV[6] == '1'
+
+local function write_place(number)
+    redis.call('HSET', waiters, nonce, string.format('%s %.0f %s %s %s', number, now() / 1000, ttl, channel, lessee))
+end
+
+-- The place is renewed before the queue is settled: it may be the first.
+local place = redis.call('HGET', waiters, nonce)
+if place then
+    local last = string.match(place, '^%d+')
+    write_place(tonumber(last) > tonumber(request) and last or request)
+end
+
+local text = lock_at(lease)
+if not text then
+    if redis.call('EXISTS', lease) == 1 or redis.call('EXISTS', attributes) == 1 then
+        return 'race'
+    end
+    if settle(lease, tokens, 'q', nonce) then
+        text = redis.call('GET', lease)
+    elseif joins then
+        local token = take_token(tokens)
+        write_lock(lease, string.format('%sh-%s 0 %.0f %s', nonce, request, token, lessee), ttl)
+        return { 'granted', token, {}, request }
+    else
+        return 'gone'
+    end
+end
+if string.sub(text, 1, 33) == nonce .. 'h' then
+    local granted, _, token = parts_of(text)
+    -- A plain claim leaves the token 0. Its own token was never used.
+    return { 'granted', token == '0' and take_token(tokens) or token, {}, granted }
+end
+if not place then
+    if not joins then
+        return 'gone'
+    end
+    redis.call('RPUSH', queue, nonce)
+    write_place(request)
+end
+keep_queue(queue, waiters, tonumber(ttl))
+add_mark(lease, text, 'q')
+-- A longer queue is not searched at each renewal.
+return { 'queued', redis.call('LPOS', queue, nonce, 'MAXLEN', 1000), redis.call('PTTL', lease) }

@@ -129,6 +129,21 @@ async fn job_on_redis_ends_as_on_memory() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_processes_obtain_the_key_in_order() {
+    if !redis::available() {
+        return;
+    }
+    let server = redis::RedisServer::start();
+    let store = format!("redis://{}", server.address());
+
+    let ended = spawn_blocking(move || run("waiting_in_turn", &["--store", &store])).await;
+
+    let ended = ended.expect("the program was run");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.last_line(), "verdict: 20 processes obtained the key in the order of arrival");
+}
+
 #[tokio::test]
 async fn job_on_dynamodb_ends_as_on_memory() {
     let server = Server::dynoxide().await;

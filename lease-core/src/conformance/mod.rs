@@ -265,6 +265,16 @@ macro_rules! __lock_promises {
             operating::evicted_grant_is_not_adopted
             operating::eviction_of_another_grant_changes_nothing
             operating::scan_lists_held_keys_of_its_prefix
+            queueing::waiters_are_granted_in_order_of_arrival
+            queueing::plain_claim_does_not_overtake_a_waiter
+            queueing::place_that_is_not_renewed_is_skipped
+            queueing::renewed_place_is_kept
+            queueing::waiter_that_left_is_skipped
+            queueing::leaving_passes_a_granted_key_on
+            queueing::grant_names_the_last_request_of_its_waiter
+            queueing::expired_key_is_granted_to_its_first_waiter
+            queueing::late_enqueue_holds_the_key_for_at_most_a_ttl
+            queueing::renewal_without_a_place_gets_none
             keeping::lost_reply_to_obtain_is_recognised
             keeping::lost_reply_to_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss

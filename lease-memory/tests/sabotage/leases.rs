@@ -9,7 +9,7 @@ use futures_util::future::ready;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseTable, LockStore, Nonce, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LeaseTable, LockStore, Nonce, Obtained,
 };
 use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, LossCause, StoreError};
 use uuid::Uuid;
@@ -131,6 +131,7 @@ impl LockStore for Sabotaged {
         if self.is(Sabotage::ReleasesInSilence) {
             self.silent.store(true, Ordering::SeqCst);
         }
+        self.before_release(grant).await?;
         let known = self.known(&grant.key);
         if self.is(Sabotage::IgnoresTheNonceOnRelease)
             && let Some(known) = known
@@ -150,6 +151,10 @@ impl LockStore for Sabotaged {
         }
         let reserved = reserved.filter(|_| !self.is(Sabotage::IgnoresReservations));
         self.store.release(grant, reserved).await
+    }
+
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        self.sabotage.has_queues().then_some(self)
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {

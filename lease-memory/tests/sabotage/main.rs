@@ -5,6 +5,7 @@
 mod apart;
 mod claimed;
 mod leases;
+mod queues;
 mod records;
 mod saboteur;
 
@@ -164,6 +165,16 @@ sabotages! {
     Sabotage::AdoptionDropsAttributes breaks attributes_of_adopting_claim_are_set_with_grant;
     Sabotage::RefusedAdoptionSetsAttributes breaks refused_adoption_sets_no_attributes;
     Sabotage::RepeatedAdoptionSetsAttributes breaks repeated_adoption_does_not_undo_update;
+    Sabotage::GrantsTheLastFirst breaks waiters_are_granted_in_order_of_arrival;
+    Sabotage::LetsPlainClaimsOvertake breaks plain_claim_does_not_overtake_a_waiter;
+    Sabotage::GrantsTheDead breaks place_that_is_not_renewed_is_skipped;
+    Sabotage::RenewalMovesToTheEnd breaks renewed_place_is_kept;
+    Sabotage::ForgetsThatWaitersLeft breaks waiter_that_left_is_skipped;
+    Sabotage::LeavingKeepsTheGrant breaks leaving_passes_a_granted_key_on;
+    Sabotage::NamesTheFirstRequest breaks grant_names_the_last_request_of_its_waiter;
+    Sabotage::RenewalIgnoresExpiry breaks expired_key_is_granted_to_its_first_waiter;
+    Sabotage::KeepsLateGrantsForEver breaks late_enqueue_holds_the_key_for_at_most_a_ttl;
+    Sabotage::RenewalJoinsTheQueue breaks renewal_without_a_place_gets_none;
     Apart::ObtainsInTwoSteps breaks claims_through_two_handles_grant_one;
     Apart::AdoptsInTwoSteps breaks adoptions_through_two_handles_grant_one;
     Apart::HeartbeatsInTwoSteps breaks release_through_second_handle_is_final;

@@ -76,6 +76,16 @@ pub(crate) enum Sabotage {
     AdoptionDropsAttributes,
     RefusedAdoptionSetsAttributes,
     RepeatedAdoptionSetsAttributes,
+    GrantsTheLastFirst,
+    LetsPlainClaimsOvertake,
+    GrantsTheDead,
+    RenewalMovesToTheEnd,
+    ForgetsThatWaitersLeft,
+    LeavingKeepsTheGrant,
+    NamesTheFirstRequest,
+    RenewalIgnoresExpiry,
+    KeepsLateGrantsForEver,
+    RenewalJoinsTheQueue,
 }
 
 /// A claim of a batch, and its caller.
@@ -93,6 +103,10 @@ pub(crate) struct Sabotaged {
     /// The claims of the batch that gathers now, and who waits for its answers.
     batch: Arc<Mutex<Vec<PendingClaim>>>,
     pub(crate) silent: Arc<AtomicBool>,
+    /// The claims that stand in queues, in the order of arrival.
+    pub(crate) waiting: Arc<Mutex<Vec<Claim>>>,
+    /// The claims that have left.
+    pub(crate) left: Arc<Mutex<Vec<Nonce>>>,
 }
 
 /// The state of a key that bugs need.
@@ -146,6 +160,8 @@ impl Fixture for Sabotage {
             beats: Arc::default(),
             batch: Arc::default(),
             silent: Arc::default(),
+            waiting: Arc::default(),
+            left: Arc::default(),
         }
     }
 

@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use crate::setting::{TTL, eventually, obtain_eventually, one, one_at, servers, text};
 
 /// The commands that a server executes.
-struct Monitor(Lines<BufReader<TcpStream>>);
+pub(crate) struct Monitor(Lines<BufReader<TcpStream>>);
 
 impl Monitor {
-    async fn start(server: &RedisServer) -> Self {
+    pub(crate) async fn start(server: &RedisServer) -> Self {
         let mut connection = TcpStream::connect(server.address()).await.unwrap();
         connection.write_all(b"MONITOR\r\n").await.unwrap();
         let mut lines = BufReader::new(connection).lines();
@@ -26,15 +26,21 @@ impl Monitor {
         Self(lines)
     }
 
-    /// The commands until one that contains `last`, without the time and the client's address.
+    /// The next command, without the time and the client's address.
+    pub(crate) async fn next(&mut self) -> String {
+        let line = soon(self.0.next_line()).await.unwrap().unwrap();
+        let (client, command) = line.split_once("] ").unwrap();
+        let from = if client.ends_with("lua") { "lua " } else { "" };
+        format!("{from}{command}")
+    }
+
+    /// The commands until one that contains `last`.
     async fn until(&mut self, last: &str) -> Vec<String> {
         let mut commands = Vec::new();
         loop {
-            let line = soon(self.0.next_line()).await.unwrap().unwrap();
-            let (client, command) = line.split_once("] ").unwrap();
-            let from = if client.ends_with("lua") { "lua " } else { "" };
-            println!("{from}{command}");
-            commands.push(format!("{from}{command}"));
+            let command = self.next().await;
+            println!("{command}");
+            commands.push(command.clone());
             if command.contains(last) {
                 return commands;
             }

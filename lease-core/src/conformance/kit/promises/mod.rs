@@ -7,6 +7,7 @@ pub mod handles;
 pub mod heartbeats;
 pub mod keeping;
 pub mod operating;
+pub mod queueing;
 pub mod releasing;
 pub mod reopening;
 pub mod table;

@@ -129,7 +129,10 @@ pub async fn expired_key_is_granted_to_its_first_waiter<F: Fixture>(case: Case<F
     for _ in 0..80 {
         case.pass(case.ttl / 16).await;
         if let Some(grant) = waiter.asks(queues).await {
-            assert_eq!(grant.nonce, waiter.claim.nonce, "the waiter should be granted its own claim");
+            assert_eq!(
+                grant.nonce, waiter.claim.nonce,
+                "the waiter should be granted its own claim"
+            );
             return;
         }
     }

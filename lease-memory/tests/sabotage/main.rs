@@ -165,14 +165,29 @@ sabotages! {
     Sabotage::AdoptionDropsAttributes breaks attributes_of_adopting_claim_are_set_with_grant;
     Sabotage::RefusedAdoptionSetsAttributes breaks refused_adoption_sets_no_attributes;
     Sabotage::RepeatedAdoptionSetsAttributes breaks repeated_adoption_does_not_undo_update;
-    Sabotage::GrantsTheLastFirst breaks waiters_are_granted_in_order_of_arrival;
-    Sabotage::LetsPlainClaimsOvertake breaks plain_claim_does_not_overtake_a_waiter;
+    Sabotage::GrantsTheLastFirst breaks
+        waiters_are_granted_in_order_of_arrival
+        renewed_place_is_kept;
+    Sabotage::LetsPlainClaimsOvertake breaks
+        waiters_are_granted_in_order_of_arrival
+        plain_claim_does_not_overtake_a_waiter
+        place_that_is_not_renewed_is_skipped
+        renewed_place_is_kept
+        waiter_that_left_is_skipped
+        leaving_passes_a_granted_key_on
+        grant_names_the_last_request_of_its_waiter;
     Sabotage::GrantsTheDead breaks place_that_is_not_renewed_is_skipped;
     Sabotage::RenewalMovesToTheEnd breaks renewed_place_is_kept;
     Sabotage::ForgetsThatWaitersLeft breaks waiter_that_left_is_skipped;
     Sabotage::LeavingKeepsTheGrant breaks leaving_passes_a_granted_key_on;
-    Sabotage::NamesTheFirstRequest breaks grant_names_the_last_request_of_its_waiter;
-    Sabotage::RenewalIgnoresExpiry breaks expired_key_is_granted_to_its_first_waiter;
+    Sabotage::NamesTheFirstRequest breaks
+        place_that_is_not_renewed_is_skipped
+        renewed_place_is_kept
+        grant_names_the_last_request_of_its_waiter;
+    Sabotage::RenewalIgnoresExpiry breaks
+        expired_key_is_granted_to_its_first_waiter
+        hanging_store_does_not_delay_loss
+        failing_store_does_not_delay_loss;
     Sabotage::KeepsLateGrantsForEver breaks late_enqueue_holds_the_key_for_at_most_a_ttl;
     Sabotage::RenewalJoinsTheQueue breaks renewal_without_a_place_gets_none;
     Apart::ObtainsInTwoSteps breaks claims_through_two_handles_grant_one;

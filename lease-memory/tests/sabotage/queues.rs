@@ -55,14 +55,16 @@ impl InTurn for Sabotaged {
     async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError> {
         let has_left = self.left.lock().unwrap().contains(&claim.nonce);
         if self.is(Sabotage::KeepsLateGrantsForEver) && has_left {
-            let claim = Claim { ttl: claim.ttl * 1_000, ..claim.clone() };
-            return self.store.enqueue(&claim).await;
+            let mut longer = claim.clone();
+            longer.ttl = claim.ttl * 1_000;
+            return self.store.enqueue(&longer).await;
         }
         let waiting = self.waiting();
-        if !waiting.iter().any(|waiting| waiting.nonce == claim.nonce) {
+        let is_new = !waiting.iter().any(|waiting| waiting.nonce == claim.nonce);
+        if is_new {
             self.waiting.lock().unwrap().push(claim.clone());
         }
-        if self.is(Sabotage::GrantsTheLastFirst) {
+        if self.is(Sabotage::GrantsTheLastFirst) && is_new {
             for earlier in &waiting {
                 self.store.leave(earlier).await?;
             }
@@ -79,6 +81,11 @@ impl InTurn for Sabotaged {
         if self.is(Sabotage::RenewalIgnoresExpiry) && self.store.holder(&claim.key).await?.is_none()
         {
             return Ok(Enqueued::Queued(Place::new(Some(0), Some(claim.ttl))));
+        }
+        if self.is(Sabotage::GrantsTheDead) {
+            for waiting in self.waiting() {
+                self.store.renew(&waiting).await?;
+            }
         }
         let answer = self.store.renew(claim).await?;
         match answer {
@@ -116,9 +123,6 @@ impl Sabotaged {
     pub(crate) async fn before_release(&self, grant: &Grant) -> Result<(), StoreError> {
         self.waiting.lock().unwrap().retain(|waiting| waiting.nonce != grant.nonce);
         for waiting in self.waiting() {
-            if self.is(Sabotage::GrantsTheDead) {
-                self.store.enqueue(&waiting).await?;
-            }
             if self.is(Sabotage::LetsPlainClaimsOvertake) {
                 self.store.leave(&waiting).await?;
                 // The queue is looked at a moment later.

@@ -245,7 +245,10 @@ impl Waiter {
         }
         match timeout(LONGEST_NOTICE, self.notices.next()).await {
             Ok(Notice::Granted(grant, attributes)) => Some((grant, attributes)),
-            Ok(Notice::Missed) | Err(_) => None,
+            Ok(Notice::Missed) => None,
+            Err(_elapsed) => {
+                panic_with("the first waiter should get a notice, or hear that one was missed")
+            }
         }
     }
 

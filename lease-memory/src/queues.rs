@@ -77,7 +77,10 @@ impl Queues {
 
 /// The waiters that receive notices.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Listeners(Arc<Mutex<HashMap<Nonce, (u64, UnboundedSender<Notice>)>>>);
+pub(crate) struct Listeners(Arc<Mutex<ByNonce>>);
+
+/// The number and the channel of the listener of each claim.
+type ByNonce = HashMap<Nonce, (u64, UnboundedSender<Notice>)>;
 
 /// Removes its listener when dropped.
 struct Listening {
@@ -108,7 +111,7 @@ impl Listeners {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Nonce, (u64, UnboundedSender<Notice>)>> {
+    fn lock(&self) -> MutexGuard<'_, ByNonce> {
         self.0.lock()
     }
 }

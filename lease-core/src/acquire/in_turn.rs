@@ -136,9 +136,10 @@ impl Wait<'_> {
     async fn ask(&mut self, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
         // A first request may be granted at once. If the caller waits for any of several keys, it needs one.
-        let _alone = match self.standing.has_place() {
-            true => None,
-            false => Some(self.contest.one_at_a_time.lock().await),
+        let _alone = if self.standing.has_place() {
+            None
+        } else {
+            Some(self.contest.one_at_a_time.lock().await)
         };
         let answer = select! {
             // A notice comes first: it may be the grant of an earlier request.

@@ -53,17 +53,15 @@ impl Standing {
     /// Makes a claim of `key`. If an earlier claim of this locker may still be granted, continues that claim.
     pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
         let settings = Arc::clone(contest.settings);
-        let (claim, requests, beat) = match contest.unsettled.take(key, None) {
-            Some(earlier) => {
-                earlier.clearing.take_over().await;
-                (earlier.claim, earlier.requests, earlier.beat)
-            }
-            None => {
-                let (lessee, ttl) = (settings.lessee.clone(), settings.options.ttl());
-                let claim = Claim::new(key.clone(), lessee, settings.random.nonce()?, ttl)
-                    .with_attributes(settings.attributes.clone());
-                (claim, Arc::default(), Beat::GRANTED)
-            }
+        let earlier = contest.unsettled.take(key, None);
+        let (claim, requests, beat) = if let Some(earlier) = earlier {
+            earlier.clearing.take_over().await;
+            (earlier.claim, earlier.requests, earlier.beat)
+        } else {
+            let (lessee, ttl) = (settings.lessee.clone(), settings.options.ttl());
+            let claim = Claim::new(key.clone(), lessee, settings.random.nonce()?, ttl)
+                .with_attributes(settings.attributes.clone());
+            (claim, Arc::default(), Beat::GRANTED)
         };
         Ok(Self {
             settings,

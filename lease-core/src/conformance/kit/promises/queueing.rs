@@ -80,7 +80,7 @@ pub async fn renewed_place_is_kept<F: Fixture>(case: Case<F>) {
 pub async fn waiter_that_left_is_skipped<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
-    let left = queued(&case, queues, "left").await;
+    let mut left = queued(&case, queues, "left").await;
     let mut next = queued(&case, queues, "next").await;
 
     left.leaves(queues).await;
@@ -93,7 +93,7 @@ pub async fn waiter_that_left_is_skipped<F: Fixture>(case: Case<F>) {
 pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
-    let first = queued(&case, queues, "first").await;
+    let mut first = queued(&case, queues, "first").await;
     let mut second = queued(&case, queues, "second").await;
     case.release(&held).await;
 
@@ -143,7 +143,7 @@ pub async fn expired_key_is_granted_to_its_first_waiter<F: Fixture>(case: Case<F
 pub async fn late_enqueue_holds_the_key_for_at_most_a_ttl<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
-    let left = queued(&case, queues, "left").await;
+    let mut left = queued(&case, queues, "left").await;
     left.leaves(queues).await;
     drop(queues.enqueue(&left.claim).await);
 
@@ -231,7 +231,7 @@ impl Waiter {
             },
         };
         assert_eq!(grant.nonce, self.claim.nonce, "the grant should have the waiter's nonce");
-        let named = grant.request.unwrap_or(RequestNumber::new(0));
+        let named = grant.request.unwrap_or_else(|| RequestNumber::new(0));
         assert_eq!(
             named, last,
             "the grant should name the last request that had arrived: the lease counts from it"
@@ -252,7 +252,7 @@ impl Waiter {
         }
     }
 
-    async fn leaves(&self, queues: &dyn InTurn) {
+    async fn leaves(&mut self, queues: &dyn InTurn) {
         let left = queues.leave(&self.claim).await;
         assert!(left.is_ok(), "the store should answer a claim that leaves: {left:?}");
     }

@@ -1,5 +1,6 @@
 //! Waiting in turn: the order of grants, dead and cancelled waiters, and the number of requests.
 
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use lease_test_servers::claims::{self, soon};
 use lease_test_servers::proxy::{Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisServer};
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use tokio::process::Command;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use crate::batches::Monitor;
 use crate::setting::{TTL, claim, eventually, key, lease, locker, obtain, one, one_at, servers};
@@ -69,6 +72,26 @@ struct Order {
 }
 
 impl Order {
+    /// Watches the server until the test has ended.
+    async fn watch(server: &RedisServer) -> JoinHandle<Self> {
+        let mut monitor = Monitor::start(server).await;
+        tokio::spawn(async move {
+            let mut order = Self::default();
+            loop {
+                let command = monitor.next().await;
+                if command.contains(LAST) {
+                    return order;
+                }
+                order.note(&command);
+            }
+        })
+    }
+
+    async fn at_the_end(server: &RedisServer, watching: JoinHandle<Self>) -> Self {
+        server.command(&format!("SET last {LAST}"));
+        soon(watching).await.unwrap()
+    }
+
     fn note(&mut self, command: &str) {
         let words: Vec<_> = command.split(' ').map(|word| word.trim_matches('"')).collect();
         match words[..] {
@@ -85,20 +108,9 @@ impl Order {
 async fn twenty_waiters_obtain_the_key_in_the_order_of_arrival() {
     const COUNT: usize = 20;
     const ROUNDS: usize = 100;
-    const LAST: &str = "no-more-commands";
     let Some([server]) = servers() else { return };
     let held = lease(&locker(one(&server).await, TTL)).await;
-    let mut monitor = Monitor::start(&server).await;
-    let watching = tokio::spawn(async move {
-        let mut order = Order::default();
-        loop {
-            let command = monitor.next().await;
-            if command.contains(LAST) {
-                return order;
-            }
-            order.note(&command);
-        }
-    });
+    let watching = Order::watch(&server).await;
     let mut waiters = Waiters::new();
     for name in 0..COUNT {
         waiters.add(name, locker(one(&server).await, TTL), ROUNDS);
@@ -110,12 +122,78 @@ async fn twenty_waiters_obtain_the_key_in_the_order_of_arrival() {
 
     assert_eq!(names[..COUNT], (0..COUNT).collect::<Vec<_>>());
     assert_eq!(names.len(), COUNT * ROUNDS);
-    server.command(&format!("SET last {LAST}"));
-    let order = soon(watching).await.unwrap();
+    let order = Order::at_the_end(&server, watching).await;
     assert_eq!(order.granted, order.joined);
     // The last waiters may find the key free.
     assert!(order.granted.len() > COUNT * (ROUNDS - 1), "{}", order.granted.len());
     assert_eq!(queued(&server), 0);
+}
+
+/// Waiters that are cancelled leave the order of the others as it is, and leave no place behind.
+#[tokio::test]
+async fn cancelled_waiters_do_not_change_the_order_of_the_living() {
+    const CANCELLED: u32 = 200;
+    let Some([server]) = servers() else { return };
+    let held = lease(&locker(one(&server).await, TTL)).await;
+    let watching = Order::watch(&server).await;
+    let mut waiters = Waiters::new();
+    for name in 0..10 {
+        waiters.add(name, locker(one(&server).await, TTL), 50);
+        until_queued(&server, name + 1).await;
+    }
+
+    held.release().await.unwrap();
+    let impatient = locker(one(&server).await, TTL);
+    for number in 0..CANCELLED {
+        let patience = Duration::from_micros(u64::from(number * 37 % 3_000));
+        if let Ok(lease) = timeout(patience, impatient.wait_until_obtained(&key())).await {
+            lease.unwrap().release().await.unwrap();
+        }
+    }
+    waiters.all().await;
+    soon(impatient.close()).await;
+
+    let order = Order::at_the_end(&server, watching).await;
+    let mut joined = order.joined.iter();
+    assert!(order.granted.iter().all(|nonce| joined.any(|one| one == nonce)), "another order");
+    assert_eq!(queued(&server), 0);
+    assert!(server.lease_left(key().as_str()).is_none(), "every grant was released");
+}
+
+/// A process that was killed receives no message, so a release skips it.
+#[tokio::test]
+async fn killed_waiter_at_the_head_is_skipped_at_once() {
+    let Some([server]) = servers() else { return };
+    let clock = BootClock::new();
+    let held = lease(&locker(one(&server).await, TTL)).await;
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "in_turn::waits_for_the_key", "--ignored", "--nocapture"])
+        .env(URL, server.url())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    until_queued(&server, 1).await;
+    let mut waiters = Waiters::new();
+    waiters.add(0, locker(one(&server).await, TTL), 1);
+    until_queued(&server, 2).await;
+
+    process.kill().await.unwrap();
+    let subscribed = || server.command("CLIENT LIST TYPE pubsub").matches("id=").count();
+    eventually("the server has noticed", async || (subscribed() == 1).then_some(())).await;
+    let released = clock.now();
+    held.release().await.unwrap();
+
+    assert_eq!(waiters.all().await, [0]);
+    let gap = clock.now().since(released);
+    assert!(gap < TTL / 4, "{gap:?}: the dead waiter was granted the key");
+}
+
+#[ignore = "the child process of another test"]
+#[tokio::test]
+async fn waits_for_the_key() {
+    let Ok(url) = std::env::var(URL) else { return };
+    drop(locker(one_at(url).await, TTL).wait_until_obtained(&key()).await);
 }
 
 #[tokio::test]
@@ -279,3 +357,8 @@ async fn time_from_release_to_grant() {
         );
     }
 }
+
+const URL: &str = "LEASE_TEST_WAITER_ON";
+
+/// Ends the commands of a test.
+const LAST: &str = "no-more-commands";

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod dropped;
+mod in_turn;
 mod late_ends;
 mod neighbours;
 mod own_thread;

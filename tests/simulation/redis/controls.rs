@@ -53,6 +53,14 @@ fn heartbeat_of_any_request_is_detected() {
     );
 }
 
+/// A key that a release grants would be free before the deadline of its waiter.
+#[test]
+fn short_grant_from_a_queue_is_detected() {
+    let whole = "request, token, lessee), ttl)";
+    let edition = edition("release", whole, "request, token, lessee), math.floor(ttl / 4))");
+    on_locks("grants of a queue for a quarter of the ttl", &edition, SeedRange::first(300));
+}
+
 /// A later grant would have a smaller token: a clock leaps between the two commands.
 #[test]
 fn claim_without_a_transaction_is_detected() {

@@ -1,0 +1,126 @@
+//! Lockers that wait in turn: requests at rest, positions, dropped waiters, late grants.
+
+use std::time::Duration;
+
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::{LeaseKey, LeaseOptions, Locker, Waiting};
+use lease_memory::MemoryStore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::obtained;
+
+const TTL: Duration = Duration::from_secs(30);
+
+const KEY: &str = "job";
+
+fn store() -> Faulty<MemoryStore> {
+    Faulty::new(MemoryStore::counting_from_one())
+}
+
+fn locker(store: &Faulty<MemoryStore>) -> Locker {
+    Locker::new(store.clone()).with_options(LeaseOptions::new(TTL).unwrap())
+}
+
+fn key() -> LeaseKey {
+    crate::key(KEY)
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_at_rest_sends_at_most_four_requests_per_ttl() {
+    const WAITERS: usize = 50;
+    const TTLS: usize = 10;
+    let store = store();
+    let _held = obtained(&locker(&store), KEY).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..WAITERS {
+        let locker = locker(&store);
+        waiters.spawn(async move { locker.wait_until_obtained(&key()).await });
+    }
+    sleep(TTL).await;
+    let before = store.calls(Call::Enqueue) + store.calls(Call::Obtain);
+
+    sleep(TTL * 10).await;
+
+    let sent = store.calls(Call::Enqueue) + store.calls(Call::Obtain) - before;
+    assert!(sent <= WAITERS * TTLS * 4, "{sent}");
+    assert!(sent >= WAITERS * TTLS, "{sent}: places would expire");
+}
+
+#[tokio::test(start_paused = true)]
+async fn position_decreases_as_waiters_leave() {
+    let store = store();
+    let _held = obtained(&locker(&store), KEY).await;
+    let first = tokio::spawn(locker(&store).wait_in_turn(&key()));
+    sleep(Duration::from_millis(1)).await;
+    let second = locker(&store).wait_in_turn(&key());
+    let mut positions = second.positions();
+    let _second = tokio::spawn(second);
+    assert_eq!(*positions.wait_for(Option::is_some).await.unwrap(), Some(1));
+
+    first.abort();
+
+    let next = timeout(TTL, positions.wait_for(|position| *position == Some(0))).await;
+    assert!(next.is_ok(), "learned at the next renewal");
+}
+
+/// The waiter is granted the key at the moment when it is dropped: one request frees the key.
+#[tokio::test(start_paused = true)]
+async fn waiter_dropped_at_its_grant_frees_the_key() {
+    let store = store();
+    let (holder, waiter) = (locker(&store), locker(&store));
+    let held = obtained(&holder, KEY).await;
+    {
+        let key = key();
+        let wait = waiter.wait_until_obtained(&key);
+        assert!(timeout(Duration::from_millis(1), wait).await.is_err());
+    }
+    let mut waiting = Box::pin(waiter.wait_in_turn(&key()));
+    assert!(timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+    held.release().await.unwrap();
+    assert!(holder.holder(&key()).await.unwrap().is_some(), "granted to the waiter");
+
+    drop(waiting);
+    waiter.close().await;
+
+    assert_eq!(holder.holder(&key()).await.unwrap(), None);
+    assert_eq!(store.calls(Call::Leave), 2, "one request for each dropped wait");
+}
+
+/// The requests of a waiter arrive late, and the grant names one of them. The lease counts from its send.
+#[tokio::test(start_paused = true)]
+async fn lease_counts_from_the_request_that_its_grant_names() {
+    let store = store();
+    let held = obtained(&locker(&store), KEY).await;
+    let waiter = locker(&store);
+    let waiting = tokio::spawn(async move { waiter.wait_until_obtained(&key()).await.unwrap() });
+    sleep(Duration::from_millis(1)).await;
+    // No renewal arrives from now on: the grant rests on the first request.
+    store.every(Call::Enqueue, Fault::Hang);
+    // Nor does a heartbeat extend the lease.
+    store.every(Call::Heartbeat, Fault::Hang);
+    let late = TTL / 2 - Duration::from_secs(2);
+    sleep(late).await;
+
+    held.release().await.unwrap();
+    let lease = waiting.await.unwrap();
+
+    assert!(lease.remaining() <= TTL - late, "{:?}", lease.remaining());
+    assert!(lease.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn racing_waiter_joins_no_queue() {
+    let store = store();
+    let held = obtained(&locker(&store), KEY).await;
+    let options = LeaseOptions::new(TTL).unwrap().with_waiting(Waiting::Racing);
+    let racing = locker(&store).with_options(options);
+    let waiting = tokio::spawn(async move { racing.wait_until_obtained(&key()).await.unwrap() });
+    sleep(Duration::from_millis(1)).await;
+
+    held.release().await.unwrap();
+    let lease = waiting.await.unwrap();
+
+    assert!(lease.is_held());
+    assert_eq!(store.calls(Call::Enqueue), 0);
+}

@@ -24,7 +24,6 @@
 )]
 
 mod pace;
-mod search;
 mod silence;
 mod tenure;
 mod waiting;

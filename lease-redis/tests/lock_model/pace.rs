@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::search::{Model, Taken, fingerprint, search};
+use lease_test_servers::search::{Model, Taken, fingerprint, search};
 
 #[derive(Clone, Copy, Debug)]
 struct Setup {
@@ -83,6 +83,7 @@ enum Violation {
     ExpiresWhileRelied,
 }
 
+#[derive(Debug)]
 struct Step(&'static str, u8);
 
 impl Model for Setup {

@@ -2,7 +2,8 @@
 //!
 //! Start at [`redis`], [`dynamodb`] or [`kinesis`]. Each has a feature with its name, so that a test of one
 //! store does not compile the others. [`proxy`] is a fault proxy between a client and such a server.
-//! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models.
+//! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models. [`search`]
+//! visits all states of a model.
 //!
 //! The helpers are for tests only: they panic if something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
@@ -25,6 +26,7 @@ pub mod promises;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod search;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 #[cfg(feature = "stream")]

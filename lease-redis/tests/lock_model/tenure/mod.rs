@@ -18,7 +18,7 @@ mod tests;
 mod variants;
 mod violation;
 
-use crate::search::search;
+use lease_test_servers::search::search;
 use model::Protocol;
 use setup::{Rule, Setup};
 use violation::Violation;

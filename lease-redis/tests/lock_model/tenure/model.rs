@@ -5,7 +5,7 @@ use super::setup::{Clocks, Setup};
 use super::state::{Kind, MOST_CLAIMS, State};
 use super::step::Step;
 use super::violation::Violation;
-use crate::search::{Model, Taken, fingerprint};
+use lease_test_servers::search::{Model, Taken, fingerprint};
 
 /// The protocol in one setup.
 pub(crate) struct Protocol {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::setup::{Rule, Setup};
 use super::state::{Kind, NOBODY, Phase, Request, State, name};
-use crate::search::{Model, Taken, fingerprint};
+use lease_test_servers::search::{Model, Taken, fingerprint};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
@@ -15,6 +15,7 @@ pub(crate) enum Violation {
 }
 
 /// A step of a process (its place) or of the server.
+#[derive(Debug)]
 pub(crate) struct Step(pub(crate) Option<usize>, pub(crate) &'static str);
 
 impl Model for Setup {

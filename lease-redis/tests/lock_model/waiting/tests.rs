@@ -2,7 +2,7 @@
 
 use super::setup::{Rule, Setup};
 use super::step::Violation;
-use crate::search::search;
+use lease_test_servers::search::search;
 
 #[test]
 fn freed_key_wakes_each_waiter() {

@@ -1,15 +1,27 @@
 //! Searches all states of a model breadth first, so that a violation is found by a shortest path.
+//!
+//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
+//! shortest, and depends on some fifty crates.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "indices are in range by construction, and fit into their types"
+)]
 
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A protocol with its faults: its first states, and the steps that are possible in each state.
-pub(crate) trait Model {
-    type State: Copy + fmt::Display;
-    type Step: fmt::Display;
+pub trait Model {
+    /// What a step changes.
+    type State: Copy + fmt::Debug + fmt::Display;
+    /// What happens between two states.
+    type Step: fmt::Debug + fmt::Display;
+    /// A promise that a step breaks.
     type Violation: Copy + PartialEq + fmt::Debug;
 
+    /// Returns the state in which each path begins.
     fn first_state(&self) -> Self::State;
 
     /// Fills `taken` with all possible steps.
@@ -20,21 +32,30 @@ pub(crate) trait Model {
 }
 
 /// A step and the state after it.
-pub(crate) struct Taken<M: Model + ?Sized> {
-    pub(crate) step: M::Step,
-    pub(crate) state: M::State,
-    pub(crate) violation: Option<M::Violation>,
+#[derive(Debug)]
+pub struct Taken<M: Model + ?Sized> {
+    /// What happens.
+    pub step: M::Step,
+    /// The state after the step.
+    pub state: M::State,
+    /// The promise that the step breaks.
+    pub violation: Option<M::Violation>,
 }
 
-pub(crate) struct Found<M: Model> {
-    pub(crate) states: usize,
+/// The result of a search.
+#[derive(Debug)]
+pub struct Found<M: Model> {
+    /// How many states were visited.
+    pub states: usize,
     /// The length of the longest of the shortest paths.
-    pub(crate) depth: usize,
-    pub(crate) violation: Option<(M::Violation, Path<M>)>,
+    pub depth: usize,
+    /// The first promise that was broken, and the way there.
+    pub violation: Option<(M::Violation, Path<M>)>,
 }
 
 /// The steps to a violation, each with the state after it.
-pub(crate) struct Path<M: Model>(Vec<(M::Step, M::State)>);
+#[derive(Debug)]
+pub struct Path<M: Model>(Vec<(M::Step, M::State)>);
 
 /// How a state was reached first: its predecessor, and the index of the step.
 struct Origin {
@@ -43,7 +64,11 @@ struct Origin {
 }
 
 /// Searches until a promise in `promises` is broken or all states were visited.
-pub(crate) fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
+///
+/// # Panics
+///
+/// If the model has more than four billion states.
+pub fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
     let first = model.first_state();
     let mut seen = Seen::default();
     seen.insert(model.fingerprint(&first));
@@ -115,7 +140,8 @@ impl<M: Model> fmt::Display for Path<M> {
 }
 
 /// A hash of a state's fields. Among hundreds of millions of states, no collision is expected.
-pub(crate) fn fingerprint(state: &impl Hash) -> u64 {
+#[inline]
+pub fn fingerprint(state: &impl Hash) -> u64 {
     let mut bytes = Bytes { hash: 0, word: 0, length: 0 };
     state.hash(&mut bytes);
     bytes.finish()
@@ -128,17 +154,21 @@ struct Bytes {
     length: u32,
 }
 
+// Inlined into the test programs, which are optimized.
 impl Hasher for Bytes {
+    #[inline]
     fn finish(&self) -> u64 {
         mix(self.hash.rotate_left(23) ^ self.word ^ u64::from(self.length))
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u8(*byte);
         }
     }
 
+    #[inline]
     fn write_u8(&mut self, byte: u8) {
         self.word = self.word << 8 | u64::from(byte);
         self.length += 1;
@@ -148,16 +178,19 @@ impl Hasher for Bytes {
         }
     }
 
+    #[inline]
     fn write_usize(&mut self, number: usize) {
         self.write_u8(u8::try_from(number).unwrap());
     }
 
+    #[inline]
     fn write_isize(&mut self, variant: isize) {
         self.write_u8(u8::try_from(variant).unwrap());
     }
 }
 
 /// The finalizer of `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+#[inline]
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -172,6 +205,7 @@ type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 struct Identity(u64);
 
 impl Hasher for Identity {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -180,6 +214,7 @@ impl Hasher for Identity {
         unreachable!("only fingerprints are hashed");
     }
 
+    #[inline]
     fn write_u64(&mut self, fingerprint: u64) {
         self.0 = fingerprint;
     }

@@ -1,0 +1,184 @@
+//! The queue, as each script handles it: who is granted a free key.
+
+use crate::setup::{Counts, Rule, Setup, Skip};
+use crate::state::{End, Grant, Kind, Lock, News, Place, State};
+use crate::violation::Violation;
+
+/// Takes the next of the queue while the key is free. `caller` is the client whose request the script
+/// handles.
+pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<Violation> {
+    let (mut broken, mut index) = (None, 0);
+    revoke_later(setup, state);
+    while state.data.lock.kind == Kind::Absent
+        && let Some(place) = state.data.queue.places().get(index).copied()
+    {
+        if place.dead && setup.leaves_out(Rule::DeadBlockNobody) {
+            break;
+        }
+        if place.dead && !setup.leaves_out(Rule::DeadAreSkipped) {
+            state.data.queue.remove(index);
+            continue;
+        }
+        let client = usize::from(place.client);
+        let is_caller = client == caller && !setup.leaves_out(Rule::CallerIsHeard);
+        if hears(setup, state, client) || is_caller {
+            let next = grant_next(setup, state, index, caller);
+            broken = broken.or(next);
+            continue;
+        }
+        if client == caller {
+            // Without the rule, the answer tells the caller of a grant that the script took back.
+            grant(setup, state, caller, place.number, caller);
+            state.data.lock = Lock::default();
+        }
+        if setup.skip == Skip::Passes {
+            index += 1;
+        } else {
+            state.data.queue.remove(index);
+        }
+    }
+    broken
+}
+
+/// Without the rule that forbids it, the server also takes back a grant of an earlier script if its client
+/// does not listen now.
+fn revoke_later(setup: &Setup, state: &mut State) {
+    let lock = state.data.lock;
+    if setup.leaves_out(Rule::SkipInOneScript)
+        && lock.kind == Kind::Held
+        && !hears(setup, state, lock.client.into())
+    {
+        state.data.lock = Lock::default();
+    }
+}
+
+fn grant_next(
+    setup: &Setup,
+    state: &mut State,
+    index: usize,
+    caller: usize,
+) -> Option<Violation> {
+    let place = state.data.queue.places()[index];
+    let overtaken = overtakes(setup, state, Some(place));
+    if setup.leaves_out(Rule::GrantLeavesQueue) {
+        state.data.queue.places_mut()[index].used = true;
+    } else {
+        state.data.queue.remove(index);
+    }
+    grant(setup, state, place.client.into(), place.number, caller);
+    if place.used {
+        return Some(Violation::GrantedTwice);
+    }
+    overtaken.or(place.dead.then_some(Violation::GrantedToTheDead))
+}
+
+/// Grants the key to a client, and tells it: by the answer, if the client is the caller.
+pub(crate) fn grant(setup: &Setup, state: &mut State, client: usize, number: u8, caller: usize) {
+    let token = next_token(setup, state);
+    let grant = Grant { number, token, plain: false, followed: false };
+    state.data.lock = Lock {
+        kind: Kind::Held,
+        client: u8::try_from(client).unwrap(),
+        grant,
+        beat: 0,
+        expiry: state.clients[client].sent[usize::from(number) - 1],
+    };
+    follow(state, client, token);
+    let answers = if client == caller { number } else { 0 };
+    tell(setup, state, client, grant, answers);
+}
+
+pub(crate) fn tell(setup: &Setup, state: &mut State, client: usize, grant: Grant, answers: u8) {
+    let answers = if setup.counts == Counts::AnsweredSend { answers } else { 0 };
+    state.clients[client].tell(News { grant, answers });
+}
+
+/// Whether a message to the client has a receiver. Without the rule that skips, this has no effect.
+fn hears(setup: &Setup, state: &State, client: usize) -> bool {
+    setup.skip == Skip::Never || !state.clients[client].deaf
+}
+
+/// Returns the violation if a script grants the key to `place` before a living waiter that arrived earlier.
+/// `None` is a client without a place.
+pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> Option<Violation> {
+    let mut living = state.data.queue.places().iter().filter(|other| is_living(setup, state, other));
+    let earlier = |other: &Place| place.is_none_or(|place| other.arrival < place.arrival);
+    living.any(earlier).then_some(Violation::Overtaken)
+}
+
+/// Returns the violation if the key is free beside a living waiter.
+pub(crate) fn free_beside_a_waiter(setup: &Setup, state: &State) -> Option<Violation> {
+    let mut places = state.data.queue.places().iter();
+    let free = state.data.lock.kind == Kind::Absent;
+    (free && places.any(|place| is_living(setup, state, place)))
+        .then_some(Violation::FreeBesideAWaiter)
+}
+
+fn is_living(setup: &Setup, state: &State, place: &Place) -> bool {
+    !place.dead && hears(setup, state, place.client.into())
+}
+
+/// Handles the last request of a nonce: its release, or its leave.
+pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> Option<Violation> {
+    let leaves = match end {
+        End::Leave => !setup.leaves_out(Rule::LeaveLeavesQueue),
+        _ => !setup.leaves_out(Rule::ReleaseLeavesQueue),
+    };
+    if let Some(index) = state.data.queue.find(client)
+        && leaves
+    {
+        state.data.queue.remove(index);
+    }
+    let lock = &mut state.data.lock;
+    let mut broken = None;
+    if let End::Reserve(grant) = end {
+        let same = is_same_tenure(setup, lock, grant);
+        if lock.is_of(client) && (same || setup.leaves_out(Rule::Tenure)) {
+            lock.kind = Kind::Reserved;
+            broken = (!is_tenure(lock, grant)).then_some(Violation::ReservedForNobody);
+        }
+    } else if lock.is_of(client)
+        || setup.leaves_out(Rule::EndCompares) && lock.kind != Kind::Reserved
+    {
+        *lock = Lock::default();
+    }
+    if !setup.leaves_out(Rule::EndSettles) {
+        let next = settle(setup, state, client);
+        broken = broken.or(next);
+    }
+    let queued = state.data.queue.find(client).map(|_| Violation::QueuedAfterItsEnd);
+    broken.or(queued).or_else(|| free_beside_a_waiter(setup, state))
+}
+
+/// Whether a grant names the tenure of the lock, as the server compares it.
+pub(crate) fn is_same_tenure(setup: &Setup, lock: &Lock, grant: Grant) -> bool {
+    if setup.leaves_out(Rule::TokenNamesTenure) {
+        return lock.grant.number == grant.number;
+    }
+    is_tenure(lock, grant)
+}
+
+/// Whether a grant is that of the lock. `SET NX` sets each number once, and a script each token.
+pub(crate) fn is_tenure(lock: &Lock, grant: Grant) -> bool {
+    match (lock.grant.plain, grant.plain) {
+        (true, true) => lock.grant.number == grant.number,
+        (false, false) => lock.grant.token == grant.token,
+        _ => false,
+    }
+}
+
+pub(crate) fn next_token(setup: &Setup, state: &mut State) -> u8 {
+    let least = if setup.leaves_out(Rule::TimeAfterLoss) { 0 } else { state.time };
+    state.data.stream = state.data.stream.max(least) + 1;
+    state.time = state.time.max(state.data.stream);
+    state.data.stream
+}
+
+/// Marks each smaller token of another client.
+pub(crate) fn follow(state: &mut State, client: usize, token: u8) {
+    for (other, grant) in state.grants_mut() {
+        if other != client && grant.token < token {
+            grant.followed = true;
+        }
+    }
+}

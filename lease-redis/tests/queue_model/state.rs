@@ -1,0 +1,334 @@
+//! One state: the server's data, the clients, and the messages between them.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::setup::Setup;
+
+pub(crate) const MOST_CLIENTS: usize = 3;
+pub(crate) const MOST_REQUESTS: u8 = 3;
+/// The number of a renewal after the last fault.
+pub(crate) const FRESH: u8 = MOST_REQUESTS + 1;
+const NUMBERS: usize = 4;
+const MOST_NEWS: usize = 5;
+const MOST_BEATS: usize = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    pub(crate) data: Data,
+    /// The data of the replica that no longer receives writes.
+    pub(crate) lagging: Option<Data>,
+    pub(crate) clients: [Client; MOST_CLIENTS],
+    /// The largest token ever. The server's time is larger than it.
+    pub(crate) time: u8,
+    /// The largest token that a client has accepted.
+    pub(crate) accepted: u8,
+    pub(crate) flushes: u8,
+    pub(crate) promotions: u8,
+    pub(crate) evictions: u8,
+    pub(crate) kills: u8,
+    pub(crate) cuts: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Data {
+    pub(crate) lock: Lock,
+    pub(crate) queue: Queue,
+    /// The last identifier of the stream of tokens.
+    pub(crate) stream: u8,
+}
+
+/// The string that exists while the key is held.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Lock {
+    pub(crate) kind: Kind,
+    pub(crate) client: u8,
+    /// The token is zero until a heartbeat or a script writes it.
+    pub(crate) grant: Grant,
+    pub(crate) beat: u8,
+    /// The send of its client from which the expiry counts at least. Zero if one ttl has passed since.
+    pub(crate) expiry: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Kind {
+    #[default]
+    Absent,
+    Held,
+    Evicted,
+    Reserved,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Queue {
+    places: [Place; MOST_CLIENTS],
+    length: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Place {
+    pub(crate) client: u8,
+    /// The largest number of a request that has arrived since the nonce is in the queue.
+    pub(crate) number: u8,
+    /// Whether the place has timed out.
+    pub(crate) dead: bool,
+    /// The order of arrival, whatever the order of the queue is.
+    pub(crate) arrival: u8,
+    /// Whether the place was granted the key, and no request of its client has arrived since.
+    pub(crate) used: bool,
+}
+
+/// Each send has a number that grows within its client. It is zero once one ttl has passed since the send.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Client {
+    pub(crate) phase: Phase,
+    pub(crate) grant: Grant,
+    /// The send from which the lease counts.
+    pub(crate) deadline: u8,
+    /// The grant that was handed over to this client.
+    pub(crate) handed: Grant,
+    pub(crate) asked: u8,
+    /// The requests that may arrive: one bit for each number.
+    pub(crate) flying: u8,
+    /// The send of each request, by its number.
+    pub(crate) sent: [u8; NUMBERS],
+    /// The largest token that was accepted before each request was sent.
+    pub(crate) floor: [u8; NUMBERS],
+    /// The grants that an answer or a message may tell the client of, at any time, or never.
+    pub(crate) news: [News; MOST_NEWS],
+    pub(crate) beaten: u8,
+    pub(crate) beats: [Beat; MOST_BEATS],
+    pub(crate) end: End,
+    /// Whether the subscription is broken.
+    pub(crate) deaf: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Waiting,
+    Holding,
+    HandedOver,
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(crate) struct Grant {
+    /// The request that the grant rests on. Zero: no grant.
+    pub(crate) number: u8,
+    pub(crate) token: u8,
+    /// Whether `SET NX` made it, and no script.
+    pub(crate) plain: bool,
+    /// Whether another client has a larger token.
+    pub(crate) followed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(crate) struct News {
+    pub(crate) grant: Grant,
+    /// The request that was answered, if this matters. Zero: a message.
+    pub(crate) answers: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Beat {
+    pub(crate) phase: BeatPhase,
+    pub(crate) sent: u8,
+    pub(crate) grant: Grant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum BeatPhase {
+    #[default]
+    Nothing,
+    Sent,
+    /// The answer `extended` may arrive.
+    Extended,
+}
+
+/// The last request of a nonce. It may arrive at any time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) enum End {
+    #[default]
+    Nothing,
+    Leave,
+    Release,
+    /// A release of this grant with a reservation.
+    Reserve(Grant),
+}
+
+impl State {
+    pub(crate) fn first(setup: &Setup) -> Self {
+        Self {
+            data: Data::default(),
+            lagging: None,
+            clients: Default::default(),
+            time: 0,
+            accepted: 0,
+            flushes: setup.flushes,
+            promotions: setup.promotions,
+            evictions: setup.evictions,
+            kills: setup.kills,
+            cuts: setup.cuts,
+        }
+    }
+
+    /// The data of the server and of the replica.
+    pub(crate) fn all_data(&self) -> impl Iterator<Item = &Data> {
+        [&self.data].into_iter().chain(&self.lagging)
+    }
+
+    pub(crate) fn all_data_mut(&mut self) -> impl Iterator<Item = &mut Data> {
+        [&mut self.data].into_iter().chain(&mut self.lagging)
+    }
+
+    /// All grants with a token, and the clients that have them.
+    pub(crate) fn grants_mut(&mut self) -> impl Iterator<Item = (usize, &mut Grant)> {
+        let data = [&mut self.data].into_iter().chain(&mut self.lagging);
+        let locks = data.map(|data| (usize::from(data.lock.client), &mut data.lock.grant));
+        let clients = self.clients.iter_mut().enumerate();
+        let theirs =
+            clients.flat_map(|(place, client)| client.grants_mut().map(move |it| (place, it)));
+        locks.chain(theirs).filter(|(_, grant)| grant.token != 0)
+    }
+
+    /// Applies `change` to each send of a client.
+    pub(crate) fn change_sends(&mut self, place: usize, mut change: impl FnMut(&mut u8)) {
+        for data in self.all_data_mut() {
+            if usize::from(data.lock.client) == place {
+                change(&mut data.lock.expiry);
+            }
+        }
+        let client = &mut self.clients[place];
+        client.sent.iter_mut().for_each(&mut change);
+        client.beats.iter_mut().for_each(|beat| change(&mut beat.sent));
+        change(&mut client.deadline);
+    }
+
+    /// The number of a new send.
+    pub(crate) fn next_send(&self, place: usize) -> u8 {
+        let (mut last, mut copy) = (0, *self);
+        copy.change_sends(place, |sent| last = last.max(*sent));
+        last + 1
+    }
+}
+
+impl Lock {
+    pub(crate) fn is_held_by(&self, place: usize) -> bool {
+        self.kind == Kind::Held && usize::from(self.client) == place
+    }
+
+    pub(crate) fn is_of(&self, place: usize) -> bool {
+        matches!(self.kind, Kind::Held | Kind::Evicted) && usize::from(self.client) == place
+    }
+}
+
+impl Queue {
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places[..usize::from(self.length)]
+    }
+
+    pub(crate) fn places_mut(&mut self) -> &mut [Place] {
+        &mut self.places[..usize::from(self.length)]
+    }
+
+    pub(crate) fn find(&self, client: usize) -> Option<usize> {
+        self.places().iter().position(|place| usize::from(place.client) == client)
+    }
+
+    pub(crate) fn append(&mut self, place: Place) {
+        self.places[usize::from(self.length)] = place;
+        self.length += 1;
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Place {
+        let removed = self.places[index];
+        self.places.copy_within(index + 1.., index);
+        self.length -= 1;
+        self.places[usize::from(self.length)] = Place::default();
+        removed
+    }
+}
+
+impl Client {
+    fn grants_mut(&mut self) -> impl Iterator<Item = &mut Grant> {
+        let news = self.news.iter_mut().map(|news| &mut news.grant);
+        let beats = self.beats.iter_mut().map(|beat| &mut beat.grant);
+        let end = match &mut self.end {
+            End::Reserve(grant) => Some(grant),
+            _ => None,
+        };
+        news.chain(beats).chain(end).chain([&mut self.grant, &mut self.handed])
+    }
+
+    pub(crate) fn tell(&mut self, news: News) {
+        if !self.news.contains(&news) {
+            let free = self.news.iter().position(|other| *other == News::default());
+            self.news[free.unwrap()] = news;
+        }
+    }
+}
+
+/// Most parts of most states are empty, so an empty part is one byte.
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.time, self.accepted, self.lagging.is_some()).hash(hasher);
+        (self.flushes, self.promotions, self.evictions, self.kills, self.cuts).hash(hasher);
+        for data in self.all_data() {
+            hash_part(&data.lock, hasher);
+            (data.stream, data.queue.length).hash(hasher);
+            data.queue.places().iter().for_each(|place| place.hash(hasher));
+        }
+        for client in &self.clients {
+            let Client { phase, deadline, asked, flying, beaten, end, deaf, .. } = client;
+            (phase, deadline, asked, flying, beaten, end, deaf).hash(hasher);
+            (client.sent, client.floor == [0; NUMBERS]).hash(hasher);
+            if client.floor != [0; NUMBERS] {
+                client.floor.hash(hasher);
+            }
+            hash_part(&client.grant, hasher);
+            hash_part(&client.handed, hasher);
+            client.news.iter().for_each(|news| hash_part(news, hasher));
+            client.beats.iter().for_each(|beat| hash_part(beat, hasher));
+        }
+    }
+}
+
+fn hash_part<T: Default + PartialEq + Hash>(part: &T, hasher: &mut impl Hasher) {
+    let empty = *part == T::default();
+    empty.hash(hasher);
+    if !empty {
+        part.hash(hasher);
+    }
+}
+
+/// The lock, the queue, and what each client relies on.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for data in self.all_data() {
+            let Lock { kind, client, grant, .. } = data.lock;
+            let sign = [" ", " ", "e", "r"][kind as usize];
+            match kind {
+                Kind::Absent => f.write_str(" -   ")?,
+                _ => write!(f, " {}{}:{}{sign}", name(client.into()), grant.number, grant.token)?,
+            }
+            f.write_str("[")?;
+            for place in data.queue.places() {
+                let sign = if place.dead { "+" } else { "" };
+                write!(f, "{}{}{sign} ", name(place.client.into()), place.number)?;
+            }
+            f.write_str("]")?;
+        }
+        for (place, client) in self.clients.iter().enumerate() {
+            if client.phase == Phase::Holding {
+                write!(f, " {} holds {}", name(place), client.grant.token)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn name(place: usize) -> char {
+    ['A', 'B', 'C'][place]
+}

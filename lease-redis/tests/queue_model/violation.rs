@@ -1,0 +1,51 @@
+//! The violations of promises.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Violation {
+    /// With right clocks, and without loss of data: a client accepts a grant while another client relies on
+    /// its lease.
+    HeldByTwo,
+    /// A token is not larger than a token that was accepted before the request was sent.
+    TokensOutOfOrder,
+    /// Two clients rely on grants with the same token.
+    OneTokenTwice,
+    /// The server extends a lease that its client relies on, after it granted a larger token to another
+    /// client.
+    ExtendedAfterASuccessor,
+    /// A heartbeat prolongs another tenure of its nonce, which may belong to nobody.
+    ProlongedForNobody,
+    /// A late release reserves the key in another tenure of its nonce.
+    ReservedForNobody,
+    /// A grant that was handed over is adopted after another client was granted the key.
+    AdoptedAfterAnother,
+    /// A script grants the key while a living waiter has an earlier place.
+    Overtaken,
+    /// The server grants the key to a waiter whose place has timed out.
+    GrantedToTheDead,
+    /// A nonce keeps its place in the queue after its release or leave has arrived.
+    QueuedAfterItsEnd,
+    /// A nonce is granted the key again, although no request of it arrived since the last grant.
+    GrantedTwice,
+    /// A request leaves the key free beside a living waiter that could receive the message.
+    FreeBesideAWaiter,
+    /// If no more faults happen, and all waiters renew their places, one of them is never granted the key.
+    Stuck,
+}
+
+impl Violation {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::HeldByTwo,
+        Self::TokensOutOfOrder,
+        Self::OneTokenTwice,
+        Self::ExtendedAfterASuccessor,
+        Self::ProlongedForNobody,
+        Self::ReservedForNobody,
+        Self::AdoptedAfterAnother,
+        Self::Overtaken,
+        Self::GrantedToTheDead,
+        Self::QueuedAfterItsEnd,
+        Self::GrantedTwice,
+        Self::FreeBesideAWaiter,
+        Self::Stuck,
+    ];
+}

@@ -36,9 +36,10 @@ impl Steps<'_> {
         let entry = queue.places()[index];
         let sent = self.state.clients[place].sent[usize::from(entry.number) - 1];
         let late = sent == 0 || !self.has_right_clocks() || self.setup.impatient;
-        if late && !entry.dead {
+        if late && !entry.silent {
             self.then(Step::TimesOut(place), |state| {
-                state.data.queue.places_mut()[index].dead = true;
+                let entry = &mut state.data.queue.places_mut()[index];
+                (entry.silent, entry.dead) = (true, true);
             });
         }
     }

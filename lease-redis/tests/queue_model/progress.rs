@@ -100,7 +100,8 @@ impl<'a> Future<'a> {
             if let Some(index) = self.state.data.queue.find(place)
                 && !renews
             {
-                self.state.data.queue.places_mut()[index].dead = true;
+                let place = &mut self.state.data.queue.places_mut()[index];
+                (place.silent, place.dead) = (true, true);
             }
         }
     }

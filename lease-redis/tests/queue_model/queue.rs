@@ -17,6 +17,7 @@ pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<
         }
         if place.dead && !setup.leaves_out(Rule::DeadAreSkipped) {
             state.data.queue.remove(index);
+            broken = broken.or((!place.silent).then_some(Violation::LosesItsPlace));
             continue;
         }
         let client = usize::from(place.client);
@@ -115,7 +116,7 @@ pub(crate) fn free_beside_a_waiter(setup: &Setup, state: &State) -> Option<Viola
 }
 
 fn is_living(setup: &Setup, state: &State, place: &Place) -> bool {
-    !place.dead && hears(setup, state, place.client.into())
+    !place.silent && hears(setup, state, place.client.into())
 }
 
 /// Handles the last request of a nonce: its release, or its leave.

@@ -137,7 +137,7 @@ fn renew(setup: &Setup, state: &mut State, index: usize, number: u8) {
     let queue = &mut state.data.queue;
     let place = &mut queue.places_mut()[index];
     place.number = place.number.max(number);
-    place.used = false;
+    (place.used, place.silent) = (false, false);
     if !setup.leaves_out(Rule::RenewalRestartsAge) {
         place.dead = false;
     }

@@ -70,7 +70,9 @@ pub(crate) struct Place {
     pub(crate) client: u8,
     /// The largest number of a request that has arrived since the nonce is in the queue.
     pub(crate) number: u8,
-    /// Whether the place has timed out.
+    /// Whether no request of its client has arrived for the time after which a place times out.
+    pub(crate) silent: bool,
+    /// Whether the server regards it as silent.
     pub(crate) dead: bool,
     /// The order of arrival, whatever the order of the queue is.
     pub(crate) arrival: u8,

@@ -20,6 +20,8 @@ pub(crate) enum Violation {
     AdoptedAfterAnother,
     /// A script grants the key while a living waiter has an earlier place.
     Overtaken,
+    /// The queue drops a living waiter.
+    LosesItsPlace,
     /// The server grants the key to a waiter whose place has timed out.
     GrantedToTheDead,
     /// A nonce keeps its place in the queue after its release or leave has arrived.
@@ -33,7 +35,7 @@ pub(crate) enum Violation {
 }
 
 impl Violation {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::HeldByTwo,
         Self::TokensOutOfOrder,
         Self::OneTokenTwice,
@@ -42,6 +44,7 @@ impl Violation {
         Self::ReservedForNobody,
         Self::AdoptedAfterAnother,
         Self::Overtaken,
+        Self::LosesItsPlace,
         Self::GrantedToTheDead,
         Self::QueuedAfterItsEnd,
         Self::GrantedTwice,

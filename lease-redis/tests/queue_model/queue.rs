@@ -53,12 +53,7 @@ fn revoke_later(setup: &Setup, state: &mut State) {
     }
 }
 
-fn grant_next(
-    setup: &Setup,
-    state: &mut State,
-    index: usize,
-    caller: usize,
-) -> Option<Violation> {
+fn grant_next(setup: &Setup, state: &mut State, index: usize, caller: usize) -> Option<Violation> {
     let place = state.data.queue.places()[index];
     let overtaken = overtakes(setup, state, Some(place));
     if setup.leaves_out(Rule::GrantLeavesQueue) {
@@ -102,7 +97,8 @@ fn hears(setup: &Setup, state: &State, client: usize) -> bool {
 /// Returns the violation if a script grants the key to `place` before a living waiter that arrived earlier.
 /// `None` is a client without a place.
 pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> Option<Violation> {
-    let mut living = state.data.queue.places().iter().filter(|other| is_living(setup, state, other));
+    let mut living =
+        state.data.queue.places().iter().filter(|other| is_living(setup, state, other));
     let earlier = |other: &Place| place.is_none_or(|place| other.arrival < place.arrival);
     living.any(earlier).then_some(Violation::Overtaken)
 }

@@ -6,9 +6,7 @@ use crate::queue::{
     settle, tell,
 };
 use crate::setup::{Clocks, Rule, Setup};
-use crate::state::{
-    BeatPhase, End, Grant, Kind, Lock, MOST_REQUESTS, Phase, Place, State,
-};
+use crate::state::{BeatPhase, End, Grant, Kind, Lock, MOST_REQUESTS, Phase, Place, State};
 use crate::step::{Message, Step};
 use crate::violation::Violation;
 

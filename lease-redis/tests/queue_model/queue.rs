@@ -1,8 +1,56 @@
-//! The queue, as each script handles it: who is granted a free key.
+//! The queue, and how each script handles it: who is granted a free key.
 
 use crate::setup::{Counts, Rule, Setup, Skip};
-use crate::state::{End, Grant, Kind, Lock, News, Place, State};
+use crate::state::{End, Grant, Kind, Lock, MOST_CLIENTS, News, State};
 use crate::violation::Violation;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Queue {
+    places: [Place; MOST_CLIENTS],
+    length: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Place {
+    pub(crate) client: u8,
+    /// The largest number of a request that has arrived since the nonce is in the queue.
+    pub(crate) number: u8,
+    /// Whether no request of its client has arrived for the time after which a place times out.
+    pub(crate) silent: bool,
+    /// Whether the server regards it as silent.
+    pub(crate) dead: bool,
+    /// The order of arrival, whatever the order of the queue is.
+    pub(crate) arrival: u8,
+    /// Whether the place was granted the key, and no request of its client has arrived since.
+    pub(crate) used: bool,
+}
+
+impl Queue {
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places[..usize::from(self.length)]
+    }
+
+    pub(crate) fn places_mut(&mut self) -> &mut [Place] {
+        &mut self.places[..usize::from(self.length)]
+    }
+
+    pub(crate) fn find(&self, client: usize) -> Option<usize> {
+        self.places().iter().position(|place| usize::from(place.client) == client)
+    }
+
+    pub(crate) fn append(&mut self, place: Place) {
+        self.places[usize::from(self.length)] = place;
+        self.length += 1;
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Place {
+        let removed = self.places[index];
+        self.places.copy_within(index + 1.., index);
+        self.length -= 1;
+        self.places[usize::from(self.length)] = Place::default();
+        removed
+    }
+}
 
 /// Takes the next of the queue while the key is free. `caller` is the client whose request the script
 /// handles.

@@ -2,11 +2,11 @@
 
 use crate::model::Steps;
 use crate::queue::{
-    end, follow, free_beside_a_waiter, grant, is_same_tenure, is_tenure, next_token, overtakes,
-    settle, tell,
+    Place, end, follow, free_beside_a_waiter, grant, is_same_tenure, is_tenure, next_token,
+    overtakes, settle, tell,
 };
 use crate::setup::{Clocks, Rule, Setup};
-use crate::state::{BeatPhase, End, Grant, Kind, Lock, MOST_REQUESTS, Phase, Place, State};
+use crate::state::{BeatPhase, End, Grant, Kind, Lock, MOST_REQUESTS, Phase, State};
 use crate::step::{Message, Step};
 use crate::violation::Violation;
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::queue::Queue;
 use crate::setup::Setup;
 
 pub(crate) const MOST_CLIENTS: usize = 3;
@@ -57,27 +58,6 @@ pub(crate) enum Kind {
     Held,
     Evicted,
     Reserved,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Queue {
-    places: [Place; MOST_CLIENTS],
-    length: u8,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub(crate) struct Place {
-    pub(crate) client: u8,
-    /// The largest number of a request that has arrived since the nonce is in the queue.
-    pub(crate) number: u8,
-    /// Whether no request of its client has arrived for the time after which a place times out.
-    pub(crate) silent: bool,
-    /// Whether the server regards it as silent.
-    pub(crate) dead: bool,
-    /// The order of arrival, whatever the order of the queue is.
-    pub(crate) arrival: u8,
-    /// Whether the place was granted the key, and no request of its client has arrived since.
-    pub(crate) used: bool,
 }
 
 /// Each send has a number that grows within its client. It is zero once one ttl has passed since the send.
@@ -226,33 +206,6 @@ impl Lock {
     }
 }
 
-impl Queue {
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places[..usize::from(self.length)]
-    }
-
-    pub(crate) fn places_mut(&mut self) -> &mut [Place] {
-        &mut self.places[..usize::from(self.length)]
-    }
-
-    pub(crate) fn find(&self, client: usize) -> Option<usize> {
-        self.places().iter().position(|place| usize::from(place.client) == client)
-    }
-
-    pub(crate) fn append(&mut self, place: Place) {
-        self.places[usize::from(self.length)] = place;
-        self.length += 1;
-    }
-
-    pub(crate) fn remove(&mut self, index: usize) -> Place {
-        let removed = self.places[index];
-        self.places.copy_within(index + 1.., index);
-        self.length -= 1;
-        self.places[usize::from(self.length)] = Place::default();
-        removed
-    }
-}
-
 impl Client {
     fn grants_mut(&mut self) -> impl Iterator<Item = &mut Grant> {
         let news = self.news.iter_mut().map(|news| &mut news.grant);
@@ -279,7 +232,7 @@ impl Hash for State {
         (self.flushes, self.promotions, self.evictions, self.kills, self.cuts).hash(hasher);
         for data in self.all_data() {
             hash_part(&data.lock, hasher);
-            (data.stream, data.queue.length).hash(hasher);
+            (data.stream, data.queue.places().len()).hash(hasher);
             data.queue.places().iter().for_each(|place| place.hash(hasher));
         }
         for client in &self.clients {

@@ -46,7 +46,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 28] = [
+const LONG: [(&str, &str, u32); 29] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
@@ -70,6 +70,7 @@ const LONG: [(&str, &str, u32); 28] = [
     ("lease-redis", "misconfiguration", 13),
     ("lease-redis", "one_server", 21),
     ("lease-redis", "proposal_model", 15),
+    ("lease-redis", "queue_model", 9),
     ("lease-redis", "servers", 148),
     ("lease-scheduler", "jobs", 133),
     ("lease-scheduler", "redis", 32),
@@ -78,12 +79,13 @@ const LONG: [(&str, &str, u32); 28] = [
 ];
 
 /// Programs that keep processors busy for longer than a few seconds.
-const COMPUTING: [(&str, &str); 6] = [
+const COMPUTING: [(&str, &str); 7] = [
     ("lease-kcl", "kcl"),
     ("lease-kinesis", "plan"),
     ("lease-kinesis", "rebalance"),
     ("lease-redis", "lock_model"),
     ("lease-redis", "proposal_model"),
+    ("lease-redis", "queue_model"),
     ("lease-simulation-tests", "simulation"),
 ];
 

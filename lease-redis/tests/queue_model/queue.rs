@@ -65,7 +65,8 @@ pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<
         }
         if place.dead && !setup.leaves_out(Rule::DeadAreSkipped) {
             state.data.queue.remove(index);
-            broken = broken.or((!place.silent).then_some(Violation::LosesItsPlace));
+            let lost = (!place.silent).then_some(Violation::LosesItsPlace);
+            broken = broken.or(lost);
             continue;
         }
         let client = usize::from(place.client);
@@ -113,7 +114,8 @@ fn grant_next(setup: &Setup, state: &mut State, index: usize, caller: usize) -> 
     if place.used {
         return Some(Violation::GrantedTwice);
     }
-    overtaken.or(place.dead.then_some(Violation::GrantedToTheDead))
+    let dead = place.dead.then_some(Violation::GrantedToTheDead);
+    overtaken.or(dead)
 }
 
 /// Grants the key to a client, and tells it: by the answer, if the client is the caller.
@@ -146,7 +148,7 @@ fn hears(setup: &Setup, state: &State, client: usize) -> bool {
 /// `None` is a client without a place.
 pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> Option<Violation> {
     let mut living =
-        state.data.queue.places().iter().filter(|other| is_living(setup, state, other));
+        state.data.queue.places().iter().filter(|other| is_living(setup, state, **other));
     let earlier = |other: &Place| place.is_none_or(|place| other.arrival < place.arrival);
     living.any(earlier).then_some(Violation::Overtaken)
 }
@@ -155,11 +157,11 @@ pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> O
 pub(crate) fn free_beside_a_waiter(setup: &Setup, state: &State) -> Option<Violation> {
     let mut places = state.data.queue.places().iter();
     let free = state.data.lock.kind == Kind::Absent;
-    (free && places.any(|place| is_living(setup, state, place)))
+    (free && places.any(|place| is_living(setup, state, *place)))
         .then_some(Violation::FreeBesideAWaiter)
 }
 
-fn is_living(setup: &Setup, state: &State, place: &Place) -> bool {
+fn is_living(setup: &Setup, state: &State, place: Place) -> bool {
     !place.silent && hears(setup, state, place.client.into())
 }
 
@@ -177,10 +179,10 @@ pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> 
     let lock = &mut state.data.lock;
     let mut broken = None;
     if let End::Reserve(grant) = end {
-        let same = is_same_tenure(setup, lock, grant);
+        let same = is_same_tenure(setup, *lock, grant);
         if lock.is_of(client) && (same || setup.leaves_out(Rule::Tenure)) {
             lock.kind = Kind::Reserved;
-            broken = (!is_tenure(lock, grant)).then_some(Violation::ReservedForNobody);
+            broken = (!is_tenure(*lock, grant)).then_some(Violation::ReservedForNobody);
         }
     } else if lock.is_of(client)
         || setup.leaves_out(Rule::EndCompares) && lock.kind != Kind::Reserved
@@ -196,7 +198,7 @@ pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> 
 }
 
 /// Whether a grant names the tenure of the lock, as the server compares it.
-pub(crate) fn is_same_tenure(setup: &Setup, lock: &Lock, grant: Grant) -> bool {
+pub(crate) fn is_same_tenure(setup: &Setup, lock: Lock, grant: Grant) -> bool {
     if setup.leaves_out(Rule::TokenNamesTenure) {
         return lock.grant.number == grant.number;
     }
@@ -204,7 +206,7 @@ pub(crate) fn is_same_tenure(setup: &Setup, lock: &Lock, grant: Grant) -> bool {
 }
 
 /// Whether a grant is that of the lock. `SET NX` sets each number once, and a script each token.
-pub(crate) fn is_tenure(lock: &Lock, grant: Grant) -> bool {
+pub(crate) fn is_tenure(lock: Lock, grant: Grant) -> bool {
     match (lock.grant.plain, grant.plain) {
         (true, true) => lock.grant.number == grant.number,
         (false, false) => lock.grant.token == grant.token,

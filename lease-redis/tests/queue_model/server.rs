@@ -54,12 +54,12 @@ impl Steps<'_> {
         self.then_checked(Step::Arrives(place, Message::Beat, number.into()), |state| {
             let (client, lock) = (&mut state.clients[place], &mut state.data.lock);
             let beat = &mut client.beats[slot];
-            let same = is_same_tenure(setup, lock, beat.grant) || setup.leaves_out(Rule::Tenure);
+            let same = is_same_tenure(setup, *lock, beat.grant) || setup.leaves_out(Rule::Tenure);
             if !lock.is_held_by(place) || !same || number <= lock.beat {
                 beat.phase = BeatPhase::Nothing;
                 return None;
             }
-            let is_own = is_tenure(lock, beat.grant);
+            let is_own = is_tenure(*lock, beat.grant);
             lock.beat = number;
             // The expiry is one ttl after the arrival. So it is never earlier than before.
             lock.expiry = lock.expiry.max(beat.sent);
@@ -185,11 +185,11 @@ fn adopt(setup: &Setup, state: &mut State, place: usize, number: u8) -> Option<V
         tell_of_lock(setup, state, place, number);
         return None;
     }
-    let same = is_same_tenure(setup, &lock, handed) || setup.leaves_out(Rule::Tenure);
+    let same = is_same_tenure(setup, lock, handed) || setup.leaves_out(Rule::Tenure);
     if !lock.is_held_by(from) || !same {
         return None;
     }
     grant(setup, state, place, number, place);
-    let other = !is_tenure(&lock, handed) || handed.followed;
+    let other = !is_tenure(lock, handed) || handed.followed;
     other.then_some(Violation::AdoptedAfterAnother)
 }

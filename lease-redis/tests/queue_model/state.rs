@@ -197,11 +197,11 @@ impl State {
 }
 
 impl Lock {
-    pub(crate) fn is_held_by(&self, place: usize) -> bool {
+    pub(crate) fn is_held_by(self, place: usize) -> bool {
         self.kind == Kind::Held && usize::from(self.client) == place
     }
 
-    pub(crate) fn is_of(&self, place: usize) -> bool {
+    pub(crate) fn is_of(self, place: usize) -> bool {
         matches!(self.kind, Kind::Held | Kind::Evicted) && usize::from(self.client) == place
     }
 }

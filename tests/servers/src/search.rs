@@ -33,6 +33,7 @@ pub trait Model {
 
 /// A step and the state after it.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "models construct it")]
 pub struct Taken<M: Model + ?Sized> {
     /// What happens.
     pub step: M::Step,
@@ -44,6 +45,7 @@ pub struct Taken<M: Model + ?Sized> {
 
 /// The result of a search.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Found<M: Model> {
     /// How many states were visited.
     pub states: usize,

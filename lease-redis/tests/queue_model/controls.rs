@@ -2,7 +2,7 @@
 
 use crate::setup::{Clocks, Counts, Rule, Setup, Skip};
 use crate::violation::Violation;
-use crate::{fails, finds};
+use crate::{fails, finds, keeps};
 
 #[test]
 fn grant_counted_from_the_answered_send_gives_two_holders() {
@@ -70,6 +70,20 @@ fn enqueue_that_ignores_the_queue_overtakes() {
 #[test]
 fn release_that_ignores_the_queue_leaves_the_key_free() {
     finds(Rule::EndSettles, Violation::FreeBesideAWaiter, right());
+}
+
+/// The renewals of the waiters notice the free key. So the release of a lock that nobody has marked breaks
+/// no other promise.
+#[test]
+fn release_that_ignores_the_queue_leaves_no_waiter_stuck() {
+    let others = Violation::ALL.map(|it| match it {
+        Violation::FreeBesideAWaiter => Violation::Stuck,
+        other => other,
+    });
+    for setup in [right().with_plain([1, 0, 0]), three().with_plain([1, 0, 0])] {
+        let setup = Setup { without: Some(Rule::EndSettles), ..setup };
+        keeps(&others, "without EndSettles, other promises", &setup);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod chance;
 mod failure;
 mod faults;
 mod judge;
+mod load;
 mod monotonic;
 mod overlapping_run;
 mod probe;
@@ -29,6 +30,8 @@ use lease_test_servers::sync::lock;
 
 use crate::failure::Failure;
 use crate::faults::single_fault::SingleFault;
+use crate::load::Load;
+use crate::load::run::LoadEnded;
 use crate::overlapping_run::run_overlapping;
 use crate::probe::{ProbeArgs, probe};
 use crate::report::command::command_of;
@@ -66,6 +69,9 @@ struct Arguments {
     /// A single fault to inject at least once, in the given order; by default, all
     #[arg(long = "only", value_enum, value_name = "FAULT")]
     kinds: Vec<SingleFault>,
+    /// Adds tasks that claim random keys, such as 256x10000: tasks x keys
+    #[arg(long, value_name = "TASKSxKEYS")]
+    load: Option<Load>,
     /// Breaks a rule on purpose, so that the judge must find it
     #[arg(long, value_enum)]
     sabotage: Option<Sabotage>,
@@ -117,6 +123,7 @@ async fn main() -> ExitCode {
                 workers: 5,
                 counters: 3,
                 ttl: Duration::from_secs(2),
+                load: arguments.load,
                 sabotage: arguments.sabotage,
                 faults: arguments.faults.unwrap_or(by_store),
                 clocks: arguments.clocks,
@@ -141,17 +148,23 @@ async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure>
         save(file, "")?;
     }
     show(&format!("lease-chaos: {}, seed {}", setup.store, setup.seed));
-    let (ledger, verdict, progress) = match setup.faults {
+    let (ledger, verdict, load, progress) = match setup.faults {
         Faults::Overlapping => {
-            let (ledger, verdict) = run_overlapping(setup).await?;
-            (ledger, verdict, None)
+            let (ledger, verdict, load) = run_overlapping(setup).await?;
+            (ledger, verdict, load, None)
         }
-        Faults::Single => run_single(setup).await?,
+        Faults::Single => {
+            let (ledger, verdict, progress) = run_single(setup).await?;
+            (ledger, verdict, None, progress)
+        }
     };
 
     let ledger = lock(&ledger);
     let command = command_of(setup, file.as_deref());
     let mut report = report::report(setup, &command, &ledger, &verdict);
+    if let Some(load) = &load {
+        report.push_str(&report::load::report(load, &ledger));
+    }
     if let Some(progress) = &progress {
         report.push_str(&report::progress::report(progress, ledger.began));
     }
@@ -162,8 +175,11 @@ async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure>
     let breaches = progress.as_ref().map_or(0, |progress| progress.breaches.len());
     let summary = report::summary(&ledger, &verdict);
     let more = progress.map(|_| format!(", {breaches} breaches of progress")).unwrap_or_default();
-    show(&format!("lease-chaos: seed {}: {summary}{more}", setup.seed));
-    let is_kept = verdict.violations.is_empty() && breaches == 0;
+    let of_load = load.as_ref().map(report::load::summary);
+    let of_load = of_load.map(|summary| format!("; load: {summary}")).unwrap_or_default();
+    show(&format!("lease-chaos: seed {}: {summary}{more}{of_load}", setup.seed));
+    let is_load_kept = load.as_ref().is_none_or(LoadEnded::is_kept);
+    let is_kept = verdict.violations.is_empty() && breaches == 0 && is_load_kept;
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

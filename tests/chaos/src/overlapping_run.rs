@@ -15,6 +15,7 @@ use crate::faults::nemesis::Nemesis;
 use crate::judge::ledger::Ledger;
 use crate::judge::recovery::await_recovery;
 use crate::judge::safety::{Verdict, judge};
+use crate::load::run::{LoadEnded, LoadRun};
 use crate::monotonic::Monotonic;
 use crate::servers::server::Server;
 use crate::setup::{Sabotage, Setup};
@@ -25,7 +26,7 @@ use crate::worker::resource::{Gates, Resource};
 /// Runs workers and faults, and judges what the workers did.
 pub(crate) async fn run_overlapping(
     setup: &Setup,
-) -> Result<(Arc<Mutex<Ledger>>, Verdict), Failure> {
+) -> Result<(Arc<Mutex<Ledger>>, Verdict, Option<LoadEnded>), Failure> {
     let mut chance = Chance::from_seed(setup.seed);
     let servers = start_servers(setup).await?;
     let (links, stores) = link(setup, &servers).await?;
@@ -35,25 +36,39 @@ pub(crate) async fn run_overlapping(
         _ => Gates::Shut,
     };
     let resource = Arc::new(Resource::new(setup.counters, gates, Arc::clone(&ledger)));
-    let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
+    let mut load = setup.load.map(LoadRun::new);
+    let log = load.as_ref().map(|load| Arc::clone(&load.log));
+    let logs = (&ledger, log.as_ref());
+    let fleet = Fleet::start(setup, stores, &resource, logs, &mut chance)?;
+    let first = servers.first().ok_or("a run without servers")?.address();
+    let healthy = match &mut load {
+        Some(load) => Some(load.before_faults(setup.store, first).await?),
+        None => None,
+    };
 
     let slots = fleet.slots.clone();
-    let mut nemesis = Nemesis::new(setup, slots, links, servers, &ledger, &mut chance);
-    let end = Monotonic::now() + setup.length;
+    let mut nemesis = Nemesis::new(setup, slots, links, servers, logs, &mut chance);
+    let from = Monotonic::now();
     // The nemesis owns the servers, which must outlive the workers.
+    let end = from + setup.length;
     let nemesis = spawn_blocking(move || nemesis.run(end).map(|()| nemesis)).await??;
+    let repaired = Monotonic::now();
     let starved = await_recovery(setup, &ledger).await;
+    if let (Some(load), Some(healthy)) = (&mut load, healthy) {
+        load.after_faults(from, repaired, healthy).await;
+    }
     fleet.stop().await?;
     drop(nemesis);
 
     let mut verdict = judge(&lock(&ledger));
     verdict.violations.extend(starved);
-    Ok((ledger, verdict))
+    let load = load.map(|load| load.judge(setup, &lock(&ledger)));
+    Ok((ledger, verdict, load))
 }
 
 async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
     let count = match setup.sabotage {
-        Some(Sabotage::Apart) => setup.workers,
+        Some(Sabotage::Apart) => setup.processes(),
         _ => setup.store.servers(),
     };
     let store = setup.store;
@@ -80,7 +95,7 @@ async fn link(
     servers: &[Server],
 ) -> Result<(Vec<Vec<Arc<Link>>>, Vec<String>), Failure> {
     let (mut all, mut stores) = (Vec::new(), Vec::new());
-    for worker in 0..setup.workers {
+    for worker in 0..setup.processes() {
         let reached = match setup.sabotage {
             Some(Sabotage::Apart) => servers.get(worker..=worker).unwrap_or_default(),
             _ => servers,

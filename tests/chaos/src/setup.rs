@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use crate::failure::Failure;
 use crate::faults::single_fault::SingleFault;
+use crate::load::Load;
 use crate::probe::KEPT_TTL;
 use crate::store::{Clocks, Store};
 
@@ -19,6 +20,7 @@ pub(crate) struct Setup {
     /// The number of keys. Each key guards a counter.
     pub(crate) counters: usize,
     pub(crate) ttl: Duration,
+    pub(crate) load: Option<Load>,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) faults: Faults,
     pub(crate) clocks: Clocks,
@@ -46,6 +48,8 @@ pub(crate) enum Sabotage {
     OneHost,
     /// A majority hangs instead of a minority
     Majority,
+    /// The load's processes give the answer of one claim to another claim
+    Swapped,
 }
 
 impl Setup {
@@ -60,6 +64,10 @@ impl Setup {
             Some(Sabotage::Majority) if self.store != Store::Quorum || !single => {
                 "--sabotage majority is for --store quorum with single faults"
             }
+            Some(Sabotage::Swapped) if self.load.is_none() => {
+                "--sabotage swapped is for a run with --load"
+            }
+            _ if single && self.load.is_some() => "--load is for overlapping faults",
             _ if single && self.store == Store::Dynamodb => {
                 "--faults single is for the stores in Redis"
             }
@@ -80,6 +88,11 @@ impl Setup {
             Some(kind) => Err(format!("{}: not on {}", kind.name(), self.store).into()),
             None => Ok(()),
         }
+    }
+
+    /// The number of worker processes: those that count, and those of the load.
+    pub(crate) fn processes(&self) -> usize {
+        self.workers + self.load.map_or(0, Load::processes)
     }
 
     /// The longest ttl of all clients. The clients of a quorum must agree on it.

@@ -37,7 +37,7 @@ pub(crate) async fn run_single(
     };
     let resource = Arc::new(Resource::new(setup.counters, gates, Arc::clone(&ledger)));
     let stores = vec![topology.address(); setup.workers];
-    let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
+    let fleet = Fleet::start(setup, stores, &resource, (&ledger, None), &mut chance)?;
 
     let slots = fleet.slots.clone();
     let mut episodes = Episodes::start(setup, topology, slots, &seen, &ledger, &mut chance)?;

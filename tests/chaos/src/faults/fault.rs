@@ -10,6 +10,8 @@ pub(crate) enum Fault {
     Server(ServerFault),
     /// The clocks of some servers step forward by more than a ttl.
     ClocksForward,
+    /// Another program writes a list under the name of one of the load's leases.
+    KeySpoiled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) enum ServerFault {
     ClockWithinMargin,
     RestartedEmpty,
     Flushed,
+    /// The server refuses writes that need memory.
+    MemoryFull,
 }
 
 /// The faults for `store`, each with its weight.
@@ -56,6 +60,10 @@ pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
         Store::Sentinel | Store::Cluster => &[],
     }
 }
+
+/// The faults that a load on Redis adds.
+pub(crate) const OF_LOAD: [(u32, Fault); 2] =
+    [(5, Fault::Server(ServerFault::MemoryFull)), (8, Fault::KeySpoiled)];
 
 const REDIS: [(u32, Fault); 16] = [
     (14, Fault::Worker(WorkerFault::Killed)),

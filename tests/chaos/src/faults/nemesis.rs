@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 use crate::failure::Failure;
-use crate::faults::fault::{Fault, LinkFault, ServerFault, WorkerFault, faults_of};
-use crate::judge::ledger::{Effect, FaultRecord, Ledger};
+use crate::faults::fault::{Fault, LinkFault, OF_LOAD, ServerFault, WorkerFault, faults_of};
+use crate::faults::spoiled_key;
+use crate::judge::ledger::{Effect, FaultRecord, Ledger, Outage, Part};
+use crate::load::SharedLog;
 use crate::monotonic::Monotonic;
 use crate::servers::Servers;
 use crate::servers::server::Server;
 use crate::setup::Setup;
 use crate::store::Store;
-use crate::worker::fleet::WorkerSlot;
+use crate::worker::fleet::{RESTART, WorkerSlot};
 use lease_test_servers::proxy::{Flow, Link};
 use lease_test_servers::sync::lock;
 
@@ -29,7 +31,10 @@ pub(crate) struct Nemesis {
     links: Vec<Vec<Arc<Link>>>,
     servers: Servers,
     repairs: Vec<(Monotonic, Repair)>,
+    /// The outages that a repair ends.
+    open: Vec<(Part, Monotonic)>,
     ledger: Arc<Mutex<Ledger>>,
+    load: Option<SharedLog>,
 }
 
 /// A repair that is not yet made.
@@ -41,6 +46,9 @@ enum Repair {
     HealWithLoss(usize, usize),
     WakeServer(usize),
     StartServer(usize),
+    FreeMemory(usize),
+    /// Deletes a key of another type. Comes last, since it needs all servers.
+    DeleteKey(usize),
 }
 
 impl Nemesis {
@@ -49,7 +57,7 @@ impl Nemesis {
         slots: Vec<Arc<WorkerSlot>>,
         links: Vec<Vec<Arc<Link>>>,
         servers: Vec<Server>,
-        ledger: &Arc<Mutex<Ledger>>,
+        (ledger, load): (&Arc<Mutex<Ledger>>, Option<&SharedLog>),
         chance: &mut Chance,
     ) -> Self {
         Self {
@@ -60,22 +68,28 @@ impl Nemesis {
             links,
             servers: Servers::new(servers),
             repairs: Vec::new(),
+            open: Vec::new(),
             ledger: Arc::clone(ledger),
+            load: load.cloned(),
         }
     }
 
     /// Injects faults until `end`, and then repairs everything.
     pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
-        let faults = faults_of(self.store);
+        let mut faults = faults_of(self.store).to_vec();
+        if self.load.is_some() && self.store != Store::Dynamodb {
+            faults.extend(OF_LOAD);
+        }
         let mut next = Monotonic::now();
         while Monotonic::now() < end {
             self.repair(Monotonic::now())?;
             if Monotonic::now() >= next {
-                match self.chance.weighted(faults) {
+                match self.chance.weighted(&faults) {
                     Some(Fault::Worker(fault)) => self.fault_worker(fault)?,
                     Some(Fault::Link(fault)) => self.fault_links(fault),
                     Some(Fault::Server(fault)) => self.fault_servers(fault)?,
                     Some(Fault::ClocksForward) => self.step_forward()?,
+                    Some(Fault::KeySpoiled) => self.spoil_key()?,
                     None => (),
                 }
                 next = Monotonic::now() + self.chance.up_to(LONGEST_PAUSE);
@@ -94,12 +108,14 @@ impl Nemesis {
             WorkerFault::Killed => {
                 self.record("worker killed", name, now);
                 slot.kill();
+                let (part, from) = (Part::Process(worker), Monotonic::now());
+                lock(&self.ledger).outages.push(Outage { part, from, until: from + RESTART });
             }
             WorkerFault::Stopped if self.is_healthy(Repair::WakeWorker(worker)) => {
                 let length = length(&mut self.chance, self.ttl);
                 self.record("worker stopped for a while", name, length);
                 slot.pause();
-                self.repairs.push((Monotonic::now() + length, Repair::WakeWorker(worker)));
+                self.schedule(length, Repair::WakeWorker(worker));
             }
             WorkerFault::Stopped => (),
             WorkerFault::ClockStepped => {
@@ -119,7 +135,7 @@ impl Nemesis {
     /// Injects a fault into one link of a worker or, every other time, into all of them.
     fn fault_links(&mut self, fault: LinkFault) {
         let worker = self.chance.below(self.links.len());
-        let Some(links) = self.links.get(worker) else { return };
+        let Some(links) = self.links.get(worker).cloned() else { return };
         let some = if self.chance.one_in(2) { links.len() } else { 1 };
         let length = length(&mut self.chance, self.ttl);
         let with_loss = self.chance.one_in(2);
@@ -154,7 +170,7 @@ impl Nemesis {
                 }
             }
             let [all, rest] = repairs;
-            self.repairs.push((Monotonic::now() + length, if with_loss { rest } else { all }));
+            self.schedule(length, if with_loss { rest } else { all });
         }
     }
 
@@ -167,12 +183,12 @@ impl Nemesis {
                 ServerFault::Stopped => {
                     self.record("server stopped for a while", name, length);
                     self.servers.get(number)?.hang()?;
-                    self.repairs.push((Monotonic::now() + length, Repair::WakeServer(number)));
+                    self.schedule(length, Repair::WakeServer(number));
                 }
                 ServerFault::Killed => {
                     self.record("server killed, restarted with all it had", name, length);
                     self.servers.get(number)?.kill();
-                    self.repairs.push((Monotonic::now() + length, Repair::StartServer(number)));
+                    self.schedule(length, Repair::StartServer(number));
                 }
                 ServerFault::ConnectionsKilled => {
                     self.record("connections killed", name, now);
@@ -206,7 +222,16 @@ impl Nemesis {
                         }
                         _ => ("server restarted empty", FaultClass::MayOverlap),
                     };
+                    let from = Monotonic::now();
                     self.inject(what, name, class, |servers| servers.restart_empty(number))?;
+                    let until = Monotonic::now() + self.store.quarantine(self.ttl);
+                    let part = Part::Server(number);
+                    lock(&self.ledger).outages.push(Outage { part, from, until });
+                }
+                ServerFault::MemoryFull => {
+                    self.record("memory full", name, length);
+                    self.servers.get(number)?.command("CONFIG SET maxmemory 1");
+                    self.schedule(length, Repair::FreeMemory(number));
                 }
                 ServerFault::Flushed => {
                     // With its clock behind, a flushed server would grant smaller tokens, as documented.
@@ -252,15 +277,53 @@ impl Nemesis {
             ServerFault::ConnectionsKilled
             | ServerFault::ScriptsFlushed
             | ServerFault::ClockWithinMargin
+            | ServerFault::MemoryFull
             | ServerFault::Flushed => 1,
         };
         let count = if self.chance.one_in(3) { most } else { most.min(1) };
         let mut servers = self.chance.some_of(all, count);
-        servers.retain(|&server| {
-            self.is_healthy(Repair::WakeServer(server))
-                && self.is_healthy(Repair::StartServer(server))
-        });
+        servers.retain(|&server| self.is_server_healthy(server));
         servers
+    }
+
+    /// Writes a list under the name of a free key of the load.
+    fn spoil_key(&mut self) -> Result<(), Failure> {
+        let Some(load) = self.load.clone() else { return Ok(()) };
+        if !(0..self.servers.count()).all(|server| self.is_server_healthy(server)) {
+            return Ok(());
+        }
+        let key = self.chance.below(lock(&load).load.keys);
+        let length = length(&mut self.chance, self.ttl);
+        let from = Monotonic::now();
+        if self.is_healthy(Repair::DeleteKey(key)) && spoiled_key::spoil(&mut self.servers, key)? {
+            self.record("key of another type", format!("key {key} of the load"), length);
+            lock(&load).spoil(key, from);
+            self.schedule(length, Repair::DeleteKey(key));
+        }
+        Ok(())
+    }
+
+    fn is_server_healthy(&self, server: usize) -> bool {
+        [Repair::WakeServer(server), Repair::StartServer(server), Repair::FreeMemory(server)]
+            .iter()
+            .all(|repair| self.is_healthy(*repair))
+    }
+
+    /// Makes a repair after `length`, and opens an outage until then.
+    fn schedule(&mut self, length: Duration, repair: Repair) {
+        let now = Monotonic::now();
+        self.open.extend(repair.part().map(|part| (part, now)));
+        self.repairs.push((now + length, repair));
+    }
+
+    /// Ends the outages of a part that was repaired.
+    fn close(&mut self, repaired: Part) {
+        let until = Monotonic::now();
+        let (closed, open) = self.open.drain(..).partition(|(part, _)| *part == repaired);
+        self.open = open;
+        let closed: Vec<_> = closed;
+        let outage = |(part, from)| Outage { part, from, until };
+        lock(&self.ledger).outages.extend(closed.into_iter().map(outage));
     }
 
     fn is_healthy(&self, repair: Repair) -> bool {
@@ -289,7 +352,26 @@ impl Nemesis {
                 Repair::HealWithLoss(worker, server) => link(worker, server)?.heal_with_loss(),
                 Repair::WakeServer(server) => self.servers.get(server)?.go_on()?,
                 Repair::StartServer(server) => self.servers.get(server)?.start_again()?,
+                Repair::FreeMemory(server) => {
+                    self.servers.get(server)?.command("CONFIG SET maxmemory 0");
+                }
+                Repair::DeleteKey(key) => self.delete_key(key)?,
             }
+            if let Some(part) = repair.part() {
+                self.close(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_key(&mut self, key: usize) -> Result<(), Failure> {
+        if !(0..self.servers.count()).all(|server| self.is_server_healthy(server)) {
+            self.repairs.push((Monotonic::now() + AGAIN, Repair::DeleteKey(key)));
+            return Ok(());
+        }
+        spoiled_key::delete(&mut self.servers, key)?;
+        if let Some(load) = &self.load {
+            lock(load).mend(key);
         }
         Ok(())
     }
@@ -330,6 +412,22 @@ impl Nemesis {
     }
 }
 
+impl Repair {
+    /// The part that does not work until the repair.
+    fn part(self) -> Option<Part> {
+        match self {
+            Self::WakeWorker(worker) => Some(Part::Process(worker)),
+            Self::Heal(worker, server) | Self::HealWithLoss(worker, server) => {
+                Some(Part::Link(worker, server))
+            }
+            Self::WakeServer(server) | Self::StartServer(server) | Self::FreeMemory(server) => {
+                Some(Part::Server(server))
+            }
+            Self::DeleteKey(_) => None,
+        }
+    }
+}
+
 /// Whether a key may be held twice after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FaultClass {
@@ -346,6 +444,9 @@ fn length(chance: &mut Chance, ttl: Duration) -> Duration {
 
 /// The longest pause from one fault to the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause before a repair that needs all servers is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest delay of a slow link.
 const SLOWEST: Duration = Duration::from_millis(400);

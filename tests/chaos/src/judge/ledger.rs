@@ -14,6 +14,8 @@ pub(crate) struct Ledger {
     pub(crate) writes: Vec<Write>,
     pub(crate) faults: Vec<FaultRecord>,
     pub(crate) promotions: Vec<Promotion>,
+    /// The times during which a part of a run with overlapping faults could not work.
+    pub(crate) outages: Vec<Outage>,
     /// Whether the wall clocks of servers are stepped.
     pub(crate) clocks: Clocks,
     /// The counts of events, for example of starts, crashes and failed calls.
@@ -81,6 +83,23 @@ pub(crate) struct Promotion {
     pub(crate) known: u64,
 }
 
+/// The time during which a part could not work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outage {
+    pub(crate) part: Part,
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
+}
+
+/// A part of a run, by the numbers of its worker and its server, from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Process(usize),
+    /// The link from a worker to a server.
+    Link(usize, usize),
+    Server(usize),
+}
+
 /// The effect that the failure table of the store allows after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -98,6 +117,7 @@ impl Ledger {
             writes: Vec::new(),
             faults: Vec::new(),
             promotions: Vec::new(),
+            outages: Vec::new(),
             clocks,
             tallies: BTreeMap::new(),
             places: HashMap::new(),

@@ -40,6 +40,8 @@ pub(crate) enum Rule {
     LostUpdate,
     /// After the last fault, each key is held again.
     Starved,
+    /// Only claims of a key of another type fail because of the type.
+    WrongType,
 }
 
 pub(crate) fn judge(ledger: &Ledger) -> Verdict {
@@ -48,18 +50,29 @@ pub(crate) fn judge(ledger: &Ledger) -> Verdict {
     for counter in counters {
         let grants: Vec<_> =
             ledger.grants.iter().filter(|grant| grant.counter == counter).collect();
-        for found in overlaps(ledger, &grants).into_iter().chain(tokens(ledger, &grants)) {
-            let by_fault = ledger.faults.iter().any(|fault| fault.admits(&found));
-            let is_admitted = found.is_explained || found.rule == Rule::Overlap && by_fault;
-            let findings =
-                if is_admitted { &mut verdict.admitted } else { &mut verdict.violations };
-            findings.push(found);
-        }
+        judge_key(ledger, &grants, &mut verdict);
         verdict.violations.extend(writes(counter, ledger));
     }
-    verdict.violations.sort_by_key(|finding| (finding.from, finding.rule));
-    verdict.admitted.sort_by_key(|finding| finding.from);
+    verdict.sort();
     verdict
+}
+
+/// Judges the holders and the tokens of one key.
+pub(crate) fn judge_key(ledger: &Ledger, grants: &[&Grant], verdict: &mut Verdict) {
+    for found in overlaps(ledger, grants).into_iter().chain(tokens(ledger, grants)) {
+        let by_fault = ledger.faults.iter().any(|fault| fault.admits(&found));
+        let is_admitted = found.is_explained || found.rule == Rule::Overlap && by_fault;
+        let findings = if is_admitted { &mut verdict.admitted } else { &mut verdict.violations };
+        findings.push(found);
+    }
+}
+
+impl Verdict {
+    /// Orders the findings by time.
+    pub(crate) fn sort(&mut self) {
+        self.violations.sort_by_key(|finding| (finding.from, finding.rule));
+        self.admitted.sort_by_key(|finding| finding.from);
+    }
 }
 
 impl FaultRecord {
@@ -230,6 +243,7 @@ impl fmt::Display for Rule {
             Self::OldToken => "old token accepted",
             Self::LostUpdate => "lost update",
             Self::Starved => "starved",
+            Self::WrongType => "wrong type of a sound key",
         })
     }
 }

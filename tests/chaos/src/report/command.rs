@@ -12,13 +12,14 @@ use crate::store::Clocks;
 pub(crate) fn command_of(setup: &Setup, file: Option<&Path>) -> String {
     let single = setup.faults == Faults::Single;
     let mode = if single { mode_of(setup) } else { String::new() };
+    let load = setup.load.map(|load| format!(" --load {load}")).unwrap_or_default();
     let sabotage = setup.sabotage.and_then(|sabotage| sabotage.to_possible_value());
     let sabotage = sabotage.map(|value| format!(" --sabotage {}", value.get_name()));
     let file = file.map(|file| format!(" --report {}", file.display()));
     let store = setup.store.to_possible_value();
     format!(
         "cargo run --release -p lease-chaos -- \\\n    --store {} --minutes {} \
-         --seed {}{mode}{}{}",
+         --seed {}{mode}{load}{}{}",
         store.as_ref().map_or("", |value| value.get_name()),
         setup.length.as_secs_f64() / 60.0,
         setup.seed,

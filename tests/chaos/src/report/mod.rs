@@ -1,9 +1,10 @@
 //! The report of a run, as Markdown.
 //!
-//! This file writes the safety part. [`progress`] writes the progress section, [`command`] the command
-//! line.
+//! This file writes the safety part. [`progress`] writes the progress section, [`load`] the section of
+//! a load, and [`command`] the command line.
 
 pub(crate) mod command;
+pub(crate) mod load;
 pub(crate) mod progress;
 
 use std::collections::BTreeMap;

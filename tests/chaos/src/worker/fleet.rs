@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use crate::chance::Chance;
 use crate::failure::Failure;
 use crate::judge::ledger::{Grant, Incarnation, Ledger};
+use crate::load::SharedLog;
 use crate::servers::server::with_clock;
 use crate::setup::{Sabotage, Setup};
 use crate::worker::message::Message;
@@ -47,12 +48,12 @@ struct Process {
 }
 
 impl Fleet {
-    /// Starts a worker on each of `stores`.
+    /// Starts a worker on each of `stores`. The last ones are the processes of the load.
     pub(crate) fn start(
         setup: &Setup,
         stores: Vec<String>,
         resource: &Arc<Resource>,
-        ledger: &Arc<Mutex<Ledger>>,
+        (ledger, load): (&Arc<Mutex<Ledger>>, Option<&SharedLog>),
         chance: &mut Chance,
     ) -> Result<Self, Failure> {
         let slots: Vec<_> = (0..stores.len())
@@ -67,13 +68,15 @@ impl Fleet {
         let stopping = Arc::new(AtomicBool::new(false));
         let mut supervisors = JoinSet::new();
         for (slot, store) in slots.iter().zip(stores) {
+            let load = (slot.worker > setup.workers).then_some(load).flatten();
             let supervisor = Supervisor {
                 slot: Arc::clone(slot),
-                slots: slots.clone(),
+                slots: slots.iter().take(setup.workers).cloned().collect(),
                 store,
                 setup: setup.clone(),
                 resource: Arc::clone(resource),
                 ledger: Arc::clone(ledger),
+                load: load.cloned(),
                 chance: Chance::from_seed(chance.seed()),
                 stopping: Arc::clone(&stopping),
             };
@@ -142,12 +145,14 @@ impl Drop for WorkerSlot {
 /// Restarts a worker, and reads its messages.
 struct Supervisor {
     slot: Arc<WorkerSlot>,
-    /// The slots of all workers, as targets of hand-overs.
+    /// The slots of the workers that count, as targets of hand-overs.
     slots: Vec<Arc<WorkerSlot>>,
     store: String,
     setup: Setup,
     resource: Arc<Resource>,
     ledger: Arc<Mutex<Ledger>>,
+    /// The log of a process of the load; `None` for a worker that counts.
+    load: Option<SharedLog>,
     chance: Chance,
     stopping: Arc<AtomicBool>,
 }
@@ -167,19 +172,7 @@ impl Supervisor {
 
     /// Runs one process to its end.
     async fn live(&mut self, incarnation: Incarnation) -> Result<(), Failure> {
-        let mut command = std::process::Command::new(std::env::current_exe()?);
-        command.args(["worker", "--store", &self.store]);
-        command.args(["--name", &format!("worker-{}.{}", incarnation.worker, incarnation.number)]);
-        command.args(["--ttl-ms", &self.setup.ttl.as_millis().to_string()]);
-        let max_ttl = self.setup.max_ttl();
-        command.args(["--max-ttl-ms", &max_ttl.as_millis().to_string()]);
-        command.args(["--counters", &self.setup.counters.to_string()]);
-        command.args(["--seed", &self.chance.seed().to_string()]);
-        if self.setup.sabotage == Some(Sabotage::Heedless) {
-            command.arg("--heedless");
-        }
-        with_clock(&mut command, &self.slot.clock)?;
-        let mut command = Command::from(command);
+        let mut command = Command::from(self.command(incarnation)?);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -205,12 +198,43 @@ impl Supervisor {
         Ok(())
     }
 
+    fn command(&mut self, incarnation: Incarnation) -> Result<std::process::Command, Failure> {
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        command.args(["worker", "--store", &self.store]);
+        command.args(["--name", &format!("worker-{}.{}", incarnation.worker, incarnation.number)]);
+        command.args(["--ttl-ms", &self.setup.ttl.as_millis().to_string()]);
+        let max_ttl = self.setup.max_ttl();
+        command.args(["--max-ttl-ms", &max_ttl.as_millis().to_string()]);
+        command.args(["--seed", &self.chance.seed().to_string()]);
+        match self.setup.load.filter(|_| self.load.is_some()) {
+            Some(load) => {
+                let process = self.slot.worker.saturating_sub(self.setup.workers + 1);
+                command.args(["--counters", &load.keys.to_string()]);
+                command.args(["--tasks", &load.share(process).to_string()]);
+                if self.setup.sabotage == Some(Sabotage::Swapped) {
+                    command.arg("--swapped");
+                }
+            }
+            None => {
+                command.args(["--counters", &self.setup.counters.to_string()]);
+                if self.setup.sabotage == Some(Sabotage::Heedless) {
+                    command.arg("--heedless");
+                }
+            }
+        }
+        with_clock(&mut command, &self.slot.clock)?;
+        Ok(command)
+    }
+
     fn handle(
         &mut self,
         incarnation: Incarnation,
         message: Message,
         inbox: &mpsc::UnboundedSender<String>,
     ) {
+        if let Some(load) = &self.load {
+            return lock(load).note(incarnation, message);
+        }
         let answer = |request: u64, value: Option<u64>| {
             let value = value.map_or_else(|| "refused".to_owned(), |value| value.to_string());
             // The process may have ended.
@@ -262,6 +286,8 @@ impl Supervisor {
                     slot.send(format!("resume {counter} {text}"));
                 }
             }
+            // A worker that counts reports it as a failed call.
+            Message::WrongType { .. } => (),
             Message::Counted { what } => self.ledger().count(what),
         }
     }
@@ -280,4 +306,4 @@ async fn write_all(mut lines: mpsc::UnboundedReceiver<String>, mut stdin: ChildS
 }
 
 /// The longest pause before a process is restarted.
-const RESTART: Duration = Duration::from_millis(500);
+pub(crate) const RESTART: Duration = Duration::from_millis(500);

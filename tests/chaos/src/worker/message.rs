@@ -22,6 +22,8 @@ pub(crate) enum Message {
     Write { request: u64, counter: usize, token: u64, read: u64, sent: Monotonic },
     /// The worker hands a lease over to another worker.
     Offer { counter: usize, text: String },
+    /// A claim failed because its key has another type.
+    WrongType { counter: usize, asked: Monotonic, at: Monotonic },
     /// An event to count, such as a failed call.
     Counted { what: String },
 }
@@ -44,6 +46,9 @@ impl fmt::Display for Message {
                 write!(f, "write {request} {counter} {token} {read} {sent}")
             }
             Self::Offer { counter, text } => write!(f, "offer {counter} {text}"),
+            Self::WrongType { counter, asked, at } => {
+                write!(f, "wrong-type {counter} {asked} {at}")
+            }
             Self::Counted { what } => write!(f, "counted {what}"),
         }
     }
@@ -90,6 +95,9 @@ impl FromStr for Message {
                 sent: words.next()?,
             },
             "offer" => Self::Offer { counter: words.next()?, text: words.rest()? },
+            "wrong-type" => {
+                Self::WrongType { counter: words.next()?, asked: words.next()?, at: words.next()? }
+            }
             "counted" => Self::Counted { what: words.rest()? },
             _ => return Err(ParseError),
         })
@@ -131,6 +139,7 @@ mod tests {
             Message::Open { request: 1, counter: 2, token: 3 },
             Message::Write { request: 1, counter: 2, token: 3, read: 4, sent: at },
             Message::Offer { counter: 1, text: "{\"key\": \"counter-1\"}".to_owned() },
+            Message::WrongType { counter: 1, asked: at, at },
             Message::Counted { what: "obtain failed".to_owned() },
         ];
         for message in messages {

@@ -6,7 +6,7 @@
 pub(crate) mod fleet;
 pub(crate) mod message;
 pub(crate) mod resource;
-mod worker_io;
+pub(crate) mod worker_io;
 
 use std::process::exit;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::chance::Chance;
 use crate::failure::Failure;
+use crate::load;
+use crate::load::swapped::Swapped;
+use crate::load::task::LoadTask;
 use crate::monotonic::Monotonic;
 use crate::servers::stores::open;
 use crate::worker::message::Message;
@@ -41,13 +44,20 @@ pub(crate) struct WorkerArgs {
     /// The longest ttl of all clients.
     #[arg(long)]
     pub(crate) max_ttl_ms: u64,
+    /// The number of counters, or of the keys of a load.
     #[arg(long)]
     pub(crate) counters: usize,
+    /// The number of tasks of a load; without it, the worker counts.
+    #[arg(long)]
+    pub(crate) tasks: Option<usize>,
     #[arg(long)]
     pub(crate) seed: u64,
     /// Ignores that a lease is lost.
     #[arg(long)]
     pub(crate) heedless: bool,
+    /// Gives the answers of claims of a load to other claims.
+    #[arg(long)]
+    pub(crate) swapped: bool,
 }
 
 /// The key that guards a counter.
@@ -61,7 +71,7 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
     let ttl = Duration::from_millis(args.ttl_ms);
     let options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
     let (io, mut offers) = WorkerIo::open();
-    let store = loop {
+    let mut store = loop {
         match open(&args.store, Duration::from_millis(args.max_ttl_ms)).await {
             Ok(store) => break store,
             // A worker may start while its servers are unreachable.
@@ -69,8 +79,14 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
         }
         sleep(ttl / 10).await;
     };
+    if args.swapped {
+        store = Arc::new(Swapped::new(store));
+    }
     let locker =
         Locker::new(store).with_lessee(Lessee::new(args.name.as_str())?).with_options(options);
+    if let Some(tasks) = args.tasks {
+        return work_on_load(tasks, args.counters, &locker, &io, &mut chance, ttl).await;
+    }
 
     let mut tasks = JoinSet::new();
     let mut inboxes = Vec::new();
@@ -93,6 +109,33 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
         if let Some(inbox) = inboxes.get(counter) {
             drop(inbox.send(handed));
         }
+    }
+    Ok(())
+}
+
+/// Runs the tasks of a load until the process ends.
+async fn work_on_load(
+    tasks: usize,
+    keys: usize,
+    locker: &Locker,
+    io: &Arc<WorkerIo>,
+    chance: &mut Chance,
+    ttl: Duration,
+) -> Result<(), Failure> {
+    let keys: Arc<[LeaseKey]> = (0..keys).map(load::key_of).collect::<Result<_, _>>()?;
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        let task = LoadTask {
+            keys: Arc::clone(&keys),
+            locker: locker.clone(),
+            io: Arc::clone(io),
+            chance: Chance::from_seed(chance.seed()),
+            ttl,
+        };
+        running.spawn(task.run());
+    }
+    while let Some(ended) = running.join_next().await {
+        ended?;
     }
     Ok(())
 }

@@ -1,0 +1,163 @@
+//! The events of a load, in memory: 56 bytes for each tenure.
+
+use std::collections::BTreeMap;
+
+use crate::judge::counted::Counted;
+use crate::judge::ledger::{Grant, Incarnation};
+use crate::load::Load;
+use crate::monotonic::Monotonic;
+use crate::worker::message::Message;
+
+/// The log of a load.
+#[derive(Debug)]
+pub(crate) struct LoadLog {
+    pub(crate) load: Load,
+    /// The tenures of each key, as they were reported.
+    tenures: Vec<Vec<Tenure>>,
+    /// The number of tenures that their tasks ended.
+    pub(crate) cycles: u64,
+    /// The counts of events, for example of cancelled claims.
+    pub(crate) tallies: BTreeMap<String, u64>,
+    /// Claims that failed because their key had another type.
+    pub(crate) wrong_types: Vec<WrongType>,
+    /// The times during which a key had another type.
+    pub(crate) spoiled: Vec<Spoiled>,
+    /// The number of cycles at regular times.
+    samples: Vec<(Monotonic, u64)>,
+}
+
+/// One use of a key by one task. Compact, since a run has millions of them.
+#[derive(Debug, Clone, Copy)]
+struct Tenure {
+    token: u64,
+    incarnation: Incarnation,
+    asked: Monotonic,
+    /// From when until when the lease was reported held; `None` if it was granted too late.
+    held: Option<(Monotonic, Monotonic)>,
+}
+
+/// A claim that failed between `asked` and `at` because its key had another type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WrongType {
+    pub(crate) key: usize,
+    pub(crate) asked: Monotonic,
+    pub(crate) at: Monotonic,
+}
+
+/// The time during which a key had another type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spoiled {
+    pub(crate) key: usize,
+    pub(crate) from: Monotonic,
+    /// `None` until the key is deleted.
+    pub(crate) until: Option<Monotonic>,
+}
+
+impl LoadLog {
+    pub(crate) fn new(load: Load) -> Self {
+        Self {
+            load,
+            tenures: vec![Vec::new(); load.keys],
+            cycles: 0,
+            tallies: BTreeMap::new(),
+            wrong_types: Vec::new(),
+            spoiled: Vec::new(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// Records a message of a load's process.
+    pub(crate) fn note(&mut self, incarnation: Incarnation, message: Message) {
+        match message {
+            Message::Obtained { counter, token, asked, held, .. } => {
+                let held = Some((held, held));
+                self.add(counter, Tenure { token, incarnation, asked, held });
+            }
+            Message::TooLate { counter, token, asked } => {
+                self.count("lease granted too late".to_owned());
+                self.add(counter, Tenure { token, incarnation, asked, held: None });
+            }
+            Message::Held { counter, token, at } => {
+                let mut tenures = self.tenures.get_mut(counter).into_iter().flatten().rev();
+                let tenure = tenures
+                    .find(|tenure| tenure.token == token && tenure.incarnation == incarnation);
+                if let Some(Tenure { held: Some((_, until)), .. }) = tenure {
+                    *until = at.max(*until);
+                }
+            }
+            Message::Ended { how, .. } => {
+                self.cycles += 1;
+                self.count(format!("lease {how}"));
+            }
+            Message::WrongType { counter, asked, at } => {
+                self.wrong_types.push(WrongType { key: counter, asked, at });
+            }
+            Message::Counted { what } => self.count(what),
+            // A load neither counts nor hands over.
+            Message::Open { .. } | Message::Write { .. } | Message::Offer { .. } => (),
+        }
+    }
+
+    pub(crate) fn count(&mut self, what: String) {
+        *self.tallies.entry(what).or_default() += 1;
+    }
+
+    fn add(&mut self, key: usize, tenure: Tenure) {
+        if let Some(tenures) = self.tenures.get_mut(key) {
+            tenures.push(tenure);
+        }
+    }
+
+    /// The tenures of each key, in the form that the judge of the counters takes.
+    pub(crate) fn grants(&self) -> impl Iterator<Item = Vec<Grant>> {
+        let grants = |(counter, tenures): (usize, &Vec<Tenure>)| {
+            let grant = |tenure: &Tenure| Grant {
+                counter,
+                token: tenure.token,
+                incarnation: tenure.incarnation,
+                asked: tenure.asked,
+                by: String::new(),
+                held_from: tenure.held.map(|(from, _)| from),
+                held_until: tenure.held.map(|(_, until)| until),
+                ended: None,
+            };
+            tenures.iter().map(grant).collect()
+        };
+        self.tenures.iter().enumerate().map(grants)
+    }
+
+    /// Marks a key as spoiled from `from` on.
+    pub(crate) fn spoil(&mut self, key: usize, from: Monotonic) {
+        self.spoiled.push(Spoiled { key, from, until: None });
+    }
+
+    /// Marks a key as deleted.
+    pub(crate) fn mend(&mut self, key: usize) {
+        for spoiled in &mut self.spoiled {
+            if spoiled.key == key && spoiled.until.is_none() {
+                spoiled.until = Some(Monotonic::now());
+            }
+        }
+    }
+
+    pub(crate) fn sample(&mut self) {
+        self.samples.push((Monotonic::now(), self.cycles));
+    }
+
+    pub(crate) fn samples(&self) -> &[(Monotonic, u64)] {
+        &self.samples
+    }
+
+    /// The time during which this process ran: a machine that stands still makes no cycles.
+    pub(crate) fn counted(&self) -> Counted {
+        let beats: Vec<_> = self.samples.iter().map(|(at, _)| *at).collect();
+        Counted::between_beats(&beats)
+    }
+
+    /// The number of cycles that were reported before `moment`.
+    pub(crate) fn cycles_at(&self, moment: Monotonic) -> u64 {
+        let place = self.samples.partition_point(|(at, _)| *at <= moment);
+        let last = place.checked_sub(1).and_then(|place| self.samples.get(place));
+        last.map_or(0, |(_, cycles)| *cycles)
+    }
+}

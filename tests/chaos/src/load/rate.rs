@@ -1,0 +1,233 @@
+//! Measures the rate of a load before, during and after the faults, and judges its progress.
+
+use std::time::Duration;
+
+use lease_test_servers::sync::lock;
+use tokio::task::AbortHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::failure::Failure;
+use crate::judge::ledger::{Ledger, Part};
+use crate::load::SharedLog;
+use crate::load::log::LoadLog;
+use crate::monotonic::Monotonic;
+use crate::setup::Setup;
+
+/// A time of the run, and the cycles that the load made in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Phase {
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
+    pub(crate) cycles: u64,
+}
+
+/// The findings on the progress of a load.
+#[derive(Debug, Default)]
+pub(crate) struct LoadProgress {
+    /// Before the first fault.
+    pub(crate) healthy: Option<Phase>,
+    /// From the first fault to the last repair.
+    pub(crate) faults: Option<Phase>,
+    /// After the last repair: the first phase with half of the healthy rate, or the last one measured.
+    pub(crate) after: Option<Phase>,
+    /// The time in which the store and a process of the load could work.
+    pub(crate) open: Duration,
+    /// The longest part of it without a cycle.
+    pub(crate) longest_silence: Duration,
+    pub(crate) breaches: Vec<String>,
+}
+
+impl Phase {
+    /// Cycles per second.
+    pub(crate) fn rate(&self) -> f64 {
+        // No run has 2^52 cycles.
+        #[expect(clippy::cast_precision_loss, reason = "a rate is printed with one digit")]
+        let cycles = self.cycles as f64;
+        cycles / self.until.since(self.from).as_secs_f64().max(0.001)
+    }
+}
+
+/// Samples the number of cycles until the task is aborted.
+pub(crate) fn start_sampling(log: &SharedLog) -> AbortHandle {
+    let log = SharedLog::clone(log);
+    let sampling = tokio::spawn(async move {
+        let mut ticks = interval(SAMPLE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            lock(&log).sample();
+        }
+    });
+    sampling.abort_handle()
+}
+
+/// Waits until the load runs at full size, and measures its rate without faults.
+///
+/// # Errors
+///
+/// If the load does not start.
+pub(crate) async fn measure_healthy(log: &SharedLog) -> Result<Phase, Failure> {
+    let began = Monotonic::now();
+    let tasks = u64::try_from(lock(log).load.tasks)?;
+    while lock(log).cycles < tasks * WARM_UP {
+        if Monotonic::now().since(began) > PATIENCE {
+            return Err("the load makes no cycles, although no fault was injected".into());
+        }
+        sleep(SAMPLE).await;
+    }
+    Ok(measure(log, HEALTHY).await)
+}
+
+/// Measures the rate after the last repair, until it is half of the healthy rate.
+pub(crate) async fn measure_recovery(log: &SharedLog, healthy: Phase) -> (Phase, Option<String>) {
+    let began = Monotonic::now();
+    loop {
+        let phase = measure(log, RECOVERED).await;
+        if phase.rate() >= healthy.rate() * LEAST_SHARE {
+            return (phase, None);
+        }
+        if Monotonic::now().since(began) > PATIENCE {
+            let what = format!(
+                "{:.1} cycles per second {PATIENCE:?} after the last fault, and {:.1} before the first",
+                phase.rate(),
+                healthy.rate(),
+            );
+            return (phase, Some(what));
+        }
+    }
+}
+
+async fn measure(log: &SharedLog, length: Duration) -> Phase {
+    let (from, before) = (Monotonic::now(), lock(log).cycles);
+    sleep(length).await;
+    let (until, after) = (Monotonic::now(), lock(log).cycles);
+    Phase { from, until, cycles: after - before }
+}
+
+/// The cycles between two moments.
+pub(crate) fn phase_between(log: &LoadLog, from: Monotonic, until: Monotonic) -> Phase {
+    Phase { from, until, cycles: log.cycles_at(until) - log.cycles_at(from) }
+}
+
+/// Finds times in which the load made no cycle, although the store and a process of the load could work.
+pub(crate) fn judge_silence(
+    setup: &Setup,
+    ledger: &Ledger,
+    log: &LoadLog,
+    progress: &mut LoadProgress,
+) {
+    let counted = log.counted();
+    let Some(&(mut since, mut cycles)) = log.samples().first() else { return };
+    let (mut silence, mut last, mut is_reported) = (Duration::ZERO, since, false);
+    for &(at, made) in log.samples() {
+        let is_open = is_open(setup, ledger, at);
+        if made != cycles || !is_open {
+            (since, cycles, silence, is_reported) = (at, made, Duration::ZERO, false);
+        }
+        let step = counted.within(last, at);
+        last = at;
+        if !is_open {
+            continue;
+        }
+        progress.open += step;
+        if since < at {
+            silence += step;
+        }
+        progress.longest_silence = progress.longest_silence.max(silence);
+        if silence > LONGEST_SILENCE && !is_reported {
+            is_reported = true;
+            let from = since.since(ledger.began).as_secs_f64();
+            progress.breaches.push(format!(
+                "{from:.3} s: no cycle for {LONGEST_SILENCE:?}, although the store and a process worked"
+            ));
+        }
+    }
+}
+
+/// Whether a process of the load runs, and reaches enough servers that work.
+fn is_open(setup: &Setup, ledger: &Ledger, at: Monotonic) -> bool {
+    let out: Vec<Part> = ledger
+        .outages
+        .iter()
+        .filter(|outage| outage.from <= at && at < outage.until + GRACE)
+        .map(|outage| outage.part)
+        .collect();
+    let servers = setup.store.servers();
+    (setup.workers..setup.processes()).any(|process| {
+        let reached = (0..servers).filter(|&server| {
+            !out.contains(&Part::Server(server)) && !out.contains(&Part::Link(process, server))
+        });
+        !out.contains(&Part::Process(process)) && reached.count() > servers / 2
+    })
+}
+
+const SAMPLE: Duration = Duration::from_millis(50);
+
+/// The load runs at full size after this many cycles of each task.
+const WARM_UP: u64 = 4;
+
+const HEALTHY: Duration = Duration::from_secs(5);
+
+const RECOVERED: Duration = Duration::from_secs(1);
+
+/// After the last fault, the load makes this share of its healthy rate.
+pub(crate) const LEAST_SHARE: f64 = 0.5;
+
+/// The time limit for the start, and for the recovery: that of the counters.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The time after an outage in which clients reconnect, and abandoned leases expire.
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
+
+/// The bound for a time without a cycle. It counts only while the store, the network and a process work.
+pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::ledger::Outage;
+    use crate::load::Load;
+    use crate::store::{Clocks, Store};
+
+    fn setup(store: Store) -> Setup {
+        Setup {
+            store,
+            length: Duration::from_secs(1),
+            seed: 1,
+            workers: 1,
+            counters: 1,
+            ttl: Duration::from_secs(2),
+            load: Some(Load { tasks: 2, keys: 2 }),
+            sabotage: None,
+            faults: crate::setup::Faults::Overlapping,
+            clocks: Clocks::InStep,
+            kinds: Vec::new(),
+        }
+    }
+
+    fn open_with(store: Store, parts: &[Part]) -> bool {
+        let from = Monotonic::now();
+        let mut ledger = Ledger::new(from, Clocks::InStep);
+        let outage = |&part| Outage { part, from, until: from + Duration::from_secs(1) };
+        ledger.outages.extend(parts.iter().map(outage));
+        is_open(&setup(store), &ledger, from)
+    }
+
+    #[test]
+    fn store_without_a_majority_is_not_open() {
+        let server = Part::Server;
+        assert!(open_with(Store::Redis, &[]));
+        assert!(!open_with(Store::Redis, &[server(0)]));
+        assert!(open_with(Store::Quorum, &[server(0), server(1)]));
+        assert!(!open_with(Store::Quorum, &[server(0), server(1), server(2)]));
+    }
+
+    #[test]
+    fn one_process_that_works_is_enough() {
+        let (first, second) = (Part::Process(1), Part::Process(2));
+        assert!(open_with(Store::Redis, &[first, Part::Process(0)]));
+        assert!(open_with(Store::Redis, &[Part::Link(2, 0)]));
+        assert!(!open_with(Store::Redis, &[first, second]));
+        assert!(!open_with(Store::Redis, &[first, Part::Link(2, 0)]));
+    }
+}

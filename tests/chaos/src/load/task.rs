@@ -1,0 +1,166 @@
+//! One task of a load: claims a random key, holds it for a short time, and ends the lease.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{Attempt, Lease, LeaseKey, Locker, Released};
+use tokio::time::{sleep, timeout};
+
+use crate::chance::Chance;
+use crate::monotonic::Monotonic;
+use crate::worker::message::Message;
+use crate::worker::worker_io::WorkerIo;
+
+/// A task. It runs until its process ends.
+pub(crate) struct LoadTask {
+    pub(crate) keys: Arc<[LeaseKey]>,
+    pub(crate) locker: Locker,
+    pub(crate) io: Arc<WorkerIo>,
+    pub(crate) chance: Chance,
+    pub(crate) ttl: Duration,
+}
+
+/// The ways to claim a key.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Obtain,
+    /// Drops the claim after a random time: before its batch, while it is sent, or after its grant.
+    Cancelled,
+    Wait,
+}
+
+/// The ways to end a lease.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Release,
+    Drop,
+    Abandon,
+}
+
+impl LoadTask {
+    pub(crate) async fn run(mut self) {
+        let keys = Arc::clone(&self.keys);
+        loop {
+            let number = self.chance.below(keys.len());
+            let Some(key) = keys.get(number) else { return };
+            let asked = Monotonic::now();
+            if let Some(lease) = self.claim(number, key, asked).await {
+                self.hold(number, lease, asked).await;
+            }
+        }
+    }
+
+    async fn claim(&mut self, number: usize, key: &LeaseKey, asked: Monotonic) -> Option<Lease> {
+        let way = self.chance.weighted(&WAYS).unwrap_or(Way::Obtain);
+        let limit = match way {
+            Way::Obtain => NO_LIMIT,
+            Way::Cancelled => self.chance.up_to(LATEST_CANCEL),
+            Way::Wait => self.chance.up_to(self.ttl),
+        };
+        let answer = match way {
+            Way::Obtain | Way::Cancelled => timeout(limit, self.locker.obtain(key)).await,
+            Way::Wait => {
+                let wait = timeout(limit, self.locker.wait_until_obtained(key)).await;
+                wait.map(|answer| answer.map(Attempt::Obtained))
+            }
+        };
+        match (answer, way) {
+            (Ok(Ok(Attempt::Obtained(lease))), _) => return Some(lease),
+            (Ok(Ok(Attempt::Held(_))), _) => self.count("claim refused: held"),
+            (Ok(Err(error)), _) => {
+                self.report(number, asked, &error);
+                // Without a pause, an unreachable server would make the task loop at once.
+                sleep(self.chance.up_to(PAUSE)).await;
+            }
+            (Err(_elapsed), Way::Wait) => self.count("wait dropped at its time limit"),
+            (Err(_elapsed), _) => self.count("claim cancelled"),
+        }
+        None
+    }
+
+    fn report(&self, number: usize, asked: Monotonic, error: &(dyn Error + 'static)) {
+        let mut sources = std::iter::successors(Some(error), |error| error.source());
+        if sources.any(|error| error.to_string().contains("WRONGTYPE")) {
+            let (counter, at) = (number, Monotonic::now());
+            self.io.send(&Message::WrongType { counter, asked, at });
+            return;
+        }
+        self.count("claim failed");
+    }
+
+    async fn hold(&mut self, counter: usize, lease: Lease, asked: Monotonic) {
+        let token = lease.token().get();
+        if !lease.is_held() {
+            return self.io.send(&Message::TooLate { counter, token, asked });
+        }
+        let (held, by) = (Monotonic::now(), "claim".to_owned());
+        self.io.send(&Message::Obtained { counter, token, asked, held, by });
+
+        // A few tenures need heartbeats.
+        let longest = if self.chance.one_in(LONG_TENURES) { self.ttl * 3 / 2 } else { SHORT };
+        let mut left = self.chance.up_to(longest);
+        loop {
+            let step = left.min(GLANCE);
+            sleep(step).await;
+            left -= step;
+            let at = Monotonic::now();
+            if !lease.is_held() {
+                break;
+            }
+            self.io.send(&Message::Held { counter, token, at });
+            if left.is_zero() {
+                break;
+            }
+        }
+        let ending = self.chance.weighted(&ENDINGS).unwrap_or(Ending::Release);
+        let at = Monotonic::now();
+        let how = end(lease, ending).await;
+        self.io.send(&Message::Ended { counter, token, at, how });
+    }
+
+    fn count(&self, what: &str) {
+        self.io.send(&Message::Counted { what: what.to_owned() });
+    }
+}
+
+async fn end(lease: Lease, ending: Ending) -> String {
+    match ending {
+        Ending::Drop => {
+            drop(lease);
+            "dropped".to_owned()
+        }
+        Ending::Abandon => {
+            lease.abandon();
+            "abandoned".to_owned()
+        }
+        Ending::Release => match lease.release().await {
+            Ok(Released::Freed) => "released".to_owned(),
+            Ok(Released::AlreadyLost(cause)) => format!("lost: {cause}"),
+            Err(_unknown) => "released, without an answer".to_owned(),
+        },
+    }
+}
+
+const WAYS: [(u32, Way); 3] = [(7, Way::Obtain), (1, Way::Cancelled), (2, Way::Wait)];
+
+const ENDINGS: [(u32, Ending); 3] =
+    [(70, Ending::Release), (28, Ending::Drop), (2, Ending::Abandon)];
+
+/// The latest time of a cancellation: about twice the time of a claim under load.
+const LATEST_CANCEL: Duration = Duration::from_millis(20);
+
+/// The locker limits the time of an attempt. This limit only gives all ways the same type.
+const NO_LIMIT: Duration = Duration::from_hours(24);
+
+/// The longest pause after a failed claim.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// One in so many tenures may last longer than a ttl.
+const LONG_TENURES: u32 = 200;
+
+/// The length of most tenures is below this.
+const SHORT: Duration = Duration::from_millis(10);
+
+/// The interval at which a long tenure is reported held.
+const GLANCE: Duration = Duration::from_millis(50);

@@ -2,7 +2,7 @@
 //!
 //! [`nemesis`] injects overlapping faults, of the kinds in [`fault`]. [`episodes`] injects one fault at a
 //! time, of the kinds in [`single_fault`]; [`make`] has their commands and signals.
-//! [`spoiled_key`] gives a key another type.
+//! [`spoiled_key`] gives keys another type.
 
 pub(crate) mod episodes;
 pub(crate) mod fault;

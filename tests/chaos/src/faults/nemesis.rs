@@ -286,19 +286,23 @@ impl Nemesis {
         servers
     }
 
-    /// Writes a list under the name of a free key of the load.
+    /// Writes lists under the names of some free keys of the load.
     fn spoil_key(&mut self) -> Result<(), Failure> {
         let Some(load) = self.load.clone() else { return Ok(()) };
         if !(0..self.servers.count()).all(|server| self.is_server_healthy(server)) {
             return Ok(());
         }
-        let key = self.chance.below(lock(&load).load.keys);
+        let keys = lock(&load).load.keys;
         let length = length(&mut self.chance, self.ttl);
-        let from = Monotonic::now();
-        if self.is_healthy(Repair::DeleteKey(key)) && spoiled_key::spoil(&mut self.servers, key)? {
-            self.record("key of another type", format!("key {key} of the load"), length);
-            lock(&load).spoil(key, from);
-            self.schedule(length, Repair::DeleteKey(key));
+        self.record("keys of another type", "keys of the load".to_owned(), length);
+        for _ in 0..SPOILED.min(keys.div_ceil(4)) {
+            let (key, from) = (self.chance.below(keys), Monotonic::now());
+            if self.is_healthy(Repair::DeleteKey(key))
+                && spoiled_key::spoil(&mut self.servers, key)?
+            {
+                lock(&load).spoil(key, from);
+                self.schedule(length, Repair::DeleteKey(key));
+            }
         }
         Ok(())
     }
@@ -444,6 +448,9 @@ fn length(chance: &mut Chance, ttl: Duration) -> Duration {
 
 /// The longest pause from one fault to the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The number of keys that get another type at the same time.
+const SPOILED: usize = 20;
 
 /// The pause before a repair that needs all servers is tried again.
 const AGAIN: Duration = Duration::from_millis(200);

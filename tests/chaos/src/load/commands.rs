@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn calls_are_read_from_the_reply() {
-        let info = "# Commandstats\r\ncmdstat_set:calls=12,usec=3\r\ncmdstat_exec:calls=4,usec=1\r\n";
+        let info =
+            "# Commandstats\r\ncmdstat_set:calls=12,usec=3\r\ncmdstat_exec:calls=4,usec=1\r\n";
 
         assert_eq!(Commands::read(info), Commands { set: 12, exec: 4, evalsha: 0 });
     }

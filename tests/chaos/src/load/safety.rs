@@ -63,8 +63,7 @@ mod tests {
             let incarnation = Incarnation { worker, number: 1 };
             let (asked, held, until) = (self.at(from), self.at(from), self.at(until));
             let by = "claim".to_owned();
-            self.log
-                .note(incarnation, Message::Obtained { counter, token, asked, held, by });
+            self.log.note(incarnation, Message::Obtained { counter, token, asked, held, by });
             self.log.note(incarnation, Message::Held { counter, token, at: until });
         }
 

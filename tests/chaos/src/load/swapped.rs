@@ -1,14 +1,13 @@
 //! A sabotage: a store that gives the answer of one claim to another claim.
 
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use lease_core::LeaseKey;
-use lease_core::store::{
-    Beat, Claim, Freed, Grant, GrantId, Heartbeat, HeldKey, Holder, LockStore, Obtained, StoreError,
-};
-use lease_test_servers::sync::lock;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::{GrantId, Holder, LeaseKey, StoreError};
+use lease_test_servers::sync::lock;
 use tokio::sync::oneshot;
 
 /// Swaps the answers of a refused claim and of the next claim that is granted, as a client does that

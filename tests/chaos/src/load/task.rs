@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, LeaseKey, Locker, Released};
+use tokio::select;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::chance::Chance;
@@ -25,7 +27,7 @@ pub(crate) struct LoadTask {
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Obtain,
-    /// Drops the claim after a random time: before its batch, while it is sent, or after its grant.
+    /// Drops the claim: while it waits for its batch, while it is sent, or after its grant.
     Cancelled,
     Wait,
 }
@@ -53,38 +55,45 @@ impl LoadTask {
 
     async fn claim(&mut self, number: usize, key: &LeaseKey, asked: Monotonic) -> Option<Lease> {
         let way = self.chance.weighted(&WAYS).unwrap_or(Way::Obtain);
-        let limit = match way {
-            Way::Obtain => NO_LIMIT,
-            Way::Cancelled => self.chance.up_to(LATEST_CANCEL),
-            Way::Wait => self.chance.up_to(self.ttl),
-        };
         let answer = match way {
-            Way::Obtain | Way::Cancelled => timeout(limit, self.locker.obtain(key)).await,
+            Way::Obtain => Ok(self.locker.obtain(key).await),
+            Way::Cancelled => {
+                let turns = self.chance.below(MOST_TURNS);
+                select! {
+                    // The answer comes first: a claim that has its answer is not cancelled.
+                    biased;
+                    answer = self.locker.obtain(key) => Ok(answer),
+                    () = pass(turns) => Err("claim cancelled"),
+                }
+            }
             Way::Wait => {
+                let limit = self.chance.up_to(self.ttl);
                 let wait = timeout(limit, self.locker.wait_until_obtained(key)).await;
-                wait.map(|answer| answer.map(Attempt::Obtained))
+                let wait = wait.map(|answer| answer.map(Attempt::Obtained));
+                wait.map_err(|_elapsed| "wait dropped at its time limit")
             }
         };
-        match (answer, way) {
-            (Ok(Ok(Attempt::Obtained(lease))), _) => return Some(lease),
-            (Ok(Ok(Attempt::Held(_))), _) => self.count("claim refused: held"),
-            (Ok(Err(error)), _) => {
+        match answer {
+            Ok(Ok(Attempt::Obtained(lease))) => return Some(lease),
+            Ok(Ok(Attempt::Held(_))) => self.count("claim refused: held"),
+            Ok(Err(error)) => {
                 self.report(number, asked, &error);
                 // Without a pause, an unreachable server would make the task loop at once.
                 sleep(self.chance.up_to(PAUSE)).await;
             }
-            (Err(_elapsed), Way::Wait) => self.count("wait dropped at its time limit"),
-            (Err(_elapsed), _) => self.count("claim cancelled"),
+            Err(dropped) => self.count(dropped),
         }
         None
     }
 
     fn report(&self, number: usize, asked: Monotonic, error: &(dyn Error + 'static)) {
-        let mut sources = std::iter::successors(Some(error), |error| error.source());
-        if sources.any(|error| error.to_string().contains("WRONGTYPE")) {
-            let (counter, at) = (number, Monotonic::now());
-            self.io.send(&Message::WrongType { counter, asked, at });
-            return;
+        let mut source = Some(error);
+        while let Some(error) = source {
+            if error.to_string().contains("WRONGTYPE") {
+                let (counter, at) = (number, Monotonic::now());
+                return self.io.send(&Message::WrongType { counter, asked, at });
+            }
+            source = error.source();
         }
         self.count("claim failed");
     }
@@ -124,6 +133,13 @@ impl LoadTask {
     }
 }
 
+/// Lets the other tasks of the process run `turns` times.
+async fn pass(turns: usize) {
+    for _ in 0..turns {
+        yield_now().await;
+    }
+}
+
 async fn end(lease: Lease, ending: Ending) -> String {
     match ending {
         Ending::Drop => {
@@ -147,11 +163,8 @@ const WAYS: [(u32, Way); 3] = [(7, Way::Obtain), (1, Way::Cancelled), (2, Way::W
 const ENDINGS: [(u32, Ending); 3] =
     [(70, Ending::Release), (28, Ending::Drop), (2, Ending::Abandon)];
 
-/// The latest time of a cancellation: about twice the time of a claim under load.
-const LATEST_CANCEL: Duration = Duration::from_millis(20);
-
-/// The locker limits the time of an attempt. This limit only gives all ways the same type.
-const NO_LIMIT: Duration = Duration::from_hours(24);
+/// A claim is cancelled after fewer turns of the runtime. A batch is written after two.
+const MOST_TURNS: usize = 16;
 
 /// The longest pause after a failed claim.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -41,10 +41,10 @@ fn write_report(text: &mut String, load: &LoadEnded, ledger: &Ledger) -> std::fm
         text,
         "## Load\n\n\
          {} tasks in {} processes claimed {} keys. A task claims a random key, once or with a time\n\
-         limit, or drops its claim after a random time. It holds the key for up to 10 ms, and one\n\
+         limit, or drops its claim at a random moment. It holds the key for up to 10 ms, and one\n\
          time in 200 for up to one and a half ttls. Then it releases, drops or abandons the lease.\n\
-         The faults hit the processes of the load, too. More faults are a full memory, and a key of\n\
-         another type: another program writes a list under the name of a free key.\n\n\
+         The faults hit the processes of the load, too. More faults are a full memory, and keys\n\
+         of another type: another program writes lists under the names of free keys.\n\n\
          **{}.**\n",
         log.load.tasks,
         log.load.processes(),

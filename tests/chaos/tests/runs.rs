@@ -168,6 +168,50 @@ fn separate_servers_are_found() {
     assert!(!ended.output.contains("old token accepted"), "the gate lets old tokens in");
 }
 
+/// Runs a load for some seconds: few keys, so that claims of the same batch often find their key held.
+/// `None`, with a printed line, if a server is missing.
+fn run_load(store: &str, sabotage: &[&str]) -> Option<Ended> {
+    libfaketime()?;
+    tool("valkey-server", &VALKEY)?;
+    let load = ["--store", store, "--minutes", "0.1", "--load", "64x40"];
+    Some(end_of(command(&[&load[..], sabotage].concat())))
+}
+
+impl Ended {
+    fn kept_the_load(&self) {
+        assert_eq!(self.code, Some(0));
+        assert_eq!(self.count("load violations"), 0);
+        assert_eq!(self.count("load breaches"), 0);
+        // The load starts with four cycles of each task.
+        assert!(self.count("cycles") >= 256, "too few cycles");
+        assert!(self.count("claims cancelled") > 0, "no claim was cancelled");
+    }
+}
+
+#[test]
+fn load_on_redis_keeps_its_promises() {
+    let Some(ended) = run_load("redis", &[]) else { return };
+
+    ended.kept_the_load();
+}
+
+#[test]
+fn load_on_quorum_keeps_its_promises() {
+    let Some(ended) = run_load("quorum", &[]) else { return };
+
+    ended.kept_the_load();
+}
+
+#[test]
+fn answers_given_to_wrong_claims_are_found() {
+    let Some(ended) = run_load("redis", &["--sabotage", "swapped"]) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.count("violations"), 0, "the counters have no sabotage");
+    assert!(ended.count("load violations") > 0, "the load has no violation");
+    assert!(ended.output.contains("of the load: overlap"), "no overlap is found");
+}
+
 #[test]
 fn invalid_arguments_are_rejected_with_a_message() {
     for (arguments, sentence) in [
@@ -180,6 +224,10 @@ fn invalid_arguments_are_rejected_with_a_message() {
         (&["--store", "cluster", "--faults", "overlapping"], "is for redis, quorum and dynamodb"),
         (&["--store", "quorum", "--clocks", "step"], "is for single faults"),
         (&["--store", "sentinel", "--only", "migrate-slot"], "not on Redis behind Sentinels"),
+        (&["--store", "redis", "--load", "256"], "a load is TASKSxKEYS, such as 256x10000"),
+        (&["--store", "redis", "--load", "0x10"], "1 to 4096 tasks on 1 to 1000000 keys"),
+        (&["--store", "sentinel", "--load", "4x4"], "--load is for overlapping faults"),
+        (&["--store", "redis", "--sabotage", "swapped"], "is for a run with --load"),
         (&["--store", "redis", "--report", "/nowhere/report.md"], "cannot be written"),
     ] {
         let ended = end_of(command(arguments));

@@ -206,20 +206,17 @@ impl Supervisor {
         let max_ttl = self.setup.max_ttl();
         command.args(["--max-ttl-ms", &max_ttl.as_millis().to_string()]);
         command.args(["--seed", &self.chance.seed().to_string()]);
-        match self.setup.load.filter(|_| self.load.is_some()) {
-            Some(load) => {
-                let process = self.slot.worker.saturating_sub(self.setup.workers + 1);
-                command.args(["--counters", &load.keys.to_string()]);
-                command.args(["--tasks", &load.share(process).to_string()]);
-                if self.setup.sabotage == Some(Sabotage::Swapped) {
-                    command.arg("--swapped");
-                }
+        if let Some(load) = self.setup.load.filter(|_| self.load.is_some()) {
+            let process = self.slot.worker.saturating_sub(self.setup.workers + 1);
+            command.args(["--counters", &load.keys.to_string()]);
+            command.args(["--tasks", &load.share(process).to_string()]);
+            if self.setup.sabotage == Some(Sabotage::Swapped) {
+                command.arg("--swapped");
             }
-            None => {
-                command.args(["--counters", &self.setup.counters.to_string()]);
-                if self.setup.sabotage == Some(Sabotage::Heedless) {
-                    command.arg("--heedless");
-                }
+        } else {
+            command.args(["--counters", &self.setup.counters.to_string()]);
+            if self.setup.sabotage == Some(Sabotage::Heedless) {
+                command.arg("--heedless");
             }
         }
         with_clock(&mut command, &self.slot.clock)?;

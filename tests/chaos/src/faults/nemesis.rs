@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::chance::Chance;
 use crate::failure::Failure;
 use crate::faults::fault::{Fault, LinkFault, OF_LOAD, ServerFault, WorkerFault, faults_of};
+use crate::faults::repair::Repair;
 use crate::faults::spoiled_key;
 use crate::judge::ledger::{Effect, FaultRecord, Ledger, Outage, Part};
 use crate::load::SharedLog;
@@ -35,20 +36,6 @@ pub(crate) struct Nemesis {
     open: Vec<(Part, Monotonic)>,
     ledger: Arc<Mutex<Ledger>>,
     load: Option<SharedLog>,
-}
-
-/// A repair that is not yet made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Repair {
-    WakeWorker(usize),
-    /// The link from a worker to a server.
-    Heal(usize, usize),
-    HealWithLoss(usize, usize),
-    WakeServer(usize),
-    StartServer(usize),
-    FreeMemory(usize),
-    /// Deletes a key of another type. Comes last, since it needs all servers.
-    DeleteKey(usize),
 }
 
 impl Nemesis {
@@ -214,20 +201,7 @@ impl Nemesis {
                     self.record("server's clock stepped by less than the margin", to, now);
                     self.servers.set_clock(number, clock)?;
                 }
-                ServerFault::RestartedEmpty => {
-                    let (what, class) = match self.store {
-                        // Clients detect the restart by the run id, and the server does not vote.
-                        Store::Quorum => {
-                            ("server restarted empty, a minority", FaultClass::Exclusive)
-                        }
-                        _ => ("server restarted empty", FaultClass::MayOverlap),
-                    };
-                    let from = Monotonic::now();
-                    self.inject(what, name, class, |servers| servers.restart_empty(number))?;
-                    let until = Monotonic::now() + self.store.quarantine(self.ttl);
-                    let part = Part::Server(number);
-                    lock(&self.ledger).outages.push(Outage { part, from, until });
-                }
+                ServerFault::RestartedEmpty => self.restart_empty(number, name)?,
                 ServerFault::MemoryFull => {
                     self.record("memory full", name, length);
                     self.servers.get(number)?.command("CONFIG SET maxmemory 1");
@@ -242,6 +216,19 @@ impl Nemesis {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn restart_empty(&mut self, number: usize, name: String) -> Result<(), Failure> {
+        let (what, class) = match self.store {
+            // Clients detect the restart by the run id, and the server does not vote.
+            Store::Quorum => ("server restarted empty, a minority", FaultClass::Exclusive),
+            _ => ("server restarted empty", FaultClass::MayOverlap),
+        };
+        let from = Monotonic::now();
+        self.inject(what, name, class, |servers| servers.restart_empty(number))?;
+        let until = Monotonic::now() + self.store.quarantine(self.ttl);
+        lock(&self.ledger).outages.push(Outage { part: Part::Server(number), from, until });
         Ok(())
     }
 
@@ -413,22 +400,6 @@ impl Nemesis {
 
     fn seconds(&mut self, least: i64, most: usize) -> Result<i64, Failure> {
         Ok(least + i64::try_from(self.chance.below(most))?)
-    }
-}
-
-impl Repair {
-    /// The part that does not work until the repair.
-    fn part(self) -> Option<Part> {
-        match self {
-            Self::WakeWorker(worker) => Some(Part::Process(worker)),
-            Self::Heal(worker, server) | Self::HealWithLoss(worker, server) => {
-                Some(Part::Link(worker, server))
-            }
-            Self::WakeServer(server) | Self::StartServer(server) | Self::FreeMemory(server) => {
-                Some(Part::Server(server))
-            }
-            Self::DeleteKey(_) => None,
-        }
     }
 }
 

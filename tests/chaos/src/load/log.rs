@@ -140,8 +140,9 @@ impl LoadLog {
         }
     }
 
-    pub(crate) fn sample(&mut self) {
-        self.samples.push((Monotonic::now(), self.cycles));
+    /// Records the number of cycles at this moment.
+    pub(crate) fn sample(&mut self, at: Monotonic) {
+        self.samples.push((at, self.cycles));
     }
 
     pub(crate) fn samples(&self) -> &[(Monotonic, u64)] {

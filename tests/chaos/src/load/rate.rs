@@ -55,7 +55,7 @@ pub(crate) fn start_sampling(log: &SharedLog) -> AbortHandle {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            lock(&log).sample();
+            lock(&log).sample(Monotonic::now());
         }
     });
     sampling.abort_handle()
@@ -83,7 +83,7 @@ pub(crate) async fn measure_recovery(log: &SharedLog, healthy: Phase) -> (Phase,
     let began = Monotonic::now();
     loop {
         let phase = measure(log, RECOVERED).await;
-        if phase.rate() >= healthy.rate() * LEAST_SHARE {
+        if has_recovered(&phase, &healthy) {
             return (phase, None);
         }
         if Monotonic::now().since(began) > PATIENCE {
@@ -95,6 +95,10 @@ pub(crate) async fn measure_recovery(log: &SharedLog, healthy: Phase) -> (Phase,
             return (phase, Some(what));
         }
     }
+}
+
+fn has_recovered(phase: &Phase, healthy: &Phase) -> bool {
+    phase.rate() >= healthy.rate() * LEAST_SHARE
 }
 
 async fn measure(log: &SharedLog, length: Duration) -> Phase {
@@ -229,5 +233,46 @@ mod tests {
         assert!(open_with(Store::Redis, &[Part::Link(2, 0)]));
         assert!(!open_with(Store::Redis, &[first, second]));
         assert!(!open_with(Store::Redis, &[first, Part::Link(2, 0)]));
+    }
+
+    /// Judges a load that makes a cycle in each sample, but none from 2 s to 9 s.
+    fn silent_with(parts: &[Part]) -> LoadProgress {
+        let start = Monotonic::now();
+        let mut ledger = Ledger::new(start, Clocks::InStep);
+        let outage = |&part| Outage { part, from: start, until: start + Duration::from_secs(9) };
+        ledger.outages.extend(parts.iter().map(outage));
+        let mut log = LoadLog::new(Load { tasks: 2, keys: 2 });
+        for number in 0..240 {
+            log.cycles += u64::from(!(40..180).contains(&number));
+            log.sample(start + SAMPLE * number);
+        }
+        let mut progress = LoadProgress::default();
+        judge_silence(&setup(Store::Redis), &ledger, &log, &mut progress);
+        progress
+    }
+
+    #[test]
+    fn silence_while_the_store_works_is_found() {
+        let progress = silent_with(&[Part::Process(1)]);
+
+        assert_eq!(progress.breaches.len(), 1);
+        assert!(progress.longest_silence > Duration::from_secs(6));
+    }
+
+    #[test]
+    fn silence_during_an_outage_is_no_breach() {
+        let progress = silent_with(&[Part::Server(0)]);
+
+        assert_eq!(progress.breaches, [""; 0]);
+        assert_eq!(progress.longest_silence, Duration::ZERO);
+    }
+
+    #[test]
+    fn half_of_the_healthy_rate_is_a_recovery() {
+        let from = Monotonic::now();
+        let phase = |cycles| Phase { from, until: from + Duration::from_secs(1), cycles };
+
+        assert!(has_recovered(&phase(50), &phase(100)));
+        assert!(!has_recovered(&phase(49), &phase(100)));
     }
 }

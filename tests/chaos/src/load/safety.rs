@@ -112,7 +112,7 @@ mod tests {
     fn wrong_type_is_admitted_only_on_its_key_and_in_its_time() {
         let mut made = Made::new();
         made.log.spoil(1, made.at(0));
-        made.failed(1, 1, 2);
+        made.failed(1, 0, 2);
         made.failed(0, 3, 4);
         assert_eq!(made.broken(), [(0, Rule::WrongType)]);
 

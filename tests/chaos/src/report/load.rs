@@ -137,7 +137,8 @@ fn write_commands(
         text,
         "From the start of the load to the first fault, server 1 executed {set} `SET`, {exec} `EXEC` and\n\
          {evalsha} `EVALSHA`. {cycles} cycles were in the measured part of this time. On one server, `SET`\n\
-         per `EXEC` is the size of a batch of claims. A node of a quorum claims and releases in scripts.\n",
+         per `EXEC` is the size of a batch of claims. A node of a quorum claims and releases in scripts, and\n\
+         their `SET` counts, too.\n",
     )
 }
 

@@ -12,6 +12,7 @@ use crate::faults::repair::Repair;
 use crate::faults::spoiled_key;
 use crate::judge::ledger::{Effect, FaultRecord, Ledger, Outage, Part};
 use crate::load::SharedLog;
+use crate::load::log::Extent;
 use crate::monotonic::Monotonic;
 use crate::servers::Servers;
 use crate::servers::server::Server;
@@ -284,11 +285,15 @@ impl Nemesis {
         self.record("keys of another type", "keys of the load".to_owned(), length);
         for _ in 0..SPOILED.min(keys.div_ceil(4)) {
             let (key, from) = (self.chance.below(keys), Monotonic::now());
-            if self.is_healthy(Repair::DeleteKey(key))
-                && spoiled_key::spoil(&mut self.servers, key)?
-            {
-                lock(&load).spoil(key, from);
+            if !self.is_healthy(Repair::DeleteKey(key)) {
+                continue;
+            }
+            // Noted even if a server refuses: until then, claims may fail on the other servers.
+            lock(&load).spoil(key, from);
+            if spoiled_key::spoil(&mut self.servers, key)? {
                 self.schedule(length, Repair::DeleteKey(key));
+            } else {
+                lock(&load).mend(key, Extent::Some);
             }
         }
         Ok(())
@@ -362,7 +367,7 @@ impl Nemesis {
         }
         spoiled_key::delete(&mut self.servers, key)?;
         if let Some(load) = &self.load {
-            lock(load).mend(key);
+            lock(load).mend(key, Extent::All);
         }
         Ok(())
     }

@@ -37,11 +37,12 @@ struct Tenure {
 }
 
 /// A claim that failed between `asked` and `at` because its key had another type.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct WrongType {
     pub(crate) key: usize,
     pub(crate) asked: Monotonic,
     pub(crate) at: Monotonic,
+    pub(crate) error: String,
 }
 
 /// The time during which a key had another type.
@@ -51,6 +52,15 @@ pub(crate) struct Spoiled {
     pub(crate) from: Monotonic,
     /// `None` until the key is deleted.
     pub(crate) until: Option<Monotonic>,
+    pub(crate) extent: Extent,
+}
+
+/// The servers on which a key had another type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    All,
+    /// Another server refused the list, since the key was held there. The list was deleted at once.
+    Some,
 }
 
 impl LoadLog {
@@ -89,8 +99,8 @@ impl LoadLog {
                 self.cycles += 1;
                 self.count(format!("lease {how}"));
             }
-            Message::WrongType { counter, asked, at } => {
-                self.wrong_types.push(WrongType { key: counter, asked, at });
+            Message::WrongType { counter, asked, at, error } => {
+                self.wrong_types.push(WrongType { key: counter, asked, at, error });
             }
             Message::Counted { what } => self.count(what),
             // A load neither counts nor hands over.
@@ -128,14 +138,14 @@ impl LoadLog {
 
     /// Marks a key as spoiled from `from` on.
     pub(crate) fn spoil(&mut self, key: usize, from: Monotonic) {
-        self.spoiled.push(Spoiled { key, from, until: None });
+        self.spoiled.push(Spoiled { key, from, until: None, extent: Extent::All });
     }
 
     /// Marks a key as deleted.
-    pub(crate) fn mend(&mut self, key: usize) {
+    pub(crate) fn mend(&mut self, key: usize, extent: Extent) {
         for spoiled in &mut self.spoiled {
             if spoiled.key == key && spoiled.until.is_none() {
-                spoiled.until = Some(Monotonic::now());
+                (spoiled.until, spoiled.extent) = (Some(Monotonic::now()), extent);
             }
         }
     }

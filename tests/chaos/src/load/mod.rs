@@ -8,7 +8,7 @@ pub(crate) mod commands;
 pub(crate) mod log;
 pub(crate) mod rate;
 pub(crate) mod run;
-mod safety;
+pub(crate) mod safety;
 pub(crate) mod swapped;
 pub(crate) mod task;
 

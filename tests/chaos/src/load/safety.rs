@@ -2,7 +2,7 @@
 
 use crate::judge::ledger::Ledger;
 use crate::judge::safety::{Finding, Rule, Verdict, judge_key};
-use crate::load::log::{LoadLog, WrongType};
+use crate::load::log::{Extent, LoadLog, WrongType};
 
 /// Judges the tenures of all keys, and the claims that failed on a key of another type.
 pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
@@ -11,26 +11,29 @@ pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
         let grants: Vec<_> = grants.iter().collect();
         judge_key(ledger, &grants, &mut verdict);
     }
-    let failed = log.wrong_types.iter().filter(|failed| !is_explained(log, failed));
+    let failed = log.wrong_types.iter().filter(|failed| extent_of(log, failed).is_none());
     verdict.violations.extend(failed.map(|failed| Finding {
         rule: Rule::WrongType,
         counter: failed.key,
         from: failed.asked,
         until: failed.at,
-        what: "a claim failed on a wrong type, but this key had no other type".to_owned(),
+        what: format!("a claim failed, but the key had no other type: {}", failed.error),
         is_explained: false,
     }));
     verdict.sort();
     verdict
 }
 
-/// Whether the key of a failed claim had another type at any time of the claim.
-fn is_explained(log: &LoadLog, failed: &WrongType) -> bool {
-    log.spoiled.iter().any(|spoiled| {
+/// The servers on which the key of a failed claim had another type at any time of the claim; `None` if it
+/// had none.
+pub(crate) fn extent_of(log: &LoadLog, failed: &WrongType) -> Option<Extent> {
+    let spoiled = log.spoiled.iter().filter(|spoiled| {
         spoiled.key == failed.key
             && spoiled.from <= failed.at
             && spoiled.until.is_none_or(|until| failed.asked <= until)
-    })
+    });
+    // A key that was spoiled on all servers explains more.
+    spoiled.map(|spoiled| spoiled.extent).min_by_key(|extent| *extent == Extent::Some)
 }
 
 #[cfg(test)]
@@ -70,7 +73,8 @@ mod tests {
         fn failed(&mut self, counter: usize, from: u64, until: u64) {
             let (asked, at) = (self.at(from), self.at(until));
             let incarnation = Incarnation { worker: 1, number: 1 };
-            self.log.note(incarnation, Message::WrongType { counter, asked, at });
+            let error = "WRONGTYPE".to_owned();
+            self.log.note(incarnation, Message::WrongType { counter, asked, at, error });
         }
 
         fn broken(&self) -> Vec<(usize, Rule)> {
@@ -116,8 +120,19 @@ mod tests {
         made.failed(0, 3, 4);
         assert_eq!(made.broken(), [(0, Rule::WrongType)]);
 
-        made.log.mend(1);
+        made.log.mend(1, Extent::All);
         made.failed(1, 50, 60);
         assert_eq!(made.broken(), [(0, Rule::WrongType), (1, Rule::WrongType)]);
+    }
+
+    #[test]
+    fn key_spoiled_on_some_servers_explains_a_failed_claim() {
+        let mut made = Made::new();
+        made.log.spoil(1, made.at(0));
+        made.log.mend(1, Extent::Some);
+        made.failed(1, 0, 2);
+        made.failed(1, 50, 60);
+
+        assert_eq!(made.broken(), [(1, Rule::WrongType)]);
     }
 }

@@ -89,9 +89,10 @@ impl LoadTask {
     fn report(&self, number: usize, asked: Monotonic, error: &(dyn Error + 'static)) {
         let mut source = Some(error);
         while let Some(error) = source {
-            if error.to_string().contains("WRONGTYPE") {
-                let (counter, at) = (number, Monotonic::now());
-                return self.io.send(&Message::WrongType { counter, asked, at });
+            let text = error.to_string();
+            if text.contains("WRONGTYPE") {
+                let (counter, at, error) = (number, Monotonic::now(), text.replace('\n', " "));
+                return self.io.send(&Message::WrongType { counter, asked, at, error });
             }
             source = error.source();
         }

@@ -9,9 +9,10 @@ use lease_test_servers::sync::lock;
 use crate::judge::ledger::Ledger;
 use crate::judge::safety::Finding;
 use crate::load::commands::Commands;
-use crate::load::log::LoadLog;
+use crate::load::log::{Extent, LoadLog};
 use crate::load::rate::{GRACE, LEAST_SHARE, LONGEST_SILENCE, Phase, phase_between};
 use crate::load::run::LoadEnded;
+use crate::load::safety::extent_of;
 use crate::monotonic::Monotonic;
 
 /// The summary, for the last line.
@@ -59,7 +60,14 @@ fn write_report(text: &mut String, load: &LoadEnded, ledger: &Ledger) -> std::fm
     for (what, count) in &log.tallies {
         writeln!(text, "| {what} | {count} |")?;
     }
-    writeln!(text, "| claim failed: the key has another type | {} |", log.wrong_types.len())?;
+    let on_some = log.wrong_types.iter();
+    let on_some = on_some.filter(|failed| extent_of(log, failed) == Some(Extent::Some)).count();
+    let failed = log.wrong_types.len() - on_some;
+    writeln!(text, "| claim failed: the key has another type | {failed} |")?;
+    writeln!(text, "| claim failed: the key had another type on some servers | {on_some} |")?;
+    let count = |extent| log.spoiled.iter().filter(|spoiled| spoiled.extent == extent).count();
+    writeln!(text, "| key got another type | {} |", count(Extent::All))?;
+    writeln!(text, "| key got no other type: a server held it | {} |", count(Extent::Some))?;
     writeln!(text)?;
     write_findings(text, load, ledger.began)
 }

@@ -23,7 +23,7 @@ pub(crate) enum Message {
     /// The worker hands a lease over to another worker.
     Offer { counter: usize, text: String },
     /// A claim failed because its key has another type.
-    WrongType { counter: usize, asked: Monotonic, at: Monotonic },
+    WrongType { counter: usize, asked: Monotonic, at: Monotonic, error: String },
     /// An event to count, such as a failed call.
     Counted { what: String },
 }
@@ -46,8 +46,8 @@ impl fmt::Display for Message {
                 write!(f, "write {request} {counter} {token} {read} {sent}")
             }
             Self::Offer { counter, text } => write!(f, "offer {counter} {text}"),
-            Self::WrongType { counter, asked, at } => {
-                write!(f, "wrong-type {counter} {asked} {at}")
+            Self::WrongType { counter, asked, at, error } => {
+                write!(f, "wrong-type {counter} {asked} {at} {error}")
             }
             Self::Counted { what } => write!(f, "counted {what}"),
         }
@@ -95,9 +95,12 @@ impl FromStr for Message {
                 sent: words.next()?,
             },
             "offer" => Self::Offer { counter: words.next()?, text: words.rest()? },
-            "wrong-type" => {
-                Self::WrongType { counter: words.next()?, asked: words.next()?, at: words.next()? }
-            }
+            "wrong-type" => Self::WrongType {
+                counter: words.next()?,
+                asked: words.next()?,
+                at: words.next()?,
+                error: words.rest()?,
+            },
             "counted" => Self::Counted { what: words.rest()? },
             _ => return Err(ParseError),
         })
@@ -139,7 +142,7 @@ mod tests {
             Message::Open { request: 1, counter: 2, token: 3 },
             Message::Write { request: 1, counter: 2, token: 3, read: 4, sent: at },
             Message::Offer { counter: 1, text: "{\"key\": \"counter-1\"}".to_owned() },
-            Message::WrongType { counter: 1, asked: at, at },
+            Message::WrongType { counter: 1, asked: at, at, error: "in words".to_owned() },
             Message::Counted { what: "obtain failed".to_owned() },
         ];
         for message in messages {

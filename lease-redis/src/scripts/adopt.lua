@@ -12,7 +12,7 @@ if text then
     if string.sub(text, 1, 33) == nonce .. 'h' then
         return { 'again', take_token(tokens), {}, (parts_of(text)) }
     end
-    if not holds_lock(text, handed, handed_request) or string.sub(text, 33, 33) ~= 'h' then
+    if not holds_lock(text, handed, handed_request, handed_token) or string.sub(text, 33, 33) ~= 'h' then
         return holder_at(lease)
     end
     if not ARGV[9] then

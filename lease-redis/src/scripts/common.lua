@@ -122,9 +122,16 @@ local function why_lock_lost(text, nonce)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'h' and 'revoked' or 'superseded'
 end
 
--- Whether the grant of a request holds the lock. It may be evicted: its holder may write until it expires.
-local function holds_lock(text, nonce, request)
-    return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and parts_of(text) == request
+-- Whether the lock of a request may be the grant with this token. A promoted replica may still have the waiter
+-- in its queue, and grant the same request again: that grant has a larger token. A token of 0 is not known.
+local function is_grant(text, request, token)
+    local granted, _, last = parts_of(text)
+    return granted == request and tonumber(last) <= tonumber(token)
+end
+
+-- Whether a grant holds the lock. It may be evicted: its holder may write until it expires.
+local function holds_lock(text, nonce, request, token)
+    return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and is_grant(text, request, token)
 end
 
 -- Adds `w` or `q` to the mark of a lock. Without memory, the client polls.
@@ -172,6 +179,13 @@ local function settle(lease, tokens, mark, present)
         nonce = redis.call('LPOP', queue)
     end
     return false
+end
+
+-- Removes a claim from the queue of a key.
+local function leave_queue(lease, nonce)
+    if redis.call('HDEL', lease .. ':waiters', nonce) == 1 then
+        redis.call('LREM', lease .. ':queue', 1, nonce)
+    end
 end
 
 -- Keeps a queue for two to three ttls of a claim, or longer if it is kept for longer.

@@ -34,6 +34,10 @@ if not text then
     end
 end
 if string.sub(text, 1, 33) == nonce .. 'h' then
+    -- A late plain claim got the key while its nonce was queued.
+    if place then
+        leave_queue(lease, nonce)
+    end
     local granted, _, token = parts_of(text)
     -- A plain claim leaves the token 0. Its own token was never used.
     return { 'granted', token == '0' and take_token(tokens) or token, {}, granted }

@@ -5,8 +5,8 @@
 local retention, has_locks = ARGV[1], ARGV[2] == '1'
 
 local function extend_lock(lease, text, nonce, request, beat, ttl, token)
-    local granted, last, _, lessee = parts_of(text)
-    if string.sub(text, 1, 33) ~= nonce .. 'h' or granted ~= request then
+    local _, last, _, lessee = parts_of(text)
+    if string.sub(text, 1, 33) ~= nonce .. 'h' or not is_grant(text, request, token) then
         return why_lock_lost(text, nonce)
     end
     if tonumber(last) >= tonumber(beat) then

@@ -1,10 +1,8 @@
 -- Removes a claim from the queue of a key. If the claim holds the key, grants the key to the next waiter.
 -- KEYS: lease, queue, waiters, tokens. ARGV: nonce, the channel of the key. Returns 1 if the claim held the key.
-local lease, queue, waiters, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease, tokens = KEYS[1], KEYS[4]
 local nonce = ARGV[1]
-if redis.call('HDEL', waiters, nonce) == 1 then
-    redis.call('LREM', queue, 1, nonce)
-end
+leave_queue(lease, nonce)
 local text = lock_at(lease)
 if text then
     if string.sub(text, 1, 32) ~= nonce or string.sub(text, 33, 33) == 'r' then

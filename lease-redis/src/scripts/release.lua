@@ -9,10 +9,18 @@ local publish, tokens = ARGV[1], ARGV[2 * #KEYS + 2]
 
 local function release(lease, nonce, channel)
     local text = redis.pcall('GET', lease)
+    -- First, since a late plain claim may hold the key while its nonce is still queued.
     if not text then
+        if tokens and redis.pcall('EXISTS', lease .. ':queue') == 1 then
+            leave_queue(lease, nonce)
+            settle(lease, tokens, 'q')
+        end
         return 0
     end
     if type(text) == 'string' then
+        if has_queue(text) then
+            leave_queue(lease, nonce)
+        end
         if string.sub(text, 1, 32) ~= nonce or string.sub(text, 33, 33) == 'r' then
             return 0
         end

@@ -2,11 +2,11 @@
 -- KEYS: lease. ARGV: nonce, number of the request, token, length of the reservation (ms), retention (ms), the
 -- command that publishes, the channel. Returns 1 if the key is reserved.
 --
--- A late reservation must not reserve the key under a later request of the same claim.
+-- A late reservation must not reserve the key under a later grant of the same claim.
 local lease, nonce, length = KEYS[1], ARGV[1], ARGV[4]
 local text = lock_at(lease)
 if text then
-    if not holds_lock(text, nonce, ARGV[2]) then
+    if not holds_lock(text, nonce, ARGV[2], ARGV[3]) then
         return 0
     end
     -- The queue remains: its claims look at the key when the reservation ends.

@@ -4,7 +4,7 @@
 local lease = KEYS[1]
 local text = ARGV[4] == '1' and lock_at(lease)
 if text then
-    if not holds_lock(text, ARGV[1], ARGV[2]) then
+    if not holds_lock(text, ARGV[1], ARGV[2], ARGV[3]) then
         return why_lock_lost(text, ARGV[1])
     end
     record_of_lock(lease, text, ARGV[3], tonumber(ARGV[7]))

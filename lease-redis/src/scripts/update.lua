@@ -8,7 +8,7 @@ local lease, attributes = KEYS[1], KEYS[2]
 local has_locks = ARGV[4] == '1'
 local text = has_locks and lock_at(lease)
 if text then
-    if not holds_lock(text, ARGV[1], ARGV[2]) then
+    if not holds_lock(text, ARGV[1], ARGV[2], ARGV[3]) then
         return why_lock_lost(text, ARGV[1])
     end
 else

@@ -16,6 +16,7 @@ mod claimed;
 mod clocks;
 mod holder;
 mod in_turn;
+mod in_turn_scripts;
 mod library_faults;
 mod membership;
 mod memory_limit;

@@ -43,7 +43,7 @@ fn heartbeats_without_numbers_are_detected() {
 fn heartbeat_of_any_request_is_detected() {
     const LATE: Mishaps = &[("claims", Fault::ApplyLate(Duration::from_millis(1200)))];
     let plan = Plan { mishaps: LATE, clocks: Clocks::LeapAhead, ..sound(1) };
-    let edition = edition("heartbeat", " or granted ~= request", "");
+    let edition = edition("heartbeat", " or not is_grant(text, request, token)", "");
     by_an_adversary(
         "heartbeats of any request",
         SeedRange::first(1000),
@@ -188,7 +188,7 @@ fn write_under_an_earlier_token_is_detected() {
     let update = edition("update", EITHER, "if nonce ~= ARGV[1] then");
     without("update", &update, write_often);
     let delete = edition("delete", EITHER, "if nonce ~= ARGV[1] then");
-    let any_request = "if not holds_lock(text, ARGV[1], (parts_of(text))) then";
+    let any_request = "if not holds_lock(text, ARGV[1], (parts_of(text)), math.huge) then";
     without("delete", &delete.with("delete", HOLDS_LOCK, any_request), delete_often);
 }
 
@@ -197,7 +197,7 @@ const HOLDS_GRANT: &str = "if text and (find(text, usual, 1, true) == 1 or \
 
 const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[3] then";
 
-const HOLDS_LOCK: &str = "if not holds_lock(text, ARGV[1], ARGV[2]) then";
+const HOLDS_LOCK: &str = "if not holds_lock(text, ARGV[1], ARGV[2], ARGV[3]) then";
 
 /// Delays claims and writes, so that other contenders hold the key in between.
 fn without(script: &str, edition: &Edition, write: Write<RedisStore>) {

@@ -1,0 +1,141 @@
+//! Requests for a queue in orders that only delays and promotions can cause.
+
+use lease_core::store::{
+    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Notice, Notices, Obtained,
+};
+use lease_core::{GrantId, LossCause};
+use lease_redis::RedisStore;
+use lease_test_servers::claims::soon;
+use lease_test_servers::redis::RedisServer;
+
+use crate::in_turn::{places, queued};
+use crate::setting::{TTL, claim, key, obtain, one, servers};
+
+/// Joins the queue of the held key.
+async fn join(store: &RedisStore, claim: &Claim) -> Notices {
+    let notices = places(store).listen(claim).await.unwrap();
+    let answer = places(store).enqueue(claim).await.unwrap();
+    assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
+    notices
+}
+
+async fn next_grant(notices: &mut Notices) -> Grant {
+    let Notice::Granted(grant, _) = soon(notices.next()).await else { panic!("a grant") };
+    grant
+}
+
+/// Grants one request of a waiter twice, as a replica does that has not received the first grant.
+async fn granted_twice(server: &RedisServer, store: &RedisStore) -> (Grant, Grant) {
+    let held = obtain(store, "a").await;
+    let waiter = claim("waiter");
+    let mut notices = join(store, &waiter).await;
+    for part in ["queue", "waiters"] {
+        assert_eq!(server.command(&format!("COPY lease:{{job}}:{part} {{job}}:{part}")), "1");
+    }
+    store.release(&held, None).await.unwrap();
+    let first = next_grant(&mut notices).await;
+
+    server.command("DEL lease:{job}");
+    for part in ["queue", "waiters"] {
+        assert_eq!(server.command(&format!("COPY {{job}}:{part} lease:{{job}}:{part}")), "1");
+    }
+    assert!(matches!(places(store).renew(&claim("other")).await.unwrap(), Enqueued::Gone));
+    let second = next_grant(&mut notices).await;
+    assert_eq!((second.nonce, second.request), (first.nonce, first.request));
+    assert!(second.token > first.token);
+    (first, second)
+}
+
+#[tokio::test]
+async fn heartbeat_of_an_earlier_grant_does_not_extend_a_later_one() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let (first, second) = granted_twice(&server, &store).await;
+
+    let refused = store.heartbeat(&first, Beat::GRANTED.next()).await.unwrap();
+
+    assert_eq!(refused, Heartbeat::Lost(LossCause::Superseded));
+    let extended = store.heartbeat(&second, Beat::GRANTED.next()).await.unwrap();
+    assert_eq!(extended, Heartbeat::Extended);
+}
+
+#[tokio::test]
+async fn reservation_of_an_earlier_grant_does_not_end_a_later_one() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let (first, second) = granted_twice(&server, &store).await;
+
+    store.release(&first, Some(TTL)).await.unwrap();
+
+    let holder = store.holder(&key()).await.unwrap().expect("the key is held");
+    assert_eq!(holder.token, Some(second.token));
+}
+
+#[tokio::test]
+async fn earlier_grant_is_not_adopted_after_a_later_one() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let (first, second) = granted_twice(&server, &store).await;
+
+    let refused = store.adopt(&first, &claim("adopter")).await.unwrap();
+
+    assert!(matches!(refused, Obtained::Held(_)), "{refused:?}");
+    let adopted = store.adopt(&second, &claim("adopter")).await.unwrap();
+    assert!(matches!(adopted, Obtained::Granted(..)), "{adopted:?}");
+}
+
+/// The lease of the holder expires, and a late plain claim of the waiter obtains the key.
+async fn queued_holder(server: &RedisServer, store: &RedisStore) -> (Claim, Grant, Notices) {
+    obtain(store, "a").await;
+    let waiter = claim("waiter");
+    let notices = join(store, &waiter).await;
+    server.command("DEL lease:{job}");
+    let Obtained::Granted(grant, _) = store.obtain(&waiter).await.unwrap() else {
+        panic!("the key is free")
+    };
+    assert_eq!(queued(server), 1);
+    (waiter, grant, notices)
+}
+
+#[tokio::test]
+async fn renewal_of_a_holder_removes_its_place() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let (waiter, _, _notices) = queued_holder(&server, &store).await;
+
+    let answer = places(&store).renew(&waiter.repeated()).await.unwrap();
+
+    assert!(matches!(answer, Enqueued::Granted(..)), "{answer:?}");
+    assert_eq!(queued(&server), 0);
+}
+
+#[tokio::test]
+async fn release_of_a_queued_holder_grants_the_key_to_the_next() {
+    let Some([server]) = servers() else { return };
+    let (store, other) = (one(&server).await, one(&server).await);
+    let (_, grant, _notices) = queued_holder(&server, &store).await;
+    let next = claim("next");
+    let mut listening = join(&other, &next).await;
+
+    store.release(&grant, None).await.unwrap();
+
+    assert_eq!(next_grant(&mut listening).await.nonce, next.nonce);
+    let holder = store.holder(&key()).await.unwrap().expect("the key is held");
+    assert_eq!(holder.grant, Some(GrantId::from(next.nonce)));
+    assert_eq!(queued(&server), 0);
+}
+
+#[tokio::test]
+async fn release_after_expiry_grants_the_key_to_the_next() {
+    let Some([server]) = servers() else { return };
+    let (store, other) = (one(&server).await, one(&server).await);
+    let (_, grant, _notices) = queued_holder(&server, &store).await;
+    let next = claim("next");
+    let mut listening = join(&other, &next).await;
+    server.command("DEL lease:{job}");
+
+    store.release(&grant, None).await.unwrap();
+
+    assert_eq!(next_grant(&mut listening).await.nonce, next.nonce);
+    assert_eq!(queued(&server), 0);
+}

@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::select;
 use tokio::sync::oneshot;
 
 use super::listener::Listener;
@@ -56,7 +59,8 @@ type Rewrite = Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;
 /// A proxy on a free port. Dropping it closes its connections and its port.
 ///
 /// A fault affects one request: the next request, or the next request with given bytes. All other requests
-/// pass unchanged, one at a time per connection. For pipelined requests, use a [`Link`](super::Link).
+/// pass unchanged, one at a time per connection. For pipelined requests, use a [`Link`](super::Link). Messages
+/// that a Redis server publishes pass at once.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -171,10 +175,12 @@ impl Held {
 impl Shared {
     async fn serve(self: &Arc<Self>, mut client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
+        let (mut from, mut to) = client.split();
         let mut server = Connection::open(self.upstream, self.wire).await?;
         let mut from_client = Vec::new();
         loop {
-            let request = self.wire.read_request(&mut client, &mut from_client).await?;
+            let request = self.wire.read_request(&mut from, &mut from_client);
+            let request = server.forward_until(request, &mut to).await?;
             self.requests().push(request.clone());
             let delay = *lock(&self.delay);
             if !delay.is_zero() {
@@ -186,10 +192,10 @@ impl Shared {
                     tokio::time::sleep(delay).await;
                     server.exchange(&request).await?
                 }
-                Some(Fault::LoseRequest) => return silence(&mut client).await,
+                Some(Fault::LoseRequest) => return silence(&mut from).await,
                 Some(Fault::LoseReply) => {
                     server.exchange(&request).await?;
-                    return silence(&mut client).await;
+                    return silence(&mut from).await;
                 }
                 Some(Fault::CutBefore) => return Ok(()),
                 Some(Fault::CutAfter) => {
@@ -203,7 +209,7 @@ impl Shared {
                 }
                 Some(Fault::Hold(holding)) => self.hold(request, holding).await?,
             };
-            client.write_all(&(self.rewrite)(reply)).await?;
+            to.write_all(&(self.rewrite)(reply)).await?;
         }
     }
 
@@ -248,7 +254,7 @@ impl fmt::Debug for Shared {
 }
 
 /// Sends nothing until the client disconnects.
-async fn silence(client: &mut TcpStream) -> io::Result<()> {
+async fn silence(client: &mut ReadHalf<'_>) -> io::Result<()> {
     let mut ignored = [0; 1024];
     while client.read(&mut ignored).await? > 0 {}
     Ok(())
@@ -265,6 +271,30 @@ impl Connection {
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, wire, read: Vec::new() })
+    }
+
+    /// Forwards the messages that the server publishes, until the client sends a request.
+    async fn forward_until(
+        &mut self,
+        request: impl Future<Output = io::Result<Vec<u8>>>,
+        client: &mut WriteHalf<'_>,
+    ) -> io::Result<Vec<u8>> {
+        let mut request = pin!(request);
+        let mut publishes = self.wire == Wire::Redis;
+        loop {
+            select! {
+                // The request comes first: its reply is read by the same parser.
+                biased;
+                request = &mut request => return request,
+                message = self.wire.read(&mut self.stream, &mut self.read), if publishes => {
+                    match message {
+                        Ok(message) => client.write_all(&message).await?,
+                        // The next request finds the connection closed.
+                        Err(_closed) => publishes = false,
+                    }
+                }
+            }
+        }
     }
 
     async fn exchange(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {

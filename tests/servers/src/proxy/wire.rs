@@ -2,8 +2,7 @@
 
 use std::io;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The protocol of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +18,7 @@ impl Wire {
     /// Reads the next request. A transaction of Redis, from MULTI to EXEC, is one request.
     pub(super) async fn read_request(
         self,
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncRead + Unpin),
         read: &mut Vec<u8>,
     ) -> io::Result<Vec<u8>> {
         let mut request = self.read(stream, read).await?;
@@ -35,7 +34,7 @@ impl Wire {
     pub(super) async fn read_reply(
         self,
         request: &[u8],
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncRead + Unpin),
         read: &mut Vec<u8>,
     ) -> io::Result<Vec<u8>> {
         let mut reply = self.read(stream, read).await?;
@@ -50,7 +49,15 @@ impl Wire {
     }
 
     /// Reads the next whole message. Bytes beyond it stay in `read`.
-    async fn read(self, stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: all bytes stay in `read`.
+    pub(super) async fn read(
+        self,
+        stream: &mut (impl AsyncRead + Unpin),
+        read: &mut Vec<u8>,
+    ) -> io::Result<Vec<u8>> {
         loop {
             let length = match self {
                 Self::Redis => redis_value(read),

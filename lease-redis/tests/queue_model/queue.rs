@@ -197,12 +197,11 @@ pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> 
     broken.or(queued).or_else(|| free_beside_a_waiter(setup, state))
 }
 
-/// Whether a grant names the tenure of the lock, as the server compares it.
+/// Whether a grant names the tenure of the lock, as the server compares it. The lock of a plain claim has the
+/// token 0 until a heartbeat writes it.
 pub(crate) fn is_same_tenure(setup: &Setup, lock: Lock, grant: Grant) -> bool {
-    if setup.leaves_out(Rule::TokenNamesTenure) {
-        return lock.grant.number == grant.number;
-    }
-    is_tenure(lock, grant)
+    let is_smaller = grant.token < lock.grant.token && !setup.leaves_out(Rule::TokenNamesTenure);
+    lock.grant.number == grant.number && !is_smaller
 }
 
 /// Whether a grant is that of the lock. `SET NX` sets each number once, and a script each token.

@@ -63,7 +63,7 @@ impl Steps<'_> {
             lock.beat = number;
             // The expiry is one ttl after the arrival. So it is never earlier than before.
             lock.expiry = lock.expiry.max(beat.sent);
-            if lock.grant.token == 0 {
+            if lock.grant.token < beat.grant.token {
                 (lock.grant.token, lock.grant.followed) = (beat.grant.token, beat.grant.followed);
             }
             beat.phase = BeatPhase::Extended;

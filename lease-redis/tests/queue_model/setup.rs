@@ -83,7 +83,7 @@ pub(crate) enum Rule {
     DeadlineCheck,
     /// A heartbeat, a reservation and an adoption name the tenure, not the nonce alone.
     Tenure,
-    /// The tenure of a grant that a script made is its token. Otherwise, it is the number of the request.
+    /// A tenure is named by its request and its token: a smaller token than that of the lock is refused.
     TokenNamesTenure,
     /// A renewal looks whether the lock has expired, and then takes the next of the queue.
     RenewalSettles,

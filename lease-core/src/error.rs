@@ -7,9 +7,9 @@ use thiserror::Error;
 
 /// The outcome of a request is unknown: the store could not be reached, or did not answer.
 ///
-/// An answer of a store (granted, held, extended, lost) is never an error. `Display` prints one level of
-/// the cause; follow [`source`](std::error::Error::source) for the rest. Texts may change between
-/// versions, kinds do not.
+/// An answer of a store (granted, held, extended, lost) is never an error. `Display` prints only the
+/// kind; [`source`](std::error::Error::source) returns the cause. Texts may change between versions, kinds
+/// do not.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct StoreError {

@@ -32,7 +32,8 @@ impl Lost {
 pub enum LossCause {
     /// No heartbeat succeeded in time.
     Expired,
-    /// An operator evicted the lease, or another process released it or deleted its record.
+    /// An operator [evicted](crate::store::LockStore::evict) the lease, or another process released it or
+    /// deleted its record.
     Revoked,
     /// The key was granted to another claim.
     Superseded,

@@ -224,7 +224,8 @@ impl Lease {
     }
 
     /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the deadline, and
-    /// when the lease ends in any way. Use it for work that must clean up and cannot just be dropped.
+    /// when the lease ends in any way. Use it for work that must clean up and cannot just be dropped. If the
+    /// lease ends in another way than by missing heartbeats, there is no grace.
     ///
     /// A cancelled token stays cancelled, even if a heartbeat then extends the lease. The heartbeater's
     /// task cancels the token, which may be late after a pause of the process: check

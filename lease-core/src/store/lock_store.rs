@@ -136,9 +136,10 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this was the current grant.
     ///
     /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) name grants. The holder's next
-    /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The key becomes free when the
-    /// ttl has passed, never earlier, since the holder may still be working. Its other writes succeed until
-    /// then. The default is for stores that cannot evict.
+    /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The store does not free
+    /// the key before the ttl has passed, since the holder may still be working, and the holder's other
+    /// requests succeed until then. A holder that notices the loss ends its work, and its `Lease` then
+    /// releases the key when it is dropped. The default is for stores that cannot evict.
     ///
     /// # Errors
     ///

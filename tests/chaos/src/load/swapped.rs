@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained,
+};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 use lease_test_servers::sync::lock;
 use tokio::sync::oneshot;
@@ -100,6 +102,11 @@ impl LockStore for Swapped {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
+    }
+
+    /// None: the sabotage swaps the answers of claims, and a release grants the key to a waiter in a queue.
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        None
     }
 
     fn grain(&self) -> Duration {

@@ -264,6 +264,15 @@ impl Locker {
 
     /// Waits as [`wait_until_obtained`](Self::wait_until_obtained), and reports the position in the queue.
     ///
+    /// # Errors
+    ///
+    /// The returned future has the errors of [`wait_until_obtained`](Self::wait_until_obtained).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the returned future is safe: the waiter leaves the queue, and releases a key that was granted
+    /// meanwhile.
+    ///
     /// # Examples
     ///
     /// ```

@@ -88,8 +88,8 @@ pub enum Enqueued {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Place {
-    /// The number of claims before this one, including those that are no longer renewed. `None` if the store
-    /// does not know it, for example since the queue is long.
+    /// The number of claims before this one. Places that are no longer renewed count, too. `None` if the store
+    /// does not know the number, for example because the queue is long.
     pub ahead: Option<u64>,
     /// The time until the lease of the holder expires without another heartbeat. `None` if the store does not
     /// know it.

@@ -1,13 +1,13 @@
 //! Waiting in turn on one logical server: the requests of queued claims, and the notices of their grants.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream;
 use lease_core::store::{Claim, Enqueued, InTurn, Notices, Place};
-use lease_core::{StoreError, StoreErrorKind};
+use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use redis::Value;
-use std::time::Duration;
 
 use crate::connection::grants::{LateGrant, LateGrants};
 use crate::connection::node::Node;
@@ -43,10 +43,7 @@ impl InTurn for RedisStore {
     async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
         // Noted before the request: a grant may arrive at any time after.
         self.node.grants().note_left(claim);
-        let key = &claim.key;
-        let lease = self.node.keys.lease(key).to_string();
-        let call =
-            self.node.leave_call(&lease, &nonce_text(claim.nonce), self.node.keys.channel(key));
+        let call = self.node.leave_call(&claim.key, &nonce_text(claim.nonce));
         Ok(self.node.call_bool(&call).await.map(drop)?)
     }
 }
@@ -63,21 +60,21 @@ async fn leave_late(node: Weak<Node>, mut late: LateGrants) {
     while let Some(LateGrant { nonce, lease }) = late.recv().await {
         let Some(node) = node.upgrade() else { return };
         let Some(key) = node.keys.key_of(&lease) else { continue };
-        let call = node.leave_call(&lease, &nonce, node.keys.channel(&key));
+        let call = node.leave_call(&key, &nonce);
         // If the request fails, the grant expires.
         drop(node.call_bool(&call).await);
     }
 }
 
 impl Node {
-    fn leave_call(&self, lease: &str, nonce: &str, channel: String) -> Call {
+    fn leave_call(&self, key: &LeaseKey, nonce: &str) -> Call {
         let keys = [
-            lease.to_owned(),
-            format!("{lease}:queue"),
-            format!("{lease}:waiters"),
+            self.keys.lease(key).to_string(),
+            self.keys.queue(key).to_string(),
+            self.keys.waiters(key).to_string(),
             self.keys.tokens(),
         ];
-        scripts::LEAVE.on(keys).arg(nonce).arg(channel)
+        scripts::LEAVE.on(keys).arg(nonce).arg(self.keys.channel(key))
     }
 
     /// Joins the queue of a key, or renews a place in it.

@@ -90,7 +90,7 @@ impl Setup {
         }
     }
 
-    /// The number of worker processes: those that count, and those of the load.
+    /// The number of worker processes, for the counters and for the load together.
     pub(crate) fn processes(&self) -> usize {
         self.workers + self.load.map_or(0, Load::processes)
     }

@@ -159,7 +159,7 @@ impl LoadLog {
         &self.samples
     }
 
-    /// The time during which this process ran: a machine that stands still makes no cycles.
+    /// The time during which this process ran. A suspended machine makes no cycles.
     pub(crate) fn counted(&self) -> Counted {
         let beats: Vec<_> = self.samples.iter().map(|(at, _)| *at).collect();
         Counted::between_beats(&beats)

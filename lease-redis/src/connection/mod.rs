@@ -4,7 +4,7 @@
 //! [`connect`] turns URLs and [`settings`] into a [`connector`], which opens connections. [`diagnose`]
 //! checks each new one, and [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master
 //! behind Sentinel; [`cluster`] follows the slots of a Cluster. Requests that are made at the same time share
-//! a [`batch`]. [`grants`] delivers the grants of queued claims.
+//! a [`batch`].
 
 pub(crate) mod address;
 pub(crate) mod batch;
@@ -14,12 +14,10 @@ pub(crate) mod connector;
 pub(crate) mod diagnose;
 #[cfg(feature = "simulation")]
 pub(crate) mod dial;
-pub(crate) mod grants;
 pub(crate) mod node;
 pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod server_run;
 pub(crate) mod server_time;
 pub(crate) mod settings;
-pub(crate) mod watched;
 pub(crate) mod watches;

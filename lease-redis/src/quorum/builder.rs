@@ -13,13 +13,13 @@ use crate::connection::node::{Check, Node};
 use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
-use crate::quorum::admission::{NodeAdmission, Runs};
-use crate::quorum::ballot::too_few;
-use crate::quorum::contention::Contention;
-use crate::quorum::dispatcher::Dispatcher;
-use crate::quorum::membership::{Membership, QuorumSettings};
 use crate::quorum::nodes::Nodes;
-use crate::quorum::proposals::Proposals;
+use crate::quorum::nodes::dispatcher::Dispatcher;
+use crate::quorum::rejoin::admission::{NodeAdmission, Runs};
+use crate::quorum::rejoin::membership::{Membership, QuorumSettings};
+use crate::quorum::voting::ballot::too_few;
+use crate::quorum::voting::contention::Contention;
+use crate::quorum::voting::proposals::Proposals;
 use crate::scripts::key_space::KeySpace;
 
 impl RedisQuorum {

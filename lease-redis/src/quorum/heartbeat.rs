@@ -18,9 +18,9 @@ use lease_core::store::{Beat, Grant, Heartbeat};
 use tokio::sync::mpsc;
 
 use crate::connection::node::Node;
+use crate::quorum::nodes::requests::HeartbeatReply;
 use crate::quorum::nodes::{Answers, Nodes};
-use crate::quorum::requests::HeartbeatReply;
-use crate::quorum::tally::{HeartbeatCount, Tally};
+use crate::quorum::voting::tally::{HeartbeatCount, Tally};
 
 /// The answers to a batch of heartbeats, each with its index.
 pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;

@@ -1,33 +1,22 @@
 //! Leases on a majority of independent servers.
 //!
 //! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
-//! proposes tokens until a majority has accepted one: each round is an [`election`], whose votes a [`ballot`]
-//! counts. [`release`] and [`heartbeat`] end and extend grants on a majority. The [`dispatcher`] sends claims and
-//! releases to the [`nodes`] in batches, each by the [`writer`]; [`requests`] calls the other scripts of a node.
-//! [`watch`] waits for releases; [`operating`] lists and evicts holders. [`proposals`] is the clock of the tokens. [`admission`] and [`membership`] delay the votes of a restarted
-//! server; [`contention`] remembers which keys have several contenders.
+//! proposes tokens until a majority has accepted one; [`voting`] counts the votes of each round. [`release`] and
+//! [`heartbeat`] end and extend grants on a majority. [`nodes`] sends the requests to the servers, claims and
+//! releases in batches. [`watch`] waits for releases; [`operating`] lists and evicts holders. [`rejoin`] delays
+//! the votes of a restarted server.
 
-mod admission;
-mod answer_count;
-mod ballot;
 pub(crate) mod builder;
-mod contention;
-mod dispatcher;
-mod election;
 mod heartbeat;
-mod lock_text;
-mod membership;
 mod nodes;
 mod obtain;
 mod operating;
-mod proposals;
+mod rejoin;
 mod release;
-mod requests;
 pub(crate) mod scripts;
 mod store;
-mod tally;
+mod voting;
 mod watch;
-mod writer;
 
 use std::sync::Arc;
 

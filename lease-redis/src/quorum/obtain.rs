@@ -14,11 +14,11 @@ use tokio::time::sleep;
 pub(crate) use self::round::PATIENCE;
 use self::round::{Order, RoundOutcome};
 use crate::error::ServerFault;
-use crate::quorum::ballot::Ballot;
-use crate::quorum::contention::Contenders;
-use crate::quorum::election::{OpenElection, Stage};
-use crate::quorum::lock_text::nonce_text;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::lock_text::nonce_text;
+use crate::quorum::voting::ballot::Ballot;
+use crate::quorum::voting::contention::Contenders;
+use crate::quorum::voting::election::{OpenElection, Stage};
 
 /// A claim on a quorum.
 pub(crate) struct QuorumClaim<'a> {

@@ -10,9 +10,9 @@ use lease_core::{GrantId, LeaseKey, StoreError};
 
 use crate::connection::node::Node;
 use crate::error::ServerFault;
-use crate::quorum::ballot::{Ballot, too_few};
 use crate::quorum::nodes::Nodes;
-use crate::quorum::requests::Query;
+use crate::quorum::nodes::requests::Query;
+use crate::quorum::voting::ballot::{Ballot, too_few};
 use crate::scripts::{BATCH, read_page};
 
 /// Evicts the holder of a key on a majority. Returns whether a majority has this grant.

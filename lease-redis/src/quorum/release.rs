@@ -7,10 +7,10 @@ use lease_core::store::Grant;
 
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
-use crate::quorum::answer_count::{AnswerCount, Wake};
-use crate::quorum::ballot::{majority, too_few};
-use crate::quorum::lock_text::beginning_of;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::lock_text::beginning_of;
+use crate::quorum::voting::answer_count::{AnswerCount, Wake};
+use crate::quorum::voting::ballot::{majority, too_few};
 
 /// The release of a grant, as the arguments of the script, and the nodes' answers.
 pub(crate) struct Release {

@@ -13,12 +13,12 @@ use lease_core::{Attributes, GrantId, Holder, LeaseKey, StoreError};
 
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
-use crate::quorum::ballot::{Ballot, too_few};
 use crate::quorum::heartbeat::send_heartbeats;
+use crate::quorum::nodes::requests::Query;
 use crate::quorum::obtain::{Outcome, PATIENCE, QuorumClaim};
 use crate::quorum::operating;
 use crate::quorum::release::Release;
-use crate::quorum::requests::Query;
+use crate::quorum::voting::ballot::{Ballot, too_few};
 use crate::quorum::watch::watch;
 use crate::scripts::{BATCH, BATCHES_AT_ONCE, GRAIN};
 

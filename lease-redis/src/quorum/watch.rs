@@ -11,11 +11,11 @@ use tokio::select;
 use tokio::time::sleep;
 
 use crate::connection::node::Node;
-use crate::connection::watched::WatchedEntry;
 use crate::connection::watches::Watch;
+use crate::connection::watches::watched::WatchedEntry;
 use crate::error::ServerFault;
-use crate::quorum::ballot::too_few;
 use crate::quorum::nodes::{Answers, Nodes};
+use crate::quorum::voting::ballot::too_few;
 
 /// A watch of one key on all nodes.
 struct QuorumWatch {

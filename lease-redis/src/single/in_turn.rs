@@ -9,8 +9,8 @@ use lease_core::store::{Claim, Enqueued, InTurn, Notices, Place};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use redis::Value;
 
-use crate::connection::grants::{LateGrant, LateGrants};
 use crate::connection::node::Node;
+use crate::connection::watches::grants::{LateGrant, LateGrants};
 use crate::error::ServerFault;
 use crate::scripts::{self, Call, millis, text};
 use crate::single::RedisStore;

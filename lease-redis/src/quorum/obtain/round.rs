@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::{Ask, QuorumClaim};
 use crate::error::ServerFault;
-use crate::quorum::ballot::{Ballot, Vote, VoteCount, too_few};
-use crate::quorum::election::{Election, OpenElection, Stage};
 use crate::quorum::nodes::Answers;
-use crate::quorum::requests::Query;
+use crate::quorum::nodes::requests::Query;
+use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount, too_few};
+use crate::quorum::voting::election::{Election, OpenElection, Stage};
 
 /// The result of one round.
 pub(super) enum RoundOutcome {

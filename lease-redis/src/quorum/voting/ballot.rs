@@ -6,7 +6,7 @@ use std::time::Duration;
 use lease_core::{FencingToken, Holder, StoreErrorKind};
 
 use crate::error::ServerFault;
-use crate::quorum::lock_text::HolderOnNode;
+use crate::quorum::nodes::lock_text::HolderOnNode;
 
 /// A node's answer to a proposal.
 #[derive(Debug)]

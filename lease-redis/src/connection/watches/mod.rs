@@ -1,4 +1,9 @@
 //! Watches: they wake waiters when a key is freed. One connection per server serves all watches.
+//!
+//! [`watched`] knows the channels that callers watch now. [`grants`] delivers the grants of queued claims.
+
+pub(crate) mod grants;
+pub(crate) mod watched;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -18,8 +23,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
 use crate::connection::connector::{Connector, Subscriber};
-use crate::connection::grants::Grants;
-use crate::connection::watched::WatchedEntry;
+use crate::connection::watches::grants::Grants;
+use crate::connection::watches::watched::WatchedEntry;
 use crate::error::ServerFault;
 
 /// The watches of one server.

@@ -1,4 +1,12 @@
 //! The nodes of a quorum, and what their requests have in common.
+//!
+//! Start with [`Nodes`] below. The [`dispatcher`] sends claims and releases to all nodes in batches, each by a
+//! [`writer`]. [`requests`] calls the scripts that are not batched. [`lock_text`] parses the text of a lock.
+
+pub(crate) mod dispatcher;
+pub(crate) mod lock_text;
+pub(crate) mod requests;
+pub(crate) mod writer;
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,13 +23,13 @@ use tokio::time::timeout;
 
 use crate::connection::node::Node;
 use crate::connection::server_time::median;
-use crate::connection::watched::WatchedChannels;
+use crate::connection::watches::watched::WatchedChannels;
 use crate::error::ServerFault;
-use crate::quorum::ballot::{Ballot, majority};
-use crate::quorum::contention::Contention;
-use crate::quorum::dispatcher::Dispatcher;
-use crate::quorum::election::Proposal;
-use crate::quorum::proposals::Proposals;
+use crate::quorum::nodes::dispatcher::Dispatcher;
+use crate::quorum::voting::ballot::{Ballot, majority};
+use crate::quorum::voting::contention::Contention;
+use crate::quorum::voting::election::Proposal;
+use crate::quorum::voting::proposals::Proposals;
 use crate::scripts::GRAIN;
 use crate::scripts::key_space::KeySpace;
 

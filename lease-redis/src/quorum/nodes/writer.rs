@@ -5,10 +5,10 @@ use redis::Value;
 use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::ServerFault;
-use crate::quorum::election::VoteRequest;
+use crate::quorum::nodes::requests::above;
 use crate::quorum::release::ReleaseRequest;
-use crate::quorum::requests::above;
 use crate::quorum::scripts;
+use crate::quorum::voting::election::VoteRequest;
 use crate::scripts::{Call, millis, text};
 
 /// Writes a batch, and delivers the answers.

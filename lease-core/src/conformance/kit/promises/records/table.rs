@@ -134,7 +134,7 @@ pub async fn list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(
     assert_eq!(all, 64, "the store should list every record under the empty prefix");
 }
 
-pub(super) fn colours() -> Attributes {
+pub(in crate::conformance::kit::promises) fn colours() -> Attributes {
     Attributes::from([
         ("sky".to_owned(), Value::from("blue")),
         ("grass".to_owned(), Value::from("green")),

@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::connection::node::Node;
-use crate::quorum::election::{OpenElection, Stage, VoteRequest};
+use crate::quorum::nodes::writer::write;
 use crate::quorum::release::{Release, ReleaseRequest};
-use crate::quorum::writer::write;
+use crate::quorum::voting::election::{OpenElection, Stage, VoteRequest};
 
 /// The queues of all nodes.
 pub(crate) struct Dispatcher {

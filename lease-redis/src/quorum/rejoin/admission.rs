@@ -12,7 +12,7 @@ use crate::connection::diagnose::ServerInfo;
 use crate::connection::node::Admission;
 use crate::connection::server_run::Run;
 use crate::error::ServerFault;
-use crate::quorum::membership::Membership;
+use crate::quorum::rejoin::membership::Membership;
 
 /// Admits one server as one node of a quorum.
 pub(crate) struct NodeAdmission {

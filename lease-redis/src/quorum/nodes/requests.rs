@@ -8,10 +8,10 @@ use redis::Value;
 
 use crate::connection::node::Node;
 use crate::error::{ServerFault, from_script};
-use crate::quorum::ballot::Vote;
-use crate::quorum::election::Proposal;
-use crate::quorum::lock_text::{HolderOnNode, beginning_of, restored_text};
+use crate::quorum::nodes::lock_text::{HolderOnNode, beginning_of, restored_text};
 use crate::quorum::scripts;
+use crate::quorum::voting::ballot::Vote;
+use crate::quorum::voting::election::Proposal;
 use crate::scripts::{Call, millis};
 
 /// A node's reply to a heartbeat.

@@ -4,8 +4,8 @@ use lease_core::LossCause;
 use lease_core::store::Heartbeat;
 
 use crate::error::ServerFault;
-use crate::quorum::ballot::{majority, too_few};
-use crate::quorum::requests::HeartbeatReply;
+use crate::quorum::nodes::requests::HeartbeatReply;
+use crate::quorum::voting::ballot::{majority, too_few};
 
 /// The answers to one heartbeat.
 #[derive(Debug, Default, Clone)]

@@ -7,10 +7,10 @@ use lease_core::store::{Beat, Claim};
 
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
-use crate::quorum::answer_count::{AnswerCount, Wake};
-use crate::quorum::ballot::{Ballot, Vote};
-use crate::quorum::lock_text::text_of;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::lock_text::text_of;
+use crate::quorum::voting::answer_count::{AnswerCount, Wake};
+use crate::quorum::voting::ballot::{Ballot, Vote};
 
 /// The votes on one proposal.
 pub(crate) struct Election {

@@ -1,0 +1,12 @@
+//! How claims become votes, and votes a grant.
+//!
+//! Start with [`election`]: one proposal of a token, and the votes that the nodes deliver. A [`ballot`] counts
+//! them; a [`tally`] counts answers that need no token. [`proposals`] is the clock of the tokens. [`contention`]
+//! remembers which keys have several contenders.
+
+pub(crate) mod answer_count;
+pub(crate) mod ballot;
+pub(crate) mod contention;
+pub(crate) mod election;
+pub(crate) mod proposals;
+pub(crate) mod tally;

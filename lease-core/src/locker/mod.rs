@@ -2,29 +2,24 @@
 
 mod setup;
 pub(crate) mod wait_in_turn;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use parking_lot::{Mutex as StdMutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
-use tokio::sync::{Mutex, watch};
 use tracing::{Instrument, Span, debug_span};
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
 use crate::acquire::contended_keys::ContendedKeys;
-use crate::acquire::in_turn::Position;
 use crate::acquire::unsettled::UnsettledClaims;
-use crate::acquire::waiting::{Contest, contend};
 use crate::clock::{Moment, sleep_until};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
-use crate::locker::wait_in_turn::WaitInTurn;
 use crate::options::LeaseOptions;
 use crate::runtime::own_thread::OwnThread;
 use crate::runtime::requests_in_flight::RequestsInFlight;
@@ -57,7 +52,8 @@ use crate::waiter_queue::Queue;
 /// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown.
 ///
 /// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. A locker
-/// [`with_runtime`](Self::with_runtime) returns [`Misconfigured`](StoreErrorKind::Misconfigured) instead.
+/// [`with_runtime`](Self::with_runtime) returns [`Misconfigured`](crate::StoreErrorKind::Misconfigured)
+/// instead.
 ///
 /// # Panics
 ///
@@ -100,7 +96,7 @@ pub struct Locker {
 #[derive(Debug, Default)]
 struct Shared {
     /// The heartbeater's runtime. The locker replaces a runtime that has ended.
-    runtime: StdMutex<Option<LockerRuntime>>,
+    runtime: Mutex<Option<LockerRuntime>>,
     queue: Arc<Queue>,
     in_tasks: RequestsInFlight,
     /// Requests that run in their callers' futures.
@@ -134,8 +130,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// The errors of `connect`. [`Misconfigured`](StoreErrorKind::Misconfigured), if no thread or runtime
-    /// can be started, or if `connect` panics.
+    /// The errors of `connect`. [`Misconfigured`](crate::StoreErrorKind::Misconfigured), if no thread or
+    /// runtime can be started, or if `connect` panics.
     ///
     /// # Cancel safety
     ///
@@ -233,81 +229,6 @@ impl Locker {
         .await
     }
 
-    /// Waits without a limit until `key` is obtained.
-    ///
-    /// If the store keeps a [queue](crate::store::InTurn) for the key, the waiters of all processes obtain it
-    /// in the order in which their requests arrived. A release hands the key to the next waiter. A waiter
-    /// renews its place every third of its ttl, and a waiter that has crashed is skipped. The first waiters
-    /// also notice when the lease of a crashed holder expires.
-    ///
-    /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker queue
-    /// for a key in the order of their calls. Only the first one contends with other processes. If the store
-    /// can notify, a release wakes this waiter. If not, the waiter retries every
-    /// [`poll_interval`](LeaseOptions::poll_interval). In both cases it also retries within 20 ms after the
-    /// holder's lease expires. Different lockers then have no order: a process that releases the key and
-    /// claims it again may be first.
-    ///
-    /// A task that waits for a key that it holds itself waits for ever.
-    ///
-    /// # Errors
-    ///
-    /// If the store returns an error that is not [retryable](StoreError::is_retryable). After any other
-    /// error, the waiter pauses and retries.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe, as described on [`Locker`]; loses the place in the queue.
-    pub async fn wait_until_obtained(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
-        let span = self.span("wait_until_obtained", key);
-        self.wait(std::slice::from_ref(key), watch::Sender::default()).instrument(span).await
-    }
-
-    /// Waits as [`wait_until_obtained`](Self::wait_until_obtained), and reports the position in the queue.
-    ///
-    /// # Errors
-    ///
-    /// The returned future has the errors of [`wait_until_obtained`](Self::wait_until_obtained).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the returned future is safe: the waiter leaves the queue, and releases a key that was granted
-    /// meanwhile.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use lease_core::Locker;
-    /// use lease_memory::MemoryStore;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let store = MemoryStore::new();
-    /// let (first, second) = (Locker::new(store.clone()), Locker::new(store));
-    /// let key = "payroll".parse()?;
-    /// let lease = first.wait_until_obtained(&key).await?;
-    ///
-    /// let wait = second.wait_in_turn(&key);
-    /// let mut positions = wait.positions();
-    /// let waiting = tokio::spawn(wait);
-    /// let ahead = *positions.wait_for(Option::is_some).await?;
-    /// assert_eq!(ahead, Some(0), "the next one");
-    ///
-    /// lease.release().await?;
-    /// let lease = waiting.await??;
-    /// lease.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn wait_in_turn(&self, key: &LeaseKey) -> WaitInTurn {
-        let (position, positions) = watch::channel(None);
-        let (locker, key) = (self.clone(), key.clone());
-        let span = self.span("wait_in_turn", &key);
-        let wait = async move { locker.wait(std::slice::from_ref(&key), position).await };
-        WaitInTurn { wait: Box::pin(wait.instrument(span)), position: positions }
-    }
-
     /// Obtains any one of `keys`. Returns `None` if all are held, or if `keys` is empty.
     ///
     /// The locker tries the keys in random order, so that lessees spread over them. To hold at most `n`
@@ -336,37 +257,6 @@ impl Locker {
             }
         }
         unknown.map_or(Ok(None), Err)
-    }
-
-    /// Waits without a limit until any one of `keys` is obtained.
-    ///
-    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and
-    /// obtains only one, even if several become free. A store with queues may grant it another key at the same
-    /// time; this key is passed on at once.
-    ///
-    /// # Errors
-    ///
-    /// If `keys` is empty, or if the store returns an error that is not
-    /// [retryable](StoreError::is_retryable) for any of the keys.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe, as described on [`Locker`]; loses the places in the queues.
-    pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
-        if keys.is_empty() {
-            return Err(StoreError::new(
-                StoreErrorKind::Refused,
-                "no key was given: the wait would never end",
-            ));
-        }
-        let span = debug_span!(
-            "lease",
-            call = "wait_until_any_obtained",
-            key = tracing::field::Empty,
-            lessee = %self.lessee(),
-            token = tracing::field::Empty,
-        );
-        self.wait(keys, watch::Sender::default()).instrument(span).await
     }
 
     /// Resumes a lease that another process handed over. Returns `None` if the hand-over was resumed
@@ -455,35 +345,6 @@ impl Locker {
         for _each in 0..3 {
             in_tasks.ended().await;
         }
-    }
-
-    async fn wait(&self, keys: &[LeaseKey], position: Position) -> Result<Lease, StoreError> {
-        let start = self.settings.clock.now();
-        let runtime = self.locker_runtime()?;
-        let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
-        let (settings, shared) = (Arc::clone(&self.settings), Arc::clone(&self.shared));
-        let contest = {
-            let runtime = runtime.clone();
-            async move {
-                let one_at_a_time = Mutex::new(());
-                let Shared { queue, unsettled, contended, .. } = &*shared;
-                let contest = Contest {
-                    settings: &settings,
-                    runtime: &runtime,
-                    queue,
-                    unsettled,
-                    contended,
-                    one_at_a_time: &one_at_a_time,
-                    position: &position,
-                };
-                let mut contenders: FuturesUnordered<_> =
-                    keys.iter().map(|key| contend(contest, key)).collect();
-                contenders.next().await.unwrap_or_else(|| Err(runtime_has_ended()))
-            }
-        };
-        let lease = runtime.run_until_dropped(contest.instrument(Span::current())).await?;
-        self.count(&lease, start);
-        Ok(lease)
     }
 
     async fn attempt(&self, ask: Request) -> Result<Attempt, StoreError> {

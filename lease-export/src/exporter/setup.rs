@@ -1,0 +1,111 @@
+//! The settings of an exporter, with their defaults and ranges.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{InvalidInput, LeaseOptions};
+
+use crate::collect::BucketSource;
+use crate::dead_letters::DeadLetters;
+use crate::exporter::Exporter;
+use crate::sink::Retries;
+
+impl Exporter {
+    /// Collects closed buckets into the buffer at the start of each job. If that fails, the job
+    /// still sends pending events, and reports the error in
+    /// [`source_error`](Exported::source_error).
+    #[must_use]
+    pub fn with_source(mut self, source: BucketSource) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Moves events that are too large, refused or given up to `dead_letters`.
+    /// Without dead letters they are [set aside](EventBuffer::set_aside) in the buffer until an
+    /// operator [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and
+    /// none blocks the others.
+    #[must_use]
+    pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
+        self.dead_letters = Some(dead_letters);
+        self
+    }
+
+    /// Retries failed records and requests as `retries` says.
+    #[must_use]
+    pub fn with_retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Sets the time-out of a request to the sink, 1 ms to 1 hour. A request that exceeds it counts
+    /// as unavailable; without a limit, a sink that hangs would keep the lease. The default is 30
+    /// s, several times as long as the largest request takes over a slow line.
+    ///
+    /// # Errors
+    ///
+    /// If `limit` is out of range.
+    pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&limit) {
+            return Err(InvalidInput::new(format!(
+                "limit {limit:?} is out of range: 1 ms to an hour"
+            )));
+        }
+        self.put_limit = limit;
+        Ok(self)
+    }
+
+    /// Gives an event up after `exports` failed exports in which the sink took others, 1 or more.
+    /// The next export sends the event once more, in a record of its own. If that fails, too, the
+    /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour with one
+    /// export per minute, longer than a shard is throttled.
+    ///
+    /// Each process counts its own exports.
+    #[must_use]
+    pub fn with_max_failures(mut self, exports: u32) -> Self {
+        self.max_failures = exports.max(1);
+        self
+    }
+
+    /// Sets how long the current job may run after [`run_jobs`](Self::run_jobs) is stopped. The
+    /// default is 30 s, as for a scheduler. A job that is dropped then releases its lease, and the
+    /// queue delivers it again.
+    #[must_use]
+    pub fn with_stop_grace(mut self, grace: Duration) -> Self {
+        self.stop_grace = grace;
+        self
+    }
+
+    /// Sets how many events must be pending before a job sends. The default is 1; receivers that
+    /// process whole records may prefer more. A flush always sends. A job also sends if the intake
+    /// is stopped or the buffer is full.
+    #[must_use]
+    pub fn with_min_per_job(mut self, events: u64) -> Self {
+        self.min_per_job = events;
+        self
+    }
+
+    /// Sets how many events one read returns, 1 or more. The default is 5,000. A read also ends at
+    /// the size of a batch. Together with the batch that is being packed, this bounds memory.
+    #[must_use]
+    pub fn with_events_at_once(mut self, events: usize) -> Self {
+        self.events_at_once = events.max(1);
+        self
+    }
+
+    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is
+    /// 6 minutes. A job that waits longer obtains the lease anew. If a process dies between taking
+    /// the lease and enqueuing its job, no process can export for that long.
+    ///
+    /// # Errors
+    ///
+    /// If `wait` is out of range.
+    pub fn with_hand_over_wait(mut self, wait: Duration) -> Result<Self, InvalidInput> {
+        if !(LeaseOptions::MIN_TTL..=LeaseOptions::MAX_TTL).contains(&wait) {
+            return Err(InvalidInput::new(format!(
+                "wait {wait:?} is out of range: 100 ms to a day"
+            )));
+        }
+        self.hand_over_wait = wait;
+        Ok(self)
+    }
+}

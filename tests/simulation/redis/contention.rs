@@ -11,7 +11,7 @@ use lease_redis::RedisQuorum;
 
 use super::fleet::{Network, Plan};
 use super::model::Servers;
-use super::scripts::Edition;
+use super::server::scripts::Edition;
 use super::{quarantined, sound, trial};
 
 /// A client that waits for the timeout of a hung node obtains less than a tenth of the grants. Two contenders

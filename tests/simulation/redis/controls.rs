@@ -13,7 +13,7 @@ use lease_core::store::LeaseTable;
 use lease_redis::{RedisQuorumBuilder, RedisStore};
 
 use super::fleet::{Clocks, Plan, Strike};
-use super::scripts::Edition;
+use super::server::scripts::Edition;
 use super::{
     but_for_exclusion, forgetful, locks, one_server, one_server_with, quarantined, quorum, sound,
     write,

@@ -11,12 +11,12 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use super::node::Node;
-use super::recorder::Recorder;
-use super::scripts::Edition;
+use super::recorders::Recorder;
 use super::server::Server;
+use super::server::node::Node;
+use super::server::scripts::Edition;
+use super::server::wire::{Link, carry};
 use super::shared_random::SharedRandom;
-use super::wire::{Link, carry};
 
 /// Servers at `redis://0:6379`, `redis://1:6379` and so on.
 pub(crate) struct Fleet {

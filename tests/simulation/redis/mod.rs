@@ -10,18 +10,11 @@
 mod contention;
 mod controls;
 mod fleet;
-mod grant_recorder;
 mod late_confirmation;
-mod lock_recorder;
-mod lua;
 mod model;
-mod node;
-mod recorder;
-mod resp;
-mod scripts;
+mod recorders;
 mod server;
 mod shared_random;
-mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +30,7 @@ use lease_redis::{RedisQuorumBuilder, RedisStore};
 use crate::job::{Mail, Write, contend};
 use fleet::{Clocks, Network, Plan, Strike};
 use model::Servers;
-use scripts::Edition;
+use server::scripts::Edition;
 
 #[test]
 fn quorum_of_three_keeps_its_promises() {

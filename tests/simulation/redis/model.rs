@@ -13,9 +13,9 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use super::fleet::{Fleet, Plan};
-use super::grant_recorder::GrantRecorder;
-use super::lock_recorder::LockRecorder;
-use super::recorder::Recorder;
+use super::recorders::Recorder;
+use super::recorders::grant_recorder::GrantRecorder;
+use super::recorders::lock_recorder::LockRecorder;
 
 /// Servers, and how a process connects to them.
 pub(crate) struct Servers<S> {

@@ -1,4 +1,15 @@
 //! One server: its node, its connections and its faults.
+//!
+//! - This file: `Server`, and the order of its events.
+//! - `node.rs`: its data and commands. `lua.rs`: runs the scripts on them.
+//! - `scripts.rs`: the scripts by name, and edited versions of them.
+//! - `wire.rs`: one connection with latency. `resp.rs`: its protocol.
+
+mod lua;
+pub(super) mod node;
+pub(super) mod resp;
+pub(super) mod scripts;
+pub(super) mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,12 +21,11 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
 
+use self::node::Node;
+use self::resp::{Bytes, Reply};
+use self::scripts::{Edition, Script, known_as};
 use super::fleet::{Clocks, Plan};
-use super::lua;
-use super::node::Node;
-use super::recorder::{Ran, Recorder, Transaction};
-use super::resp::{Bytes, Reply};
-use super::scripts::{Edition, Script, known_as};
+use super::recorders::{Ran, Recorder, Transaction};
 use super::shared_random::SharedRandom;
 
 /// A Redis server, as its clients see it.

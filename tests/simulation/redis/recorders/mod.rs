@@ -1,9 +1,16 @@
-//! What a server executed, for the observers of its grants.
+//! Observes what servers execute, and records the grants.
+//!
+//! - This file: `Recorder`, the trait of observers, and what a server executed.
+//! - `grant_recorder.rs`: the grants of a quorum.
+//! - `lock_recorder.rs`: the grants of one server.
+
+pub(super) mod grant_recorder;
+pub(super) mod lock_recorder;
 
 use std::fmt;
 
-use super::node::Holding;
-use super::resp::{Bytes, Reply};
+use super::server::node::Holding;
+use super::server::resp::{Bytes, Reply};
 
 /// Observes every script and every transaction on every server.
 pub(crate) trait Recorder: fmt::Debug + Send + Sync {

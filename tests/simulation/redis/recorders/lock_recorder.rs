@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use lease_core::conformance::Ledger;
 
 use super::grant_recorder::grant;
-use super::node::Holding;
-use super::recorder::{Ran, Recorder, Transaction, key_of};
-use super::resp::Reply;
+use super::{Ran, Recorder, Transaction, key_of};
+use crate::redis::server::node::Holding;
+use crate::redis::server::resp::Reply;
 
 /// Records each grant when the server makes it, before its client knows of it.
 ///

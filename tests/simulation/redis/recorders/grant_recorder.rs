@@ -8,9 +8,9 @@ use lease_core::conformance::Ledger;
 use lease_core::store::{Claim, Grant, Nonce};
 use lease_core::{FencingToken, LeaseKey, Lessee};
 
-use super::node::Holding;
-use super::recorder::{Ran, Recorder, Transaction, key_of};
-use super::resp::Reply;
+use super::{Ran, Recorder, Transaction, key_of};
+use crate::redis::server::node::Holding;
+use crate::redis::server::resp::Reply;
 
 /// Counts the votes of all nodes, and records a grant once a majority has accepted one proposal.
 ///

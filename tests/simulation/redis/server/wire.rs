@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use super::resp::{Bytes, next_command};
 use super::scripts::{Script, known_as};
-use super::server::{Mail, Sent, Server, Then};
-use super::shared_random::SharedRandom;
+use super::{Mail, Sent, Server, Then};
+use crate::redis::shared_random::SharedRandom;
 
 /// The properties of one connection.
 #[derive(Debug)]

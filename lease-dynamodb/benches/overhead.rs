@@ -116,16 +116,20 @@ async fn smallest_cycle(client: &Client, key: &LeaseKey) {
 
 /// The writes that the store sends.
 async fn same_cycle(client: &Client, key: &LeaseKey) {
-    let s = |text: &str| AttributeValue::S(text.to_owned());
-    let n = |number: u64| AttributeValue::N(number.to_string());
     let nonce = fresh_nonce().to_string();
+    let token = same_claim(client, key, &nonce).await;
+    same_release(client, key, &nonce, token).await;
+}
+
+async fn same_claim(client: &Client, key: &LeaseKey, nonce: &str) -> AttributeValue {
+    let n = |number: u64| AttributeValue::N(number.to_string());
     let now = lease_core::store::micros_since_1970();
     let values = [
         (":passed", n(now / 1000)),
         (":null", s("NULL")),
         (":blank", s(" ")),
         (":over", n(now / 1000)),
-        (":nonce", s(&nonce)),
+        (":nonce", s(nonce)),
         (":max", n((1 << 53) - 1)),
         (":lessee", s("holder")),
         (":start", n(now)),
@@ -163,7 +167,10 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
         .send()
         .await
         .unwrap();
-    let token = taken.attributes.unwrap().remove("token").unwrap();
+    taken.attributes.unwrap().remove("token").unwrap()
+}
+
+async fn same_release(client: &Client, key: &LeaseKey, nonce: &str, token: AttributeValue) {
     client
         .update_item()
         .table_name("leases")
@@ -172,11 +179,15 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
         .condition_expression("nonce = :nonce AND lessee = :lessee AND #token = :token")
         .expression_attribute_names("#token", "token")
         .expression_attribute_values(":lessee", s("holder"))
-        .expression_attribute_values(":nonce", s(&nonce))
+        .expression_attribute_values(":nonce", s(nonce))
         .expression_attribute_values(":token", token)
         .send()
         .await
         .unwrap();
+}
+
+fn s(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
 }
 
 fn median(values: &mut [f64]) -> f64 {

@@ -29,7 +29,14 @@ pub enum Released {
     /// The key is free. After a transfer, only one lessee can obtain it until the reservation has passed.
     /// After a release with a reservation, no lessee can.
     Freed,
-    /// The lease was lost before: the key is free already, or another lessee holds it.
+    /// The lease was lost before the call, or before the store applied a transfer or a deletion.
+    ///
+    /// The key is free or reserved, or another lessee holds it. A transfer or a deletion was not applied. The
+    /// caller need not release the key again.
+    ///
+    /// Another holder may have worked at the same time as the caller. So check the results of the work, or
+    /// obtain the key again and repeat the work. A target that checks the
+    /// [fencing token](crate::FencingToken) refuses a write whose token is older than the newest it has seen.
     AlreadyLost(LossCause),
 }
 

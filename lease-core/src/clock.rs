@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::time::{ClockId, clock_gettime};
+
 /// A point in lease time. Only the difference of two moments of one clock has a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
@@ -93,7 +96,7 @@ impl BootClock {
 
 impl Clock for BootClock {
     fn now(&self) -> Moment {
-        awake() + suspended()
+        now()
     }
 }
 
@@ -192,9 +195,7 @@ pub fn micros_since_1970() -> u64 {
 /// unlike the measured time of a suspension, which changes by a few microseconds at each look.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
-    // The clock starts at one day, not at zero: tokio's paused time may be earlier than `process_start`,
-    // and a moment cannot be negative.
-    Moment(0) + Duration::from_secs(86_400) + now.saturating_duration_since(start)
+    Moment(0) + BEGINNING + now.saturating_duration_since(start)
         - start.saturating_duration_since(now)
 }
 
@@ -204,33 +205,70 @@ fn tokio_now() -> tokio::time::Instant {
 }
 
 fn process_start() -> tokio::time::Instant {
-    static START: OnceLock<std::time::Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
-    let start = *START.get_or_init(std::time::Instant::now);
-    start.into()
+    START.get_or_init(Start::now).instant.into()
 }
 
-/// How long the machine was suspended since it booted.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn suspended() -> Duration {
-    use rustix::time::{ClockId, clock_gettime};
+/// The moment from which this process counts.
+struct Start {
+    instant: std::time::Instant,
+    /// `instant` as `CLOCK_MONOTONIC` reports it, in nanoseconds. May be slightly earlier.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    monotonic: u64,
+}
 
+static START: OnceLock<Start> = OnceLock::new();
+
+impl Start {
+    fn now() -> Self {
+        Self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            monotonic: nanos(ClockId::Monotonic),
+            #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
+            instant: std::time::Instant::now(),
+        }
+    }
+}
+
+/// The time of the clock of this machine.
+///
+/// Boot time is read first: an interruption between the reads makes the measured suspension too small, never
+/// too large. The true suspension only grows, so the largest one seen is the best estimate.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn now() -> Moment {
     static LONGEST_SEEN: AtomicU64 = AtomicU64::new(0);
 
-    let nanos = |clock| {
-        let time = clock_gettime(clock);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-    };
-    // Boot time is read first: an interruption between the two reads makes the difference too small,
-    // never too large. The true difference only grows, so the largest one seen is the best estimate.
     let boot = nanos(ClockId::Boottime);
+    let awake = awake();
+    let longest = LONGEST_SEEN.load(Ordering::Relaxed);
+    // While tokio's time is not paused, it is `CLOCK_MONOTONIC`: two reads show whether the machine was
+    // suspended since the last look. Only then, or if tokio's time is paused, a third read measures it.
+    let start = START.get_or_init(Start::now).monotonic;
+    let monotonic = start.saturating_add(awake.as_nanos()).saturating_sub((Moment(0) + BEGINNING).as_nanos());
+    if boot.saturating_sub(monotonic).abs_diff(longest) <= UNNOTICED {
+        return awake + Duration::from_nanos(longest);
+    }
     let seen = boot.saturating_sub(nanos(ClockId::Monotonic));
-    Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
+    awake + Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
 }
 
-/// macOS does not report this time. On Windows, `Instant` includes it.
+/// macOS does not report the time of a suspension. On Windows, `Instant` includes it.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn suspended() -> Duration {
-    Duration::ZERO
+fn now() -> Moment {
+    awake()
 }
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// The clock starts at one day, not at zero: tokio's paused time may be earlier than `process_start`, and a
+/// moment cannot be negative.
+const BEGINNING: Duration = Duration::from_secs(86_400);
+
+/// All suspensions together that may go unnoticed, in nanoseconds. A deadline allows 2 ms for late timers, and a
+/// machine needs longer than this to suspend and wake up.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNNOTICED: u64 = 100_000;

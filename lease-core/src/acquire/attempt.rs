@@ -117,7 +117,8 @@ pub(crate) async fn attempt(
         taken_over,
         clearing: Arc::default(),
     };
-    runtime.run_to_end(attempting.settle().instrument(Span::current())).await
+    // In a box, since its state is large and would move several times.
+    runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await
 }
 
 struct PendingAttempt {
@@ -265,8 +266,9 @@ impl PendingAttempt {
             Some(request) if request == self.claim.request => {
                 Ok(Settled::Granted(grant, attributes, self.sent))
             }
-            Some(_earlier) => self.confirm(grant, attributes, None).await,
-            None => self.settle_unnumbered(grant, attributes).await,
+            // In boxes, since they are rare.
+            Some(_earlier) => Box::pin(self.confirm(grant, attributes, None)).await,
+            None => Box::pin(self.settle_unnumbered(grant, attributes)).await,
         }
     }
 

@@ -147,14 +147,19 @@ impl LeaseCell {
     /// another lessee may have. A cause that the store reported replaces the expiry, since it is more
     /// precise.
     pub(crate) fn end(&self, ending: Ending) -> Ending {
+        self.end_at(ending, self.clock.now())
+    }
+
+    /// Ends the lease as [`end`](Self::end) does, with a reading of the clock that the caller has just made.
+    pub(crate) fn end_at(&self, ending: Ending, now: Moment) -> Ending {
         loop {
             let word = self.word.load(Ordering::SeqCst);
             if let Some(earlier) = ending_of(word) {
                 return earlier;
             }
-            let is_over = || self.clock.now() >= Moment::from_nanos(word);
+            let is_over = now >= Moment::from_nanos(word);
             let ending = match ending {
-                Ending::Released | Ending::Lost(LossCause::Abandoned) if is_over() => {
+                Ending::Released | Ending::Lost(LossCause::Abandoned) if is_over => {
                     Ending::Lost(LossCause::Expired)
                 }
                 ending => ending,

@@ -30,14 +30,17 @@ pub(crate) enum Runtime {
 
 /// A runtime with a heartbeater on it. Clones share both.
 #[derive(Debug, Clone)]
-pub(crate) struct LockerRuntime {
+pub(crate) struct LockerRuntime(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     runtime: Handle,
     heartbeater: CommandSender,
     /// Requests that run in tasks of this runtime.
     in_tasks: RequestsInFlight,
     /// Requests that callers run on their own tasks.
     in_callers: RequestsInFlight,
-    leases: Arc<AtomicU64>,
+    leases: AtomicU64,
     thread: Option<ThreadGuard>,
 }
 
@@ -60,27 +63,28 @@ impl LockerRuntime {
         };
         let (heartbeater, commands) = command_queue(first_look(&settings.options));
         runtime.spawn(Heartbeater::new(Arc::clone(settings), commands).run());
-        Ok(Self { runtime, heartbeater, in_tasks, in_callers, leases: Arc::default(), thread })
+        let leases = AtomicU64::default();
+        Ok(Self(Arc::new(Shared { runtime, heartbeater, in_tasks, in_callers, leases, thread })))
     }
 
     /// The id of the next lease, unique within this heartbeater.
     pub(crate) fn next_lease(&self) -> u64 {
-        self.leases.fetch_add(1, Ordering::Relaxed)
+        self.0.leases.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Counts a request that a task runs, until the guard is dropped.
     pub(crate) fn request_guard(&self) -> RequestGuard {
-        self.in_tasks.guard(self.thread.clone())
+        self.0.in_tasks.guard(self.0.thread.clone())
     }
 
     /// Sends `command` to the heartbeater.
     pub(crate) fn send(&self, command: Command) {
-        self.heartbeater.send(command);
+        self.0.heartbeater.send(command);
     }
 
     /// Whether the runtime, and with it the heartbeater, has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.heartbeater.is_closed()
+        self.0.heartbeater.is_closed()
     }
 
     /// The error for a task of this locker that was dropped before it answered.
@@ -97,7 +101,7 @@ impl LockerRuntime {
 
     /// Spawns `task`, which runs to its end.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(task);
+        self.0.runtime.spawn(task);
     }
 
     /// Runs `work` in a spawned task and returns its output. The task runs to its end, also if this
@@ -107,7 +111,7 @@ impl LockerRuntime {
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         // A runtime that has ended drops its tasks.
-        self.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
+        self.0.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
     /// Runs `work` on this locker's runtime, and drops it with this future.
@@ -121,7 +125,7 @@ impl LockerRuntime {
         if self.is_current() {
             return work.await;
         }
-        let task = AbortOnDropHandle::new(self.runtime.spawn(work));
+        let task = AbortOnDropHandle::new(self.0.runtime.spawn(work));
         task.await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
@@ -132,11 +136,11 @@ impl LockerRuntime {
     /// the other runtime is blocked.
     pub(crate) async fn run_to_end<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+        work: impl Future<Output = Result<T, StoreError>> + Send + Unpin + 'static,
     ) -> Result<T, StoreError> {
         if self.is_current() {
             // Dropped after `DetachOnDrop` has counted its task, so that `close` always sees one of them.
-            let _in_caller = self.in_callers.guard(self.thread.clone());
+            let _in_caller = self.0.in_callers.guard(self.0.thread.clone());
             let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
             return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
         }
@@ -152,7 +156,7 @@ impl LockerRuntime {
 
     fn detach<F>(&self, rest: Work<F>)
     where
-        F: Future + Send + 'static,
+        F: Future + Send + Unpin + 'static,
         F::Output: Send,
     {
         let guard = self.request_guard();
@@ -168,12 +172,12 @@ impl LockerRuntime {
     pub(crate) async fn with_timers<F: Future>(&self, future: F) -> F::Output {
         match Handle::try_current() {
             Ok(_here) => future.await,
-            Err(_outside) => TokioContext::new(future, self.runtime.clone()).await,
+            Err(_outside) => TokioContext::new(future, self.0.runtime.clone()).await,
         }
     }
 
     fn is_current(&self) -> bool {
-        Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
+        Handle::try_current().is_ok_and(|here| here.id() == self.0.runtime.id())
     }
 }
 

@@ -48,8 +48,8 @@ pub(crate) struct Release {
     pub(crate) reach: Duration,
     /// Until then, no other lessee can have obtained the key.
     pub(crate) deadline: Moment,
-    /// Counts the request, for `Locker::close`.
-    pub(crate) _guard: RequestGuard,
+    /// Counts the request, for `Locker::close`. `None` if the runtime counts it.
+    pub(crate) _guard: Option<RequestGuard>,
 }
 
 /// The request to the store.
@@ -64,8 +64,9 @@ impl Release {
     /// Sends the request, and frees `slot` once the answer is slow.
     pub(crate) async fn send_in_slot(self, slot: OwnedSemaphorePermit, settings: Arc<Settings>) {
         let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
-        let mut slow = pin!(sleep_until(&*clock, clock.now() + period / 16, period));
-        let mut sent = pin!(self.send(settings));
+        let began = clock.now();
+        let mut slow = pin!(sleep_until(&*clock, began + period / 16, period));
+        let mut sent = pin!(self.send(settings, began));
         let mut slot = Some(slot);
         loop {
             select! {
@@ -79,11 +80,16 @@ impl Release {
     }
 
     /// Sends the request. Retries until the store answers, or until the ttl has surely freed the key.
-    pub(crate) async fn send(self, settings: Arc<Settings>) -> Result<Released, StoreError> {
+    ///
+    /// `began` is a reading of the clock after the end of the lease.
+    pub(crate) async fn send(
+        self,
+        settings: Arc<Settings>,
+        began: Moment,
+    ) -> Result<Released, StoreError> {
         // A local, so that the turn ends also if the store panics.
         let turn = self.cell.take_turn();
         let (cell, grant) = (&self.cell, &self.cell.grant);
-        let began = cell.clock().now();
         let held = began.since(cell.granted_at);
         let is_given_back = cell.ending() == Some(Ending::Released);
         let answer = self.send_until_answered(&self.request, began, &settings).await;
@@ -92,7 +98,7 @@ impl Release {
         {
             // The store refused a transfer or a delete. With a release, waiters need not wait for the ttl.
             let (release, began) = (GiveBack::Release(None), cell.clock().now());
-            drop(self.send_until_answered(&release, began, &settings).await);
+            drop(Box::pin(self.send_until_answered(&release, began, &settings)).await);
         }
         match answer {
             Ok(Released::AlreadyLost(cause)) => settings.metrics.lost(&grant.key, held, cause),

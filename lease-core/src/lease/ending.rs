@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::clock::sleep_until;
+use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::command_queue::Command;
 use crate::heartbeat::lease_cell::Ending;
@@ -36,8 +36,9 @@ impl Lease {
     /// The lease is no longer held from the first poll on. If the store does not answer, the request is
     /// repeated until it does, or until the ttl has passed.
     ///
-    /// A task on the locker's runtime sends the request. A `current_thread` runtime runs tasks only within
-    /// its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
+    /// A caller on the locker's runtime sends the request itself: if it keeps the future without polling it, the
+    /// ttl frees the key. For other callers, a task on the locker's runtime sends the request. A
+    /// `current_thread` runtime runs tasks only within its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
     /// needs a timer, which the caller's runtime may not have. Meanwhile the ttl frees the key. A locker
     /// [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
     ///
@@ -170,8 +171,10 @@ impl Lease {
 
     async fn give_back(mut self, request: GiveBack) -> Result<Released, StoreError> {
         self.given_away = true;
-        let mut release = self.release_request(request);
-        if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
+        let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
+        let now = self.settings.clock.now();
+        if let Ending::Lost(cause) = self.cell.end_at(Ending::Released, now) {
+            let mut release = self.release_request(request, deadline);
             if !matches!(release.request, GiveBack::Release(_)) {
                 release.request = GiveBack::Release(None);
             }
@@ -180,14 +183,18 @@ impl Lease {
         }
         // The heartbeater is not woken, since the release runs without it.
         self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
-        self.runtime.run_in_task(release.send(Arc::clone(&self.settings))).await
+        let cell = Arc::clone(&self.cell);
+        // `run_to_end` counts the request.
+        let release = Release { cell, request, reach: self.reach, deadline, _guard: None };
+        // In a box, since its state is large and would move several times.
+        let sent = Box::pin(release.send(Arc::clone(&self.settings), now));
+        self.runtime.run_to_end(sent).await
     }
 
-    /// Makes a request. Must be called before the lease ends: afterwards its deadline is unknown.
-    fn release_request(&self, request: GiveBack) -> Release {
-        let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
+    /// Makes a request for the heartbeater. `deadline` is read before the lease ends.
+    fn release_request(&self, request: GiveBack, deadline: Moment) -> Release {
         let (cell, guard) = (Arc::clone(&self.cell), self.runtime.request_guard());
-        Release { cell, request, reach: self.reach, deadline, _guard: guard }
+        Release { cell, request, reach: self.reach, deadline, _guard: Some(guard) }
     }
 
     /// Hands the key over to another process, which must [`resume`](crate::Locker::resume) it within
@@ -285,7 +292,8 @@ impl Drop for Lease {
     /// Signals only: the heartbeater sends the release.
     fn drop(&mut self) {
         if !self.given_away {
-            let release = self.release_request(GiveBack::Release(None));
+            let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
+            let release = self.release_request(GiveBack::Release(None), deadline);
             self.cell.end(Ending::Released);
             self.runtime.send(Command::Release(release));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
-use tracing::{Instrument, Span, debug_span};
+use tracing::{Instrument, Level, Span, debug_span, event_enabled};
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
 use crate::acquire::contended_keys::ContendedKeys;
@@ -218,7 +218,7 @@ impl Locker {
     pub async fn obtain(&self, key: &LeaseKey) -> Result<Attempt, StoreError> {
         let span = self.span("obtain", key);
         async {
-            let start = self.settings.clock.now();
+            let start = self.started();
             let attempt = self.attempt(Request::Obtain(key.clone())).await?;
             if let Attempt::Obtained(lease) = &attempt {
                 self.count(lease, start);
@@ -243,7 +243,7 @@ impl Locker {
     ///
     /// Safe, as described on [`Locker`].
     pub async fn obtain_any(&self, keys: &[LeaseKey]) -> Result<Option<Lease>, StoreError> {
-        let start = self.settings.clock.now();
+        let start = self.started();
         let mut unknown = None;
         for key in self.shuffled(keys) {
             let span = self.span("obtain_any", key);
@@ -274,7 +274,7 @@ impl Locker {
     /// Safe: a lease that was resumed meanwhile is released. The hand-over cannot be resumed again.
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let span = self.span("resume", handed.key());
-        let start = self.settings.clock.now();
+        let start = self.started();
         match self.attempt(Request::Adopt(handed.into_grant())).instrument(span).await? {
             Attempt::Obtained(lease) => {
                 self.count(&lease, start);
@@ -309,8 +309,9 @@ impl Locker {
     /// `main`.
     ///
     /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait
-    /// for requests that other tasks start meanwhile. It waits for attempts in progress, for at most one
-    /// [request timeout](LeaseOptions::request_timeout), since their tasks may have been aborted.
+    /// for requests that other tasks start meanwhile. It waits for attempts and releases whose callers wait for
+    /// them, for at most one [request timeout](LeaseOptions::request_timeout), since a caller may not poll its
+    /// future.
     ///
     /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
     /// granted, and one to release it. By then, every key that was not released has expired.
@@ -371,11 +372,18 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    fn count(&self, lease: &Lease, start: Moment) {
-        let waited: Duration = self.settings.clock.now().since(start);
+    /// When a call started. `None` if neither metrics nor a log use it: a reading takes a hundredth of a lease.
+    fn started(&self) -> Option<Moment> {
+        let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
+        is_used.then(|| self.settings.clock.now())
+    }
+
+    fn count(&self, lease: &Lease, start: Option<Moment>) {
         Span::current()
             .record("key", tracing::field::display(lease.key()))
             .record("token", lease.token().get());
+        let Some(start) = start else { return };
+        let waited: Duration = self.settings.clock.now().since(start);
         self.settings.metrics.obtained(lease.key(), waited);
         tracing::debug!(
             key = %lease.key(), lessee = %lease.lessee(), token = %lease.token(), ?waited,

@@ -82,7 +82,10 @@ impl Locker {
     /// Returns a locker that reports to `metrics`, with a heartbeater of its own.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<dyn Metrics>) -> Self {
-        self.with(|settings| settings.metrics = Arc::new(Guarded(metrics)))
+        self.with(|settings| {
+            settings.metrics = Arc::new(Guarded(metrics));
+            settings.has_metrics = true;
+        })
     }
 
     /// Returns a locker that reads lease time from `clock`, for tests.

@@ -124,7 +124,7 @@ impl Locker {
     }
 
     async fn wait(&self, keys: &[LeaseKey], position: Position) -> Result<Lease, StoreError> {
-        let start = self.settings.clock.now();
+        let start = self.started();
         let runtime = self.locker_runtime()?;
         let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
         let (settings, shared) = (Arc::clone(&self.settings), Arc::clone(&self.shared));

@@ -16,35 +16,35 @@ use futures_util::future::CatchUnwind;
 /// still make progress.
 ///
 /// Completes once, with the output or the panic of the future, and is pending from then on.
-pub(crate) struct DetachOnDrop<F: Future, D: FnOnce(Work<F>)> {
+pub(crate) struct DetachOnDrop<F: Future + Unpin, D: FnOnce(Work<F>)> {
     work: Option<Work<F>>,
     detach: Option<D>,
 }
 
-/// The future: boxed, so that it can move to a task. A future that has panicked is not polled again.
-pub(crate) type Work<F> = Pin<Box<CatchUnwind<AssertUnwindSafe<F>>>>;
+/// The future, which can move to a task. A future that has panicked is not polled again.
+pub(crate) type Work<F> = CatchUnwind<AssertUnwindSafe<F>>;
 
-impl<F: Future, D: FnOnce(Work<F>)> DetachOnDrop<F, D> {
+impl<F: Future + Unpin, D: FnOnce(Work<F>)> DetachOnDrop<F, D> {
     pub(crate) fn new(work: F, detach: D) -> Self {
-        let work = Box::pin(AssertUnwindSafe(work).catch_unwind());
+        let work = AssertUnwindSafe(work).catch_unwind();
         Self { work: Some(work), detach: Some(detach) }
     }
 }
 
-impl<F: Future, D: FnOnce(Work<F>) + Unpin> Future for DetachOnDrop<F, D> {
+impl<F: Future + Unpin, D: FnOnce(Work<F>) + Unpin> Future for DetachOnDrop<F, D> {
     type Output = Result<F::Output, Box<dyn Any + Send>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(work) = &mut self.work else {
             return Poll::Pending;
         };
-        let output = ready!(work.as_mut().poll(context));
+        let output = ready!(Pin::new(work).poll(context));
         self.work = None;
         Poll::Ready(output)
     }
 }
 
-impl<F: Future, D: FnOnce(Work<F>)> Drop for DetachOnDrop<F, D> {
+impl<F: Future + Unpin, D: FnOnce(Work<F>)> Drop for DetachOnDrop<F, D> {
     fn drop(&mut self) {
         if let (Some(work), Some(detach)) = (self.work.take(), self.detach.take()) {
             detach(work);

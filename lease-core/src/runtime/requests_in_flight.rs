@@ -1,34 +1,29 @@
 //! Counts requests in flight, so that `Locker::close` can wait for them.
 
-use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::runtime::own_thread::ThreadGuard;
 
+/// Counts requests by epochs. A call of [`ended`](Self::ended) begins another epoch, so that the call does not
+/// wait for later requests.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct RequestsInFlight(Arc<Shared>);
+pub(crate) struct RequestsInFlight(Arc<Mutex<Epochs>>);
 
+/// A channel counts its receivers: each is a request. Nothing is ever sent.
 #[derive(Debug, Default)]
-struct Shared {
-    numbers: Mutex<Numbers>,
-    one_has_ended: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Numbers {
-    next: u64,
-    in_flight: BTreeSet<u64>,
+struct Epochs {
+    current: watch::Sender<()>,
+    /// The epochs before, which may still have requests.
+    earlier: Vec<watch::Sender<()>>,
 }
 
 /// Counts one request until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
-    shared: Arc<Shared>,
-    number: u64,
+    _request: watch::Receiver<()>,
     /// The thread that the request runs on.
     _thread: Option<ThreadGuard>,
 }
@@ -36,38 +31,56 @@ pub(crate) struct RequestGuard {
 impl RequestsInFlight {
     /// Counts a request until the guard is dropped. The guard keeps `thread` running.
     pub(crate) fn guard(&self, thread: Option<ThreadGuard>) -> RequestGuard {
-        let mut numbers = self.0.numbers();
-        let number = numbers.next;
-        numbers.next += 1;
-        numbers.in_flight.insert(number);
-        RequestGuard { shared: Arc::clone(&self.0), number, _thread: thread }
+        RequestGuard { _request: self.epochs().current.subscribe(), _thread: thread }
     }
 
     /// Completes once every request that is in flight now has ended. Does not wait for requests that
     /// start meanwhile.
     pub(crate) async fn ended(&self) {
-        let until = self.0.numbers().next;
-        loop {
-            let mut one_has_ended = pin!(self.0.one_has_ended.notified());
-            // Registered before the check, so that the end of the last request is not missed.
-            one_has_ended.as_mut().enable();
-            if self.0.numbers().in_flight.first().is_none_or(|first| *first >= until) {
-                return;
-            }
-            one_has_ended.await;
+        let earlier = {
+            let mut epochs = self.epochs();
+            let last = std::mem::take(&mut epochs.current);
+            epochs.earlier.push(last);
+            epochs.earlier.retain(|epoch| epoch.receiver_count() > 0);
+            epochs.earlier.clone()
+        };
+        for epoch in earlier {
+            epoch.closed().await;
         }
     }
-}
 
-impl Shared {
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock()
+    fn epochs(&self) -> MutexGuard<'_, Epochs> {
+        self.0.lock()
     }
 }
 
-impl Drop for RequestGuard {
-    fn drop(&mut self) {
-        self.shared.numbers().in_flight.remove(&self.number);
-        self.shared.one_has_ended.notify_waiters();
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn requests_in_flight_are_waited_for_and_later_ones_are_not() {
+        let requests = RequestsInFlight::default();
+        assert_eq!(requests.ended().now_or_never(), Some(()));
+        let (first, second) = (requests.guard(None), requests.guard(None));
+
+        let mut ended = Box::pin(requests.ended());
+        assert_eq!((&mut ended).now_or_never(), None);
+        let later = requests.guard(None);
+        let mut all_ended = Box::pin(requests.ended());
+        assert_eq!((&mut all_ended).now_or_never(), None);
+        drop(first);
+        assert_eq!((&mut ended).now_or_never(), None);
+        drop(second);
+
+        assert_eq!(ended.now_or_never(), Some(()));
+        assert_eq!((&mut all_ended).now_or_never(), None);
+        drop(later);
+        assert_eq!(all_ended.now_or_never(), Some(()));
+        assert_eq!(requests.0.lock().earlier.len(), 2);
+        assert_eq!(requests.ended().now_or_never(), Some(()));
+        assert!(requests.0.lock().earlier.is_empty());
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) metrics: Arc<dyn Metrics>,
+    /// Whether the application has set `metrics`.
+    pub(crate) has_metrics: bool,
     pub(crate) watchdog: Option<Arc<Watchdog>>,
 }
 
@@ -43,6 +45,7 @@ impl Settings {
             clock: Arc::new(BootClock),
             random: Arc::new(random),
             metrics: Arc::new(Uncounted),
+            has_metrics: false,
             watchdog: None,
         }
     }

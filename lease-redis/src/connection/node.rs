@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use lease_core::LeaseKey;
 use lease_core::store::{BootClock, Clock, Moment, Nonce};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, Value};
@@ -142,6 +143,12 @@ impl Node {
     /// Whether a caller watches `channel`: then it waits for the key.
     pub(crate) fn is_watched(&self, channel: &str) -> bool {
         self.watched.contains(channel)
+    }
+
+    /// Whether a caller waits for `key`.
+    pub(crate) fn is_awaited(&self, key: &LeaseKey) -> bool {
+        // The channel is named only if there are watches.
+        !self.watched.is_empty() && self.is_watched(&self.keys.channel(key))
     }
 
     /// Notes that a claim has marked the key of `channel`.

@@ -103,18 +103,24 @@ impl Call {
     }
 }
 
-/// Prepends the functions of `common` that `script` uses. Lua creates each function anew at every call,
+/// Inserts the functions of `common` that `script` uses. Lua creates each function anew at every call,
 /// and creating all would take longer than most scripts run.
 ///
-/// Empty lines separate the functions. Each uses only functions above it.
+/// Empty lines separate the functions. Each uses only functions above it. A script may begin with a part that
+/// uses none of them, up to the line `--- functions`: if this part returns, no function is created.
 fn linked(common: &str, script: &str) -> String {
+    let (first, script) = script.split_once(FUNCTIONS).unwrap_or(("", script));
     let parts = common.trim_end().rsplit("\n\n");
-    parts.fold(script.to_owned(), |text, part| {
+    let linked = parts.fold(script.to_owned(), |text, part| {
         let function = part.lines().find_map(|line| line.strip_prefix("local function "));
         let name = function.and_then(|rest| rest.split_inclusive('(').next());
         if name.is_none_or(|name| text.contains(name)) { format!("{part}\n\n{text}") } else { text }
-    })
+    });
+    format!("{first}{linked}")
 }
+
+/// The line of a script where the functions are inserted.
+const FUNCTIONS: &str = "--- functions\n\n";
 
 /// The text of a script as it is sent to servers: for simulations and for tests of single scripts.
 #[cfg(feature = "simulation")]

@@ -1,13 +1,34 @@
 -- Releases the keys of one or more grants.
--- KEYS: the lease of each. ARGV: the command that publishes; then nonce and channel of each; then on one
--- logical server the name of the tokens.
--- Returns, for each grant, 1 if it was released, 0 if it did not hold its key, or an error as a word.
+-- KEYS: the lease of each. ARGV: the command that publishes; the name of the tokens on one logical server; then
+-- for each grant the text that its claim writes to a free key. The text begins with the nonce.
+-- Returns the number of grants if each held its key. Otherwise, for each grant, 1 if it held its key, 0 if it
+-- did not, or an error as a word.
 --
 -- An expired grant is released too, if no other claim has obtained the key since. Only the nonce is compared:
 -- a late request of the claim may have been granted, and nobody would know.
-local publish, tokens = ARGV[1], ARGV[2 * #KEYS + 2]
 
-local function release(lease, nonce, channel)
+-- Most keys still have the text of their claim: they have no mark, and no heartbeat has arrived. One MGET and
+-- one DEL for all of them take a third of the time of a GET and a DEL for each.
+local texts, unchanged, changed = redis.pcall('MGET', unpack(KEYS)), {}, {}
+for place, lease in ipairs(KEYS) do
+    if texts[place] == ARGV[place + 2] then
+        unchanged[#unchanged + 1] = lease
+    else
+        changed[#changed + 1] = place
+    end
+end
+if #unchanged > 0 then
+    redis.call('DEL', unpack(unchanged))
+end
+if #changed == 0 then
+    return #KEYS
+end
+
+--- functions
+
+local publish, tokens = ARGV[1], ARGV[2]
+
+local function release(lease, nonce)
     local text = redis.pcall('GET', lease)
     -- First, since a late plain claim may hold the key while its nonce is still queued.
     if not text then
@@ -24,20 +45,23 @@ local function release(lease, nonce, channel)
         if string.sub(text, 1, 32) ~= nonce or string.sub(text, 33, 33) == 'r' then
             return 0
         end
-        end_lock(lease, text, tokens, publish, channel)
+        end_lock(lease, text, tokens, publish, lease .. ':freed')
         return 1
     end
     if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
         return 0
     end
-    notify(lease, publish, channel)
+    notify(lease, publish, lease .. ':freed')
     return 1
 end
 
 local answers = {}
 for place = 1, #KEYS do
+    answers[place] = 1
+end
+for _, place in ipairs(changed) do
     -- If another program has written to a key, only its release fails.
-    local done, answer = pcall(release, KEYS[place], ARGV[2 * place], ARGV[2 * place + 1])
+    local done, answer = pcall(release, KEYS[place], string.sub(ARGV[place + 2], 1, 32))
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
         if string.find(answer, 'READONLY') then

@@ -1,11 +1,35 @@
 //! The text of a lock, as the head of `common.lua` describes it.
 
-use lease_core::store::{Claim, Nonce, RequestNumber};
+use std::fmt;
+
+use lease_core::store::{Claim, Grant, Nonce, RequestNumber};
 use lease_core::{FencingToken, GrantId, Holder, Lessee};
 
-/// The text of a lock that a claim obtains.
-pub(crate) fn text_of(claim: &Claim) -> String {
-    format!("{}h-{} 0 0 {}", claim.nonce.get().simple(), claim.request.get(), claim.lessee.as_str())
+/// The text that a request writes to a free key: a lock without a heartbeat and without a mark.
+#[derive(Debug)]
+pub(crate) struct ClaimedText<'a> {
+    nonce: Nonce,
+    request: u64,
+    lessee: &'a Lessee,
+}
+
+impl<'a> ClaimedText<'a> {
+    pub(crate) fn of_claim(claim: &'a Claim) -> Self {
+        Self { nonce: claim.nonce, request: claim.request.get(), lessee: &claim.lessee }
+    }
+
+    /// The text of the request that was granted. No lock has the number 0: the grant is that of a record.
+    pub(crate) fn of_grant(grant: &'a Grant) -> Self {
+        let request = grant.request.map_or(0, RequestNumber::get);
+        Self { nonce: grant.nonce, request, lessee: &grant.lessee }
+    }
+}
+
+impl fmt::Display for ClaimedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nonce, request, lessee } = self;
+        write!(f, "{}h-{request} 0 0 {}", nonce.get().simple(), lessee.as_str())
+    }
 }
 
 /// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
@@ -90,7 +114,7 @@ mod tests {
         let key = "payroll".parse().unwrap();
         let claim = Claim::new(key, lessee.clone(), nonce, Duration::from_secs(1)).repeated();
 
-        let read = LockText::parse(text_of(&claim).as_bytes()).unwrap();
+        let read = LockText::parse(ClaimedText::of_claim(&claim).to_string().as_bytes()).unwrap();
 
         let (nonce, request) = (nonce_text(nonce), RequestNumber::new(2));
         let state = LockState::Held;

@@ -69,12 +69,11 @@ impl RedisStore {
         if let Some(reply) = self.claim_of_lock(request).await? {
             return Ok(reply);
         }
-        let channel = self.node.keys.channel(&claim.key);
-        let marks = request.adopts.is_none() && self.node.is_watched(&channel);
+        let marks = request.adopts.is_none() && self.node.is_awaited(&claim.key);
         // In a box, as each path that is rare: the state of the usual one stays small.
         let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
-            self.node.note_mark(&channel);
+            self.node.note_mark(&self.node.keys.channel(&claim.key));
         }
         if reply.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
             // The caller cannot use an unreadable grant, so the grant must not hold the key for a ttl.
@@ -93,7 +92,7 @@ impl RedisStore {
         let by_script = request.adopts.is_some()
             || !request.attributes.is_empty()
             || !node.has_locks()
-            || node.is_watched(&node.keys.channel(&claim.key));
+            || node.is_awaited(&claim.key);
         if by_script {
             return Ok(None);
         }
@@ -156,12 +155,7 @@ impl RedisStore {
     /// Releases the key of one grant, by a script of its own.
     pub(crate) async fn released(&self, grant: &Grant) -> Result<(), ServerFault> {
         let node = Arc::clone(&self.node);
-        match node.call_at_once(&node.release_call(grant)).await? {
-            redis::Value::Array(answers) => match answers.first() {
-                Some(answer) => node.read_release(answer).map(drop),
-                None => Err(node.unreadable("release")),
-            },
-            _ => Err(node.unreadable("release")),
-        }
+        let reply = node.call_at_once(&node.release_call(grant)).await?;
+        node.read_releases(&reply, 1)?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 }

@@ -12,7 +12,7 @@ use crate::connection::request::Request;
 use crate::error::{ServerFault, from_script};
 use crate::scripts::attributes::read_attributes;
 use crate::scripts::{self, Call, millis, text};
-use crate::single::lock_text::{nonce_text, token};
+use crate::single::lock_text::{ClaimedText, nonce_text, token};
 
 /// A server's reply to a claim.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Node {
 
     /// The arguments of every obtain, before those of the attributes.
     pub(crate) fn obtain_call(&self, keys: Vec<String>, claim: &Claim) -> Call {
-        let waits = self.is_watched(&self.keys.channel(&claim.key));
+        let waits = self.is_awaited(&claim.key);
         scripts::OBTAIN
             .on(keys)
             .arg(nonce_text(claim.nonce))
@@ -75,12 +75,17 @@ impl Node {
 
     /// The release of one grant. A late request of the same claim is released, too.
     pub(crate) fn release_call(&self, grant: &Grant) -> Call {
-        scripts::RELEASE
-            .on([self.keys.lease(&grant.key)])
-            .arg(self.publish())
-            .arg(nonce_text(grant.nonce))
-            .arg(self.keys.channel(&grant.key))
-            .arg(self.keys.tokens())
+        self.release_all_call([grant].into_iter())
+    }
+
+    /// The release of several grants.
+    pub(crate) fn release_all_call<'a, I>(&self, grants: I) -> Call
+    where
+        I: ExactSizeIterator<Item = &'a Grant> + Clone,
+    {
+        let leases = grants.clone().map(|grant| self.keys.lease(&grant.key));
+        let call = scripts::RELEASE.on(leases).arg(self.publish()).arg(self.keys.tokens());
+        grants.fold(call, |call, grant| call.text(ClaimedText::of_grant(grant)))
     }
 
     pub(crate) fn reserve_call(&self, grant: &Grant, reserved: Duration) -> Call {
@@ -241,8 +246,22 @@ impl Node {
         }
     }
 
-    /// The answer to one release of a script: whether the grant held its key.
-    pub(crate) fn read_release(&self, answer: &Value) -> Result<bool, ServerFault> {
+    /// The answers to the releases of a script: whether each grant held its key.
+    pub(crate) fn read_releases(
+        &self,
+        reply: &Value,
+        count: usize,
+    ) -> Result<Vec<Result<bool, ServerFault>>, ServerFault> {
+        match reply {
+            Value::Int(held) if usize::try_from(*held) == Ok(count) => Ok(vec![Ok(true); count]),
+            Value::Array(answers) if answers.len() == count => {
+                Ok(answers.iter().map(|answer| self.read_release(answer)).collect())
+            }
+            _ => Err(self.unreadable("release")),
+        }
+    }
+
+    fn read_release(&self, answer: &Value) -> Result<bool, ServerFault> {
         match answer {
             Value::Int(held) => Ok(*held == 1),
             Value::BulkString(error) => match &error[..] {

@@ -17,10 +17,8 @@ use crate::connection::node::Node;
 use crate::connection::watches::Watch;
 use crate::scripts::{self, BATCH, BATCHES_AT_ONCE, GRAIN};
 use crate::single::RedisStore;
-use crate::single::lock_text::nonce_text;
 use crate::single::obtain::ClaimRequest;
 use crate::single::requests::ClaimReply;
-use crate::single::transaction::LockRelease;
 
 #[async_trait]
 impl LockStore for RedisStore {
@@ -44,12 +42,7 @@ impl LockStore for RedisStore {
         if !node.has_locks() {
             return Ok(Box::pin(self.released(grant)).await?);
         }
-        let release = LockRelease {
-            lease: node.keys.lease(&grant.key).to_string(),
-            nonce: nonce_text(grant.nonce),
-            channel: node.keys.channel(&grant.key),
-        };
-        Ok(self.batches.release(release).await.map(drop)?)
+        Ok(self.batches.release(grant.clone()).await.map(drop)?)
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {

@@ -1,7 +1,7 @@
 //! One batch as one write: a script that releases keys, and a transaction that claims keys.
 //!
 //! ```text
-//! EVALSHA release n lease … publish nonce channel …
+//! EVALSHA release n lease … publish tokens text …
 //! MULTI
 //! SET lease text NX PX ttl GET          once for each claim
 //! XADD tokens NOMKSTREAM MAXLEN ~ 1 * t 1
@@ -21,16 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::store::{Claim, RequestNumber};
+use lease_core::store::{Claim, Grant, RequestNumber};
 use lease_core::{FencingToken, Holder};
-use redis::{Pipeline, Value};
+use redis::{Cmd, Pipeline, RedisWrite, Value};
 
 use crate::connection::batch::{BatchWriter, Pending, fail_all};
 use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::ServerFault;
-use crate::scripts::{self, Call, millis};
-use crate::single::lock_text::{LockState, LockText, nonce_text, text_of};
+use crate::scripts::{Call, millis};
+use crate::single::lock_text::{LockState, LockText, ClaimedText, nonce_text};
 
 /// The answer to a claim of a lock.
 #[derive(Debug)]
@@ -47,25 +47,18 @@ pub(crate) struct LockWriter {
     pub(crate) node: Arc<Node>,
 }
 
-/// The release of a lock.
-pub(crate) struct LockRelease {
-    pub(crate) lease: String,
-    pub(crate) nonce: String,
-    pub(crate) channel: String,
-}
-
 type PendingClaim = Pending<Claim, ClaimAnswer>;
-type PendingRelease = Pending<LockRelease, bool>;
+type PendingRelease = Pending<Grant, bool>;
 
 #[async_trait]
 impl BatchWriter for LockWriter {
     type Claim = Claim;
     type Granted = ClaimAnswer;
-    type Release = LockRelease;
+    type Release = Grant;
 
     async fn write(&self, claims: Vec<PendingClaim>, releases: Vec<PendingRelease>) {
         let node = &*self.node;
-        let release = (!releases.is_empty()).then(|| release_call(node, &releases));
+        let release = (!releases.is_empty()).then(|| node.release_all_call(releases.iter().map(|release| &release.request)));
         let mut pipeline = redis::pipe();
         if let Some(call) = &release {
             pipeline.add_command(call.by_hash().clone());
@@ -82,8 +75,7 @@ impl BatchWriter for LockWriter {
                     answer_releases(node, releases, &call, reply).await;
                 }
                 if !claims.is_empty() {
-                    let replies: Vec<_> = replies.collect();
-                    match read_transaction(node, &replies, claims.len()) {
+                    match read_transaction(node, replies.collect(), claims.len()) {
                         Ok(executed) if executed.token == TokenReply::UsedUp => {
                             Box::pin(self.claim_again(claims, &executed)).await;
                         }
@@ -116,7 +108,7 @@ impl LockWriter {
         let again = async {
             node.take_token().await?;
             match node.send(request, Permit::NotRequired).await? {
-                Value::Array(replies) => read_transaction(node, &replies, claims.len()),
+                Value::Array(replies) => read_transaction(node, replies, claims.len()),
                 _ => Err(node.unreadable("batch")),
             }
         };
@@ -133,25 +125,19 @@ async fn release_unusable(node: &Node, claim: &Claim) {
     drop(node.call_at_once(&node.release_call(&grant)).await);
 }
 
-fn release_call(node: &Node, releases: &[PendingRelease]) -> Call {
-    let leases = releases.iter().map(|release| release.request.lease.as_str());
-    let call = scripts::RELEASE.on(leases).arg(node.publish());
-    let call = releases.iter().fold(call, |call, Pending { request, .. }| {
-        call.arg(request.nonce.as_str()).arg(request.channel.as_str())
-    });
-    call.arg(node.keys.tokens())
-}
-
 fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]) {
     pipeline.cmd("MULTI");
     for Pending { request: claim, .. } in claims {
-        let lease = node.keys.lease(&claim.key).to_string();
-        let set = pipeline.cmd("SET").arg(&lease).arg(text_of(claim));
+        let lease = node.keys.lease(&claim.key);
+        let mut set = Cmd::with_capacity(8, 256);
+        set.arg("SET").write_arg_fmt(&lease);
+        set.write_arg_fmt(ClaimedText::of_claim(claim));
         set.arg("NX").arg("PX").arg(millis(claim.ttl));
         if node.sets_and_gets() {
             set.arg("GET");
+            pipeline.add_command(set);
         } else {
-            pipeline.cmd("GET").arg(&lease);
+            pipeline.add_command(set).cmd("GET").arg(lease.to_string());
         }
     }
     let add = pipeline.cmd("XADD").arg(node.keys.tokens());
@@ -165,13 +151,12 @@ async fn answer_releases(node: &Node, releases: Vec<PendingRelease>, call: &Call
         Value::ServerError(_) => Box::pin(node.call_at_once(call)).await,
         reply => Ok(reply),
     };
-    match reply {
-        Ok(Value::Array(answers)) if answers.len() == releases.len() => {
-            for (release, answer) in releases.into_iter().zip(&answers) {
-                release.answer(node.read_release(answer));
+    match reply.and_then(|reply| node.read_releases(&reply, releases.len())) {
+        Ok(answers) => {
+            for (release, answer) in releases.into_iter().zip(answers) {
+                release.answer(answer);
             }
         }
-        Ok(_) => fail_all(releases, &node.unreadable("release")),
         Err(fault) => fail_all(releases, &fault),
     }
 }
@@ -223,7 +208,7 @@ impl TokenReply {
 
 fn read_transaction(
     node: &Node,
-    replies: &[Value],
+    mut replies: Vec<Value>,
     claims: usize,
 ) -> Result<Executed, ServerFault> {
     // A command that is refused when it is queued names the reason; EXEC then fails, too.
@@ -234,18 +219,23 @@ fn read_transaction(
     if let Some(error) = refused {
         return Err(ServerFault::from_redis(&node.name, &error));
     }
-    let Some(Value::Array(executed)) = replies.last() else { return Err(node.unreadable("batch")) };
+    let Some(Value::Array(mut executed)) = replies.pop() else {
+        return Err(node.unreadable("batch"));
+    };
     let per_claim = if node.sets_and_gets() { 1 } else { 2 };
     if executed.len() != claims * per_claim + 1 {
         return Err(node.unreadable("batch"));
     }
-    let mut executed = executed.clone();
     let id = executed.pop().unwrap_or(Value::Nil);
+    let token = TokenReply::read(&id);
+    if per_claim == 1 {
+        return Ok(Executed { claims: executed, token });
+    }
     let claims = executed.chunks(per_claim).map(|replies| match replies {
         [Value::Okay, _] | [] => Value::Nil,
         [.., reply] => reply.clone(),
     });
-    Ok(Executed { claims: claims.collect(), token: TokenReply::read(&id) })
+    Ok(Executed { claims: claims.collect(), token })
 }
 
 /// The reply to `SET … NX GET`: nil if the key was free, and otherwise its text.

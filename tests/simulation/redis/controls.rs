@@ -79,6 +79,8 @@ fn claim_without_a_transaction_is_detected() {
 fn release_of_any_nonce_is_detected() {
     let lock = edition("release", "string.sub(text, 1, 32) ~= nonce or ", "");
     on_locks("release without the nonce: lock", &lock, SeedRange::first(300));
+    let unchanged = edition("release", "texts[place] == ARGV[place + 2]", "texts[place]");
+    on_locks("release of any text: lock", &unchanged, SeedRange::first(300));
     let record = edition("release", "redis.call('HGET', lease, 'granted') ~= nonce or ", "");
     on_one_server("release without the nonce: record", &record, SeedRange::first(300));
     let several = edition("quorum/release", HOLDS_GRANT, "if text then");

@@ -37,6 +37,10 @@ impl WatchedChannels {
         WatchedEntry { watched: Arc::clone(self), channel, marks }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.lock().is_empty()
+    }
+
     pub(crate) fn contains(&self, channel: &str) -> bool {
         self.channels.lock().contains_key(channel)
     }

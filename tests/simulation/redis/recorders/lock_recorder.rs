@@ -88,7 +88,7 @@ impl LockRecorder {
             let before = &ran.before[place];
             let is_record = before.as_ref().is_some_and(|held| held.is_record);
             if ran.reply.number(place) == Some(1) && is_record {
-                let nonce = ran.argument(1 + 2 * place).to_owned();
+                let nonce = ran.argument(2 + place)[..32].to_owned();
                 self.book.lock().unwrap().released.insert(key_of(key), nonce);
             }
         }

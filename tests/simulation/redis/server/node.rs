@@ -127,10 +127,15 @@ impl Node {
             },
             (b"XADD", [key, _, _, _, id, ..]) => self.add_to_stream(key, id)?,
             (b"EXISTS", [key]) => number(usize::from(self.entry(key).is_some())),
-            (b"DEL", [key]) => {
-                let was_there = self.entry(key).is_some();
-                self.entries.remove(key);
-                number(usize::from(was_there))
+            (b"MGET", keys) => Reply::Array(
+                keys.iter().map(|key| bulk(self.text_of(key).ok().flatten())).collect(),
+            ),
+            (b"DEL", keys) => {
+                let there: Vec<_> = keys.iter().filter(|key| self.entry(key).is_some()).collect();
+                for key in &there {
+                    self.entries.remove(*key);
+                }
+                number(there.len())
             }
             (b"PEXPIRE", [key, length]) => {
                 let until = self.now / 1000 + parsed(length);

@@ -243,7 +243,8 @@ fn now() -> Moment {
     // While tokio's time is not paused, it is `CLOCK_MONOTONIC`: two reads show whether the machine was
     // suspended since the last look. Only then, or if tokio's time is paused, a third read measures it.
     let start = START.get_or_init(Start::now).monotonic;
-    let monotonic = start.saturating_add(awake.as_nanos()).saturating_sub((Moment(0) + BEGINNING).as_nanos());
+    let monotonic =
+        start.saturating_add(awake.as_nanos()).saturating_sub((Moment(0) + BEGINNING).as_nanos());
     if boot.saturating_sub(monotonic).abs_diff(longest) <= UNNOTICED {
         return awake + Duration::from_nanos(longest);
     }

@@ -121,8 +121,7 @@ mod tests {
     #[test]
     fn nonces_differ() {
         let mut entropy = Entropy::EMPTY;
-        let nonces: HashSet<_> =
-            (0..1_000).map(|_| entropy.take(START, random).unwrap()).collect();
+        let nonces: HashSet<_> = (0..1_000).map(|_| entropy.take(START, random).unwrap()).collect();
 
         assert_eq!(nonces.len(), 1_000);
     }

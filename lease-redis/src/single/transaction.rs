@@ -30,7 +30,7 @@ use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::ServerFault;
 use crate::scripts::{Call, millis};
-use crate::single::lock_text::{LockState, LockText, ClaimedText, nonce_text};
+use crate::single::lock_text::{ClaimedText, LockState, LockText, nonce_text};
 
 /// The answer to a claim of a lock.
 #[derive(Debug)]
@@ -58,7 +58,8 @@ impl BatchWriter for LockWriter {
 
     async fn write(&self, claims: Vec<PendingClaim>, releases: Vec<PendingRelease>) {
         let node = &*self.node;
-        let release = (!releases.is_empty()).then(|| node.release_all_call(releases.iter().map(|release| &release.request)));
+        let release = (!releases.is_empty())
+            .then(|| node.release_all_call(releases.iter().map(|release| &release.request)));
         let mut pipeline = redis::pipe();
         if let Some(call) = &release {
             pipeline.add_command(call.by_hash().clone());

@@ -46,7 +46,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 29] = [
+const LONG: [(&str, &str, u32); 32] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
@@ -65,6 +65,9 @@ const LONG: [(&str, &str, u32); 29] = [
     ("lease-memory", "locker", 20),
     ("lease-memory", "sabotage", 13),
     ("lease-multilang", "daemon", 64),
+    ("lease-postgres", "conformance", 40),
+    ("lease-postgres", "misconfiguration", 30),
+    ("lease-postgres", "servers", 90),
     ("lease-redis", "conformance", 32),
     ("lease-redis", "lock_model", 9),
     ("lease-redis", "misconfiguration", 13),

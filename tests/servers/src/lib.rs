@@ -1,6 +1,6 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`dynamodb`] or [`kinesis`]. Each has a feature with its name, so that a test of one
+//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each has a feature with its name, so that a test of one
 //! store does not compile the others. [`proxy`] is a fault proxy between a client and such a server.
 //! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models. [`search`]
 //! visits all states of a model.
@@ -18,8 +18,10 @@ pub mod dynamodb_model;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
-#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "redis"))]
+#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "postgres", feature = "redis"))]
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(any(feature = "dynamodb", feature = "kinesis"))]
 mod process;
 pub mod promises;

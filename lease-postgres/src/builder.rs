@@ -1,0 +1,250 @@
+//! Sets up a `PostgresStore`: its options, their defaults, and the checks before it connects.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::StoreError;
+
+use crate::connection::address::Address;
+use crate::connection::checks::check;
+use crate::connection::database::{Database, Lane};
+use crate::connection::listener::Listener;
+use crate::connection::tls::{Tls, tls};
+use crate::error::ServerFault;
+use crate::statements::{self, Statements, TableName};
+use crate::store::PostgresStore;
+
+impl PostgresStore {
+    /// Connects to the server at `url`: `postgres://user:password@host:port/database`. The table must exist.
+    ///
+    /// # Errors
+    ///
+    /// If the server is unreachable, refuses the user, has no table, or is set up so that it would lose leases.
+    /// The message says how to correct it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Sets up a store on the server at `url`.
+    ///
+    /// Several hosts have commas between them, as in `postgres://user@a,b:5433/database`. Connections then go
+    /// to the first host that accepts writes.
+    pub fn builder(url: impl Into<String>) -> PostgresStoreBuilder {
+        PostgresStoreBuilder {
+            url: url.into(),
+            listen_url: None,
+            table: "lease".to_owned(),
+            timeout: Duration::from_secs(1),
+            connections: 8,
+            roots: None,
+            #[cfg(feature = "sabotage")]
+            altered: Vec::new(),
+        }
+    }
+}
+
+/// Sets up a [`PostgresStore`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lease_postgres::PostgresStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lease_core::StoreError> {
+/// # let Some(server) = lease_test_servers::postgres::PostgresServer::start() else { return Ok(()) };
+/// let url = "postgres://leases:secret@localhost/billing";
+/// # let url = server.url();
+/// let builder = PostgresStore::builder(url)
+///     .with_table("billing_lease")
+///     .with_timeout(Duration::from_secs(5)); // the server is far away
+/// builder.create_table().await?; // once, by a role that may create tables
+/// let store = builder.connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct PostgresStoreBuilder {
+    url: String,
+    listen_url: Option<String>,
+    table: String,
+    timeout: Duration,
+    connections: usize,
+    roots: Option<Vec<u8>>,
+    #[cfg(feature = "sabotage")]
+    altered: Vec<[String; 3]>,
+}
+
+impl PostgresStoreBuilder {
+    /// Sets the table: `table` or `schema.table`. By default `lease`, in the first schema of the role's
+    /// `search_path`.
+    ///
+    /// Stores with different tables share no leases.
+    pub fn with_table(mut self, table: impl Into<String>) -> Self {
+        self.table = table.into();
+        self
+    }
+
+    /// Limits each call to `timeout`: 1 ms to an hour, by default 1 s.
+    ///
+    /// A commit waits for the server's disk, and for its standby if commits are synchronous. Usually this takes
+    /// a few milliseconds, so the default has a wide margin. Choose a time-out well below a third of the ttl.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Opens at most `connections` connections: 2 to 1,000, by default 8. One more listens for releases, once a
+    /// caller waits.
+    ///
+    /// A connection is busy for one round trip per request. Claims use all but two of them, so that many claims
+    /// do not delay heartbeats.
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Listens for releases through another URL than that of requests: for a server behind a pooler.
+    ///
+    /// A pooler in transaction mode loses notifications. Without a URL that goes around the pooler, the store
+    /// notices this, and waiters poll.
+    pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(url.into());
+        self
+    }
+
+    /// Trusts the root certificates in `pem` instead of the system's.
+    #[cfg(feature = "tls")]
+    pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.roots = Some(pem.into());
+        self
+    }
+
+    /// Replaces a part of a statement: for tests that remove a condition, and expect a promise to break.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn with_altered_statement(mut self, name: &str, part: &str, replacement: &str) -> Self {
+        self.altered.push([name, part, replacement].map(str::to_owned));
+        self
+    }
+
+    /// Returns the statement that creates the table. It may run again: it changes nothing then.
+    ///
+    /// # Errors
+    ///
+    /// If the name of the table is not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_postgres::PostgresStore;
+    ///
+    /// let builder = PostgresStore::builder("postgres://localhost/billing");
+    /// let migration = builder.table_sql()?;
+    /// assert!(migration.starts_with("CREATE TABLE IF NOT EXISTS \"lease\""));
+    /// # Ok::<_, lease_core::StoreError>(())
+    /// ```
+    pub fn table_sql(&self) -> Result<String, StoreError> {
+        let statements = Statements::new(TableName::parse(&self.table)?);
+        Ok(statements.text(statements::TABLE).to_string())
+    }
+
+    /// Creates the table, unless it exists.
+    ///
+    /// # Errors
+    ///
+    /// If the server is unreachable, or the role may not create tables.
+    ///
+    /// # Cancel safety
+    ///
+    /// The table may or may not have been created.
+    pub async fn create_table(&self) -> Result<(), StoreError> {
+        let database = self.database(&Address::parse(&self.url)?)?;
+        let call = database.statements.call(statements::TABLE);
+        let limit = self.timeout.max(CREATE_LIMIT);
+        if database.request(Lane::Holders, &call, limit).await.is_ok() {
+            return Ok(());
+        }
+        // PostgreSQL refuses one of two statements that run at once. The second attempt finds the table.
+        Ok(database.request(Lane::Holders, &call, limit).await.map(drop)?)
+    }
+
+    /// Connects, and checks how the server and the table are set up.
+    ///
+    /// # Errors
+    ///
+    /// If an option is out of range, or if the server is unreachable, refuses the user, has no table, or would
+    /// lose leases. The message says how to correct it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
+        let address = Address::parse(&self.url)?;
+        let listen_at = match &self.listen_url {
+            Some(url) => Address::parse(url)?,
+            None => address.clone(),
+        };
+        let database = self.database(&address)?;
+        check(&database, &address).await?;
+        let channel = database.statements.table().channel();
+        let listener = Listener::new(listen_at, self.tls()?, channel);
+        Ok(PostgresStore { database: Arc::new(database), listener: Arc::new(listener) })
+    }
+
+    fn database(&self, address: &Address) -> Result<Database, ServerFault> {
+        if !(Duration::from_millis(1)..=MAX_TIMEOUT).contains(&self.timeout) {
+            return Err(ServerFault::misconfigured(format!(
+                "the time-out {:?} is out of range: 1 ms to {MAX_TIMEOUT:?}",
+                self.timeout
+            )));
+        }
+        if !(2..=1000).contains(&self.connections) {
+            return Err(ServerFault::misconfigured(format!(
+                "{} connections are out of range: 2 to 1000",
+                self.connections
+            )));
+        }
+        let statements = self.statements()?;
+        Database::new(address, self.tls()?, statements, self.timeout, self.connections)
+    }
+
+    #[cfg_attr(not(feature = "sabotage"), expect(unused_mut, reason = "as with the feature"))]
+    fn statements(&self) -> Result<Statements, ServerFault> {
+        let mut statements = Statements::new(TableName::parse(&self.table)?);
+        #[cfg(feature = "sabotage")]
+        for [name, part, replacement] in &self.altered {
+            if !statements.alter(name, part, replacement) {
+                return Err(ServerFault::misconfigured(format!("no {part:?} in {name:?}")));
+            }
+        }
+        Ok(statements)
+    }
+
+    fn tls(&self) -> Result<Tls, ServerFault> {
+        tls(self.roots.as_deref())
+    }
+}
+
+impl fmt::Debug for PostgresStoreBuilder {
+    /// Omits the URLs, which may contain passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStoreBuilder")
+            .field("table", &self.table)
+            .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A ttl is at most a day, and a time-out has to be well below it.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const CREATE_LIMIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,157 @@
+//! Sends requests to the server, each as one statement with a time limit.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio::select;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Row;
+
+use crate::connection::address::Address;
+use crate::connection::tls::Tls;
+use crate::error::{ServerFault, breaks_connection};
+use crate::statements::{Call, Statements};
+
+/// The server, and the statements for the table.
+pub(crate) struct Database {
+    pub(crate) name: String,
+    pub(crate) statements: Statements,
+    pub(crate) timeout: Duration,
+    pool: Pool,
+    tls: Tls,
+    /// The connections that requests of [`Lane::Claims`] may use at once.
+    for_claims: Semaphore,
+}
+
+/// Which connections a request may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// All: for heartbeats and releases.
+    Holders,
+    /// All but [`RESERVED`]: many claims at once do not delay a heartbeat.
+    Claims,
+}
+
+impl Database {
+    pub(crate) fn new(
+        address: &Address,
+        tls: Tls,
+        statements: Statements,
+        limit: Duration,
+        connections: usize,
+    ) -> Result<Self, ServerFault> {
+        let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(address.config.clone(), tls.clone(), fast);
+        let pool =
+            Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1).build().map_err(
+                |error| ServerFault::misconfigured(format!("{}: {error}", address.name)),
+            )?;
+        let for_claims = Semaphore::new(connections.saturating_sub(RESERVED).max(1));
+        Ok(Self { name: address.name.clone(), statements, timeout: limit, pool, tls, for_claims })
+    }
+
+    /// Sends a request, and returns the rows of the answer.
+    ///
+    /// A caller may keep the future without polling it, or drop it. So a task sends the request: a future that
+    /// is not polled holds no connection.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        lane: Lane,
+        call: Call,
+    ) -> Result<Vec<Row>, ServerFault> {
+        let database = Arc::clone(self);
+        let limit = self.timeout;
+        let task = tokio::spawn(async move { database.request(lane, &call, limit).await });
+        let stopped = || ServerFault::unavailable(format!("{}: the runtime has ended", self.name));
+        task.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Sends a request on the caller's task.
+    pub(crate) async fn request(
+        &self,
+        lane: Lane,
+        call: &Call,
+        limit: Duration,
+    ) -> Result<Vec<Row>, ServerFault> {
+        let mut late = pin!(sleep(limit));
+        let (client, _permit) = select! {
+            // The connection first: a ready one is not given up.
+            biased;
+            lent = self.lend(lane) => lent?,
+            () = &mut late => {
+                return Err(ServerFault::unavailable(format!(
+                    "{} gave no connection within {limit:?}: its host is down, or all connections \
+                     are in use",
+                    self.name
+                )));
+            }
+        };
+        let values = call.values();
+        let answer = select! {
+            // The answer first: a late one still counts.
+            biased;
+            answer = client.query_typed(&call.statement, &values) => answer,
+            () = &mut late => {
+                self.cancel(client, limit);
+                return Err(ServerFault::late(&self.name, limit));
+            }
+        };
+        answer.map_err(|error| {
+            if breaks_connection(&error) {
+                drop(Object::take(client));
+            }
+            ServerFault::from_driver(&self.name, &error)
+        })
+    }
+
+    /// How long a statement waits for a row that another session has locked. The server gives up before the
+    /// client does. So a session that holds a lock for long does not let connections pile up.
+    pub(crate) fn lock_timeout(&self) -> String {
+        (self.timeout * 3 / 4).as_millis().max(1).to_string()
+    }
+
+    /// Ends a statement that is late, and closes its connection. Otherwise, statements that wait for a lock on the
+    /// table would pile up at the server.
+    fn cancel(&self, client: Object, limit: Duration) {
+        // Out of the pool: the next request must not wait for the statement.
+        let client = Object::take(client);
+        let (token, tls) = (client.cancel_token(), self.tls.clone());
+        tokio::spawn(async move {
+            // If this fails, the server ends the statement by itself, or is gone.
+            drop(timeout(limit.max(MIN_CANCEL), token.cancel_query(tls)).await);
+            // Closed last: a pooler forgets which statement to cancel.
+            drop(client);
+        });
+    }
+
+    async fn lend(&self, lane: Lane) -> Result<(Object, Option<SemaphorePermit<'_>>), ServerFault> {
+        let permit = match lane {
+            Lane::Holders => None,
+            // An error means that the semaphore is closed, which it never is.
+            Lane::Claims => self.for_claims.acquire().await.ok(),
+        };
+        let client = self.pool.get().await;
+        Ok((client.map_err(|error| ServerFault::from_pool(&self.name, &error))?, permit))
+    }
+}
+
+impl fmt::Debug for Database {
+    /// Omits the configuration of the pool.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("name", &self.name)
+            .field("table", &self.statements.table().quoted())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connections that claims leave to heartbeats and releases.
+const RESERVED: usize = 2;
+
+/// Cancelling takes a connection of its own.
+const MIN_CANCEL: Duration = Duration::from_secs(2);

@@ -1,0 +1,12 @@
+//! Connections to the server.
+//!
+//! Start with [`database`], which sends requests through a pool. [`address`] reads the URL. [`checks`] refuses
+//! servers and tables that are set up wrongly. [`listener`] receives the notifications of releases, for the
+//! waiters in [`waiters`]. [`tls`] encrypts connections.
+
+pub(crate) mod address;
+pub(crate) mod checks;
+pub(crate) mod database;
+pub(crate) mod listener;
+pub(crate) mod tls;
+mod waiters;

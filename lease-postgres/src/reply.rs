@@ -1,0 +1,134 @@
+//! Reads the rows of answers. Each value may be odd: another program may have written to the table.
+
+use std::time::Duration;
+
+use lease_core::store::RequestNumber;
+use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSqlOwned;
+
+use crate::attributes;
+use crate::error::ServerFault;
+
+/// A row with the columns that most statements return.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) verdict: String,
+    token: Option<i64>,
+    request: Option<i64>,
+    lessee: Option<String>,
+    /// Microseconds until the lease or the reservation ends.
+    remaining: Option<i64>,
+    attributes: Option<String>,
+}
+
+impl Reply {
+    pub(crate) fn read(row: &Row) -> Result<Self, ServerFault> {
+        Ok(Self {
+            verdict: column(row, "verdict")?,
+            token: column(row, "token")?,
+            request: column(row, "request")?,
+            lessee: column(row, "lessee")?,
+            remaining: column(row, "remaining")?,
+            attributes: column(row, "attributes")?,
+        })
+    }
+
+    /// The token of the last grant, if there was one.
+    pub(crate) fn last_token(&self, key: &str) -> Result<Option<FencingToken>, ServerFault> {
+        self.token.map(|_| self.token(key)).transpose()
+    }
+
+    pub(crate) fn token(&self, key: &str) -> Result<FencingToken, ServerFault> {
+        let number = self.token.and_then(|token| u64::try_from(token).ok());
+        let token = number.and_then(|number| FencingToken::new(number).ok());
+        token.ok_or_else(|| odd(key, "token"))
+    }
+
+    pub(crate) fn request(&self) -> Option<RequestNumber> {
+        self.request.and_then(|number| u64::try_from(number).ok()).map(RequestNumber::new)
+    }
+
+    pub(crate) fn attributes(&self, key: &str) -> Result<Attributes, ServerFault> {
+        let read = self.attributes.as_deref().and_then(attributes::read);
+        read.ok_or_else(|| odd(key, "attributes"))
+    }
+
+    /// The holder whose grant is the current one.
+    pub(crate) fn holder(&self, key: &str) -> Result<Holder, ServerFault> {
+        let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
+        Ok(holder.named_by(self.token(key)?))
+    }
+
+    /// The lessee for which the key is reserved, or whose grant has ended.
+    pub(crate) fn former_holder(&self, key: &str) -> Result<Holder, ServerFault> {
+        let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
+        Ok(holder.with_token(self.token(key)?))
+    }
+
+    fn left(&self, key: &str) -> Result<Duration, ServerFault> {
+        let left = self.remaining.ok_or_else(|| odd(key, "ends"))?;
+        // Negative if the lease or the reservation has ended.
+        Ok(Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+    }
+
+    fn lessee(&self, key: &str) -> Result<Lessee, ServerFault> {
+        let lessee = self.lessee.as_deref().and_then(|lessee| Lessee::new(lessee).ok());
+        lessee.ok_or_else(|| odd(key, "lessee"))
+    }
+}
+
+/// Reads the key of a row that was listed.
+pub(crate) fn key(row: &Row) -> Result<LeaseKey, ServerFault> {
+    let text: String = column(row, "key")?;
+    LeaseKey::new(text.as_str()).map_err(|error| {
+        ServerFault::corrupt(format!("{error}: another program writes to the table of leases"))
+    })
+}
+
+pub(crate) fn column<T: FromSqlOwned>(row: &Row, name: &str) -> Result<T, ServerFault> {
+    row.try_get(name).map_err(|_| {
+        let sentence = format!("column {name:?} has another type: the table was changed");
+        ServerFault::corrupt(sentence)
+    })
+}
+
+pub(crate) fn odd(key: &str, name: &str) -> ServerFault {
+    ServerFault::corrupt(format!(
+        "row {key:?} cannot be read because of its column {name:?}: another program writes to the \
+         table of leases; delete the row to free the key"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn odd_values_give_an_error_and_no_panic(
+            token in any::<Option<i64>>(),
+            request in any::<Option<i64>>(),
+            lessee in any::<Option<String>>(),
+            remaining in any::<Option<i64>>(),
+            attributes in any::<Option<String>>(),
+        ) {
+            let is_token = token.is_some_and(|token| (0..1 << 53).contains(&token));
+            let is_lessee = lessee.as_deref().is_some_and(|lessee| Lessee::new(lessee).is_ok());
+            let reply =
+                Reply { verdict: "held".to_owned(), token, request, lessee, remaining, attributes };
+
+            prop_assert_eq!(reply.token("job").is_ok(), is_token);
+            prop_assert_eq!(
+                reply.holder("job").is_ok(),
+                is_token && is_lessee && remaining.is_some()
+            );
+            drop(reply.attributes("job"));
+            drop(reply.former_holder("job"));
+            drop(reply.last_token("job"));
+            let _ = reply.request();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+-- Replaces a grant that was handed over by a grant for another claim.
+-- $1 key, $2 nonce and $3 token of the handed grant, $4 nonce, $5 lessee, $6 ttl in microseconds and
+-- $7 number of the request of the claim, $8 its attributes or NULL, $9 lock timeout.
+WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $9, true)),
+-- Locked first: an UPDATE that waits for the lock would compare with the time before it waited.
+seen AS MATERIALIZED (
+    SELECT h.* FROM patience, "lease" h WHERE h.key = $1 FOR UPDATE OF h),
+won AS (
+    UPDATE "lease" l SET
+        token = greatest(s.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+        last = s.granted,
+        granted = $4, request = $7, lessee = $5,
+        ends = clock_timestamp() + $6 * interval '1 microsecond',
+        beat = 0, evicted = NULL, until = NULL, only_for = NULL,
+        kept = s.kept OR $8 IS NOT NULL,
+        attributes = s.attributes || coalesce($8::jsonb, '{}')
+    FROM seen s
+    WHERE l.key = s.key
+        AND s.granted = $2 AND s.token = $3
+        AND s.ends > clock_timestamp()
+        AND s.evicted IS DISTINCT FROM s.granted
+    RETURNING l.*)
+SELECT 'granted' AS verdict, token, request, lessee, NULL::bigint AS remaining,
+    attributes::text AS attributes
+FROM won
+UNION ALL
+SELECT CASE
+        WHEN s.granted = $4 AND s.ends > clock_timestamp() THEN 'again'
+        WHEN s.ends > clock_timestamp() THEN 'held'
+        ELSE 'free'
+    END, s.token, s.request, s.lessee,
+    CASE WHEN isfinite(s.ends) THEN
+        (extract(epoch FROM s.ends - clock_timestamp()) * 1000000)::bigint END,
+    s.attributes::text
+FROM seen s WHERE NOT EXISTS (SELECT FROM won)

@@ -1,0 +1,209 @@
+//! The statements. Start with `obtain.sql`; `table.sql` describes the columns.
+//!
+//! Each request is one statement, which checks and writes in one step. All compare with
+//! `clock_timestamp()`, the server's own time: `now()` stands still within a transaction.
+
+use std::sync::Arc;
+
+use lease_core::store::Nonce;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::ServerFault;
+
+/// The statements for one table.
+#[derive(Debug, Clone)]
+pub(crate) struct Statements {
+    table: TableName,
+    by_name: Vec<(&'static str, Arc<str>)>,
+}
+
+/// A statement and the values of its parameters.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) statement: Arc<str>,
+    values: Vec<(Box<dyn ToSql + Send + Sync>, Type)>,
+}
+
+/// The name of the table: its schema, if one is given, and its own name.
+#[derive(Debug, Clone)]
+pub(crate) struct TableName {
+    schema: Option<String>,
+    name: String,
+}
+
+impl TableName {
+    /// Parses `table` or `schema.table`.
+    pub(crate) fn parse(text: &str) -> Result<Self, ServerFault> {
+        let (schema, name) = match text.split_once('.') {
+            Some((schema, name)) => (Some(schema), name),
+            None => (None, text),
+        };
+        let is_name = |part: &str| {
+            let limit = MAX_NAME - FREED.len();
+            (1..=limit).contains(&part.len()) && !part.contains(['"', '.', '\0'])
+        };
+        if !is_name(name) || !schema.is_none_or(is_name) {
+            return Err(ServerFault::misconfigured(format!(
+                "the table {text:?} is no valid name: give `table` or `schema.table`, of 1 to {} bytes \
+                 each, without quotes",
+                MAX_NAME - FREED.len()
+            )));
+        }
+        Ok(Self { schema: schema.map(str::to_owned), name: name.to_owned() })
+    }
+
+    /// The name for statements.
+    pub(crate) fn quoted(&self) -> String {
+        match &self.schema {
+            Some(schema) => format!("\"{schema}\".\"{}\"", self.name),
+            None => format!("\"{}\"", self.name),
+        }
+    }
+
+    /// The channel on which releases are notified.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}{FREED}", self.name)
+    }
+}
+
+impl Statements {
+    pub(crate) fn new(table: TableName) -> Self {
+        let quoted = table.quoted();
+        // Without the lines that are comments: each request sends its statement.
+        let is_sent = |line: &&str| !line.trim_start().starts_with("--");
+        let of_table = |text: &str| {
+            let lines: Vec<_> = text.lines().filter(is_sent).map(str::trim).collect();
+            Arc::from(lines.join("\n").replace("\"lease\"", &quoted))
+        };
+        let mut by_name: Vec<_> =
+            TEXTS.iter().map(|(name, text)| (*name, of_table(text))).collect();
+        by_name.push((BATCH, Arc::from("")));
+        let mut statements = Self { table, by_name };
+        statements.derive_batch();
+        statements
+    }
+
+    /// Starts a call of the statement with this name.
+    pub(crate) fn call(&self, name: &str) -> Call {
+        Call { statement: self.text(name), values: Vec::new() }
+    }
+
+    pub(crate) fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Arc<str> {
+        let found = self.by_name.iter().find(|(known, _)| *known == name);
+        found.map_or_else(|| Arc::from(""), |(_, text)| Arc::clone(text))
+    }
+
+    /// Replaces a part of a statement, for tests of the tests. Returns whether the part was there.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn alter(&mut self, name: &str, part: &str, replacement: &str) -> bool {
+        let Some((_, text)) = self.by_name.iter_mut().find(|(known, _)| *known == name) else {
+            return false;
+        };
+        let had_part = text.contains(part);
+        *text = Arc::from(text.replace(part, replacement));
+        if name == HEARTBEAT {
+            self.derive_batch();
+        }
+        had_part
+    }
+
+    fn derive_batch(&mut self) {
+        let batch = self.text(HEARTBEAT).replace("FOR UPDATE OF l", "FOR UPDATE OF l SKIP LOCKED");
+        if let Some((_, text)) = self.by_name.iter_mut().find(|(name, _)| *name == BATCH) {
+            *text = Arc::from(batch);
+        }
+    }
+}
+
+impl Call {
+    /// Starts a call of a statement that names no table.
+    pub(crate) fn of(statement: &str) -> Self {
+        Self { statement: Arc::from(statement), values: Vec::new() }
+    }
+
+    pub(crate) fn text(self, text: impl Into<String>) -> Self {
+        self.with(text.into(), Type::TEXT)
+    }
+
+    pub(crate) fn optional_text(self, text: Option<String>) -> Self {
+        self.with(text, Type::TEXT)
+    }
+
+    pub(crate) fn texts(self, texts: Vec<String>) -> Self {
+        self.with(texts, Type::TEXT_ARRAY)
+    }
+
+    pub(crate) fn number(self, number: i64) -> Self {
+        self.with(number, Type::INT8)
+    }
+
+    pub(crate) fn optional_number(self, number: Option<i64>) -> Self {
+        self.with(number, Type::INT8)
+    }
+
+    pub(crate) fn numbers(self, numbers: Vec<i64>) -> Self {
+        self.with(numbers, Type::INT8_ARRAY)
+    }
+
+    pub(crate) fn nonce(self, nonce: Nonce) -> Self {
+        self.with(nonce.get(), Type::UUID)
+    }
+
+    pub(crate) fn nonces(self, nonces: impl Iterator<Item = Nonce>) -> Self {
+        self.with(nonces.map(Nonce::get).collect::<Vec<_>>(), Type::UUID_ARRAY)
+    }
+
+    /// The values, as the driver takes them.
+    pub(crate) fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        self.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect()
+    }
+
+    fn with(mut self, value: impl ToSql + Send + Sync + 'static, kind: Type) -> Self {
+        self.values.push((Box::new(value), kind));
+        self
+    }
+}
+
+/// A number of the store as a number of PostgreSQL. A number that is too large becomes the largest.
+pub(crate) fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+macro_rules! statements {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        $(pub(crate) const $name: &str = $text;)*
+        const TEXTS: &[(&str, &str)] =
+            &[$(($text, include_str!(concat!($text, ".sql")))),*];
+    };
+}
+
+statements! {
+    ADOPT = "adopt",
+    CHECK = "check",
+    CREATE = "create",
+    DELETE = "delete",
+    EVICT = "evict",
+    HEARTBEAT = "heartbeat",
+    HOLDER = "holder",
+    LIST = "list",
+    MARK = "mark",
+    OBTAIN = "obtain",
+    PURGE = "purge",
+    READ = "read",
+    RELEASE = "release",
+    SCAN = "scan",
+    TABLE = "table",
+    TRANSFER = "transfer",
+    UPDATE = "update",
+}
+
+/// As [`HEARTBEAT`], without waiting for locked rows.
+pub(crate) const BATCH: &str = "heartbeat batch";
+
+/// The longest name in PostgreSQL, in bytes.
+const MAX_NAME: usize = 63;
+const FREED: &str = ":freed";

@@ -1,0 +1,9 @@
+-- Reads a page of keys, as list.sql does, without attributes: for those that are held.
+-- $1 the prefix, or the last key of the page before; $2 the last key of the page before, or NULL; $3 how many.
+SELECT CASE WHEN h.ends > clock_timestamp() THEN 'held' ELSE 'none' END AS verdict,
+    h.token, h.request, h.lessee,
+    CASE WHEN isfinite(h.ends) THEN
+        (extract(epoch FROM h.ends - clock_timestamp()) * 1000000)::bigint END AS remaining,
+    '{}' AS attributes, h.key
+FROM "lease" h WHERE h.key >= $1 AND h.key IS DISTINCT FROM $2
+ORDER BY h.key LIMIT $3

@@ -1,0 +1,21 @@
+-- Ends a grant, reserves its key for one lessee, and notifies the clients that wait for it.
+-- $1 key, $2 nonce, $3 token, $4 lessee, $5 length of the reservation in microseconds, $6 channel,
+-- $7 lock timeout.
+WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $7, true)),
+seen AS MATERIALIZED (
+    SELECT h.* FROM patience, "lease" h WHERE h.key = $1 FOR UPDATE OF h),
+freed AS (
+    UPDATE "lease" l SET
+        ends = NULL, waits = false, only_for = $4,
+        until = clock_timestamp() + $5 * interval '1 microsecond'
+    FROM seen s
+    WHERE l.key = s.key AND s.granted = $2 AND s.token = $3 AND s.ends > clock_timestamp()
+    RETURNING l.key, s.waits)
+SELECT CASE
+        WHEN EXISTS (SELECT FROM freed) THEN 'applied'
+        WHEN s.token > $3 THEN 'superseded'
+        WHEN s.last = $2 OR (s.granted = $2 AND s.ends IS NULL) THEN 'revoked'
+        ELSE 'expired'
+    END AS verdict,
+    (SELECT pg_notify($6, key)::text FROM freed WHERE waits)
+FROM seen s

@@ -1,0 +1,311 @@
+//! `PostgresStore`, and its lock operations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError};
+use tokio::select;
+use tokio::time::sleep;
+
+use crate::attributes::{MAX_LEVELS, write};
+use crate::connection::database::{Database, Lane};
+use crate::connection::listener::Listener;
+use crate::error::ServerFault;
+use crate::reply::{Reply, column};
+use crate::statements::{self, number};
+
+/// Keeps leases in a table of PostgreSQL.
+///
+/// Clones share connections. Each call is one statement, and takes one round trip. It fails after [a
+/// time-out](crate::PostgresStoreBuilder::with_timeout) and can be repeated safely. The [crate's
+/// table](crate#what-happens-when) lists what a server forgets when it crashes or fails over.
+///
+/// # Examples
+///
+/// ```
+/// use lease_core::{Attempt, Locker};
+/// use lease_postgres::PostgresStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let Some(server) = lease_test_servers::postgres::PostgresServer::start() else { return Ok(()) };
+/// let url = "postgres://leases:secret@localhost/billing";
+/// # let url = server.url();
+/// # PostgresStore::builder(&url).create_table().await?;
+/// let store = PostgresStore::builder(url)
+/// #   .with_timeout(lease_test_servers::postgres::PATIENT)
+///     .connect()
+///     .await?;
+/// let locker = Locker::new(store);
+/// match locker.obtain(&"payroll".parse()?).await? {
+///     Attempt::Obtained(lease) => {
+///         println!("obtained with token {}", lease.token());
+///         lease.release().await?;
+///     }
+///     Attempt::Held(holder) => println!("held by {}", holder.lessee),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PostgresStore {
+    pub(crate) database: Arc<Database>,
+    pub(crate) listener: Arc<Listener>,
+}
+
+#[async_trait]
+impl LockStore for PostgresStore {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let attributes = claimed(claim)?;
+        for _ in 0..READS_OF_A_CHANGING_ROW {
+            let call = self.call(statements::OBTAIN).text(claim.key.as_str()).nonce(claim.nonce);
+            let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
+            let call = call.number(number(claim.request.get())).optional_text(attributes.clone());
+            let call = call.text(self.database.lock_timeout());
+            let rows = self.database.run(Lane::Claims, call).await?;
+            // Another claim was granted since the statement began: it saw no row, or an outdated one.
+            let Some(row) = rows.first() else { continue };
+            if let Some(obtained) = obtained(claim, &Reply::read(row)?)? {
+                return Ok(obtained);
+            }
+        }
+        let name = &self.database.name;
+        let sentence = format!("{name}: the holder of {:?} changes too fast to be read", claim.key);
+        Err(ServerFault::unavailable(sentence).into())
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        let answers = self.beat(statements::HEARTBEAT, &[(grant.clone(), beat)]).await?;
+        let unanswered = || ServerFault::unavailable("the heartbeat's row was locked");
+        let answer = answers.into_iter().next().and_then(|(_, answer)| answer);
+        Ok(answer.ok_or_else(unanswered)?)
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        let call = self.under(statements::RELEASE, grant);
+        let call = call.optional_number(reserved.map(micros));
+        let call = call.text(self.channel()).text(self.database.lock_timeout());
+        Ok(self.database.run(Lane::Holders, call).await.map(drop)?)
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        let call = self.under(statements::ADOPT, grant).nonce(claim.nonce);
+        let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
+        let call = call.number(number(claim.request.get())).optional_text(claimed(claim)?);
+        let call = call.text(self.database.lock_timeout());
+        let rows = self.database.run(Lane::Claims, call).await?;
+        let reply = rows.first().map(Reply::read).transpose()?;
+        let answer = reply.map(|reply| obtained(claim, &reply)).transpose()?.flatten();
+        Ok(answer.unwrap_or_else(|| Obtained::Held(grant.holder(Some(Duration::ZERO)))))
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        let call = self.call(statements::HOLDER).text(key.as_str());
+        let rows = self.database.run(Lane::Claims, call).await?;
+        let holder = |row| Reply::read(row)?.holder(key.as_str());
+        Ok(rows.first().map(holder).transpose()?)
+    }
+
+    /// One statement for many heartbeats. It skips rows that another session has locked. Their heartbeats follow
+    /// one by one, so that they delay no other.
+    fn heartbeat_all<'a>(
+        &'a self,
+        beats: &'a [(Grant, Beat)],
+    ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
+        let batches = beats.chunks(BATCH).enumerate().map(move |(batch, beats)| async move {
+            let answers = self.batch(beats).await;
+            stream::iter(
+                answers.into_iter().map(move |(place, answer)| (batch * BATCH + place, answer)),
+            )
+        });
+        let answers = stream::iter(batches).buffer_unordered(BATCHES_AT_ONCE).flatten();
+        let singly = answers.map(move |(place, answer)| async move {
+            match (answer, beats.get(place)) {
+                (Ok(None), Some((grant, beat))) => (place, self.heartbeat(grant, *beat).await),
+                (Ok(Some(answer)), _) => (place, Ok(answer)),
+                (Ok(None), None) => (place, Err(ServerFault::unavailable("no such place").into())),
+                (Err(fault), _) => (place, Err(fault.into())),
+            }
+        });
+        singly.buffer_unordered(LOCKED_AT_ONCE).boxed()
+    }
+
+    async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
+        let Some(token) = grant.token() else { return Ok(false) };
+        let call = self.call(statements::EVICT).text(key.as_str()).number(number(token.get()));
+        let call = call.text(self.database.lock_timeout());
+        Ok(!self.database.run(Lane::Claims, call).await?.is_empty())
+    }
+
+    fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
+        let held =
+            self.pages(statements::SCAN, prefix.to_owned()).filter_map(
+                async |record| match record {
+                    Ok(record) => record.into_held().map(Ok),
+                    Err(fault) => Some(Err(StoreError::from(fault))),
+                },
+            );
+        held.boxed()
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        let Some(mut watch) = self.listener.watch(&self.database, key.as_str()).await? else {
+            return Ok(Freed::never());
+        };
+        let (database, key) = (Arc::clone(&self.database), key.clone());
+        // A release notifies only if a client waits, so the row is marked first.
+        Ok(Freed::when(async move {
+            loop {
+                match mark(&database, &key).await {
+                    Ok(true) => break,
+                    // Freed since the watch began.
+                    Ok(false) => return,
+                    Err(_) => select! {
+                        // A notification arrives earlier than the next attempt.
+                        biased;
+                        () = watch.woken() => return,
+                        () = sleep(database.timeout) => (),
+                    },
+                }
+            }
+            watch.woken().await;
+        }))
+    }
+
+    /// One microsecond, the resolution of the server's time.
+    fn grain(&self) -> Duration {
+        Duration::from_micros(1)
+    }
+}
+
+/// The answer to a heartbeat; `None` if another session has locked its row.
+type Answer = Option<Heartbeat>;
+
+impl PostgresStore {
+    pub(crate) fn call(&self, statement: &str) -> statements::Call {
+        self.database.statements.call(statement)
+    }
+
+    /// Starts a call whose first parameters name a grant.
+    pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
+        let call = self.call(statement).text(grant.key.as_str()).nonce(grant.nonce);
+        call.number(number(grant.token.get()))
+    }
+
+    pub(crate) fn channel(&self) -> String {
+        self.database.statements.table().channel()
+    }
+
+    /// Sends heartbeats together. Those whose rows are locked come last: they are sent singly.
+    async fn batch(&self, beats: &[(Grant, Beat)]) -> Vec<(usize, Result<Answer, ServerFault>)> {
+        match self.beat(statements::BATCH, beats).await {
+            Ok(mut answers) => {
+                answers.sort_by_key(|(_, answer)| answer.is_none());
+                answers.into_iter().map(|(place, answer)| (place, Ok(answer))).collect()
+            }
+            Err(fault) => (0..beats.len()).map(|place| (place, Err(fault.clone()))).collect(),
+        }
+    }
+
+    async fn beat(
+        &self,
+        statement: &str,
+        beats: &[(Grant, Beat)],
+    ) -> Result<Vec<(usize, Answer)>, ServerFault> {
+        let grants = || beats.iter().map(|(grant, _)| grant);
+        let call = self.call(statement);
+        let call = call.texts(grants().map(|grant| grant.key.as_str().to_owned()).collect());
+        let call = call.nonces(grants().map(|grant| grant.nonce));
+        let call = call.numbers(grants().map(|grant| number(grant.token.get())).collect());
+        let call = call.numbers(beats.iter().map(|(_, beat)| number(beat.get())).collect());
+        let call = call.numbers(grants().map(|grant| micros(grant.ttl)).collect());
+        let call = call.text(self.database.lock_timeout());
+        let rows = self.database.run(Lane::Holders, call).await?;
+        rows.iter()
+            .map(|row| {
+                let place: i64 = column(row, "place")?;
+                let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
+                let verdict: String = column(row, "verdict")?;
+                Ok((place, heartbeat(&verdict)))
+            })
+            .collect()
+    }
+}
+
+async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFault> {
+    let call = database.statements.call(statements::MARK).text(key.as_str());
+    let rows = database.run(Lane::Claims, call.text(database.lock_timeout())).await?;
+    rows.first().map_or(Ok(false), |row| column(row, "waits"))
+}
+
+/// `None` if the row has changed since it was read, or the key is free.
+fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
+    let key = claim.key.as_str();
+    Ok(Some(match reply.verdict.as_str() {
+        "granted" => {
+            let grant = claim.granted(reply.token(key)?);
+            Obtained::Granted(grant, reply.attributes(key)?)
+        }
+        "again" => {
+            let grant = claim.granted_to(reply.request(), reply.token(key)?);
+            Obtained::Granted(grant, reply.attributes(key)?)
+        }
+        "held" => Obtained::Held(reply.holder(key)?),
+        "late" | "reserved" => Obtained::Held(reply.former_holder(key)?),
+        _ => return Ok(None),
+    }))
+}
+
+fn heartbeat(verdict: &str) -> Answer {
+    Some(match verdict {
+        "extended" => Heartbeat::Extended,
+        "overtaken" => Heartbeat::Overtaken,
+        "locked" => return None,
+        cause => Heartbeat::Lost(loss(cause)),
+    })
+}
+
+/// Why a write under a grant was refused.
+pub(crate) fn loss(verdict: &str) -> LossCause {
+    match verdict {
+        "superseded" => LossCause::Superseded,
+        "revoked" => LossCause::Revoked,
+        _ => LossCause::Expired,
+    }
+}
+
+/// The attributes of a claim, as its statement takes them; `None` if it has none.
+fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
+    if claim.attributes.is_empty() {
+        return Ok(None);
+    }
+    written(claim.attributes.iter().map(|(name, value)| (name.as_str(), value))).map(Some)
+}
+
+/// Attributes as a statement takes them.
+pub(crate) fn written<'a>(
+    attributes: impl IntoIterator<Item = (&'a str, &'a lease_core::Value)>,
+) -> Result<String, ServerFault> {
+    write(attributes).ok_or_else(|| {
+        ServerFault::refused(format!(
+            "an attribute is nested deeper than {MAX_LEVELS} levels, or has an unknown type"
+        ))
+    })
+}
+
+/// Rounded up, so that a lease never ends before its ttl.
+pub(crate) fn micros(length: Duration) -> i64 {
+    number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
+}
+
+/// A claim that is refused while its row changes is made again, since no row explains the refusal.
+const READS_OF_A_CHANGING_ROW: usize = 8;
+
+/// Rows of one statement. Larger batches are not faster.
+const BATCH: usize = 500;
+const BATCHES_AT_ONCE: usize = 2;
+const LOCKED_AT_ONCE: usize = 16;

@@ -1,0 +1,73 @@
+//! PostgreSQL servers for tests: real processes on their own data, stopped when their guard is dropped.
+//!
+//! Start at [`PostgresServer`]. [`PgBouncer`] is a pooler in front of one. PostgreSQL and PgBouncer refuse to run
+//! as root. If the tests run as root, the servers run as the user `postgres` of the Debian package.
+
+mod pooler;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+pub use self::pooler::PgBouncer;
+pub use self::server::PostgresServer;
+
+/// The timeout of stores in tests that do not test timeouts. A busy machine may stop a server for
+/// seconds.
+pub const PATIENT: Duration = Duration::from_secs(20);
+
+/// A folder that the servers' user may write to. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str, port: u16) -> Self {
+        let path = std::env::temp_dir().join(format!("lease-{name}-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for the server");
+        give(&path);
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Gives a file of root to the servers' user.
+pub(crate) fn give(path: &Path) {
+    if is_root() {
+        let given = Command::new("chown").arg(USER).arg(path).status();
+        assert!(given.is_ok_and(|status| status.success()), "{USER} owns {}", path.display());
+    }
+}
+
+/// A command that does not run as root.
+pub(crate) fn unprivileged(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    // It replaces itself by the program, which so keeps the process id.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
+    command
+}
+
+/// Sends `signal` to the process `id`.
+pub(crate) fn signal(id: u32, signal: &str) {
+    let sent = Command::new("kill").args([signal, &id.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "signal {signal} to {id}");
+}
+
+fn is_root() -> bool {
+    let user = Command::new("id").arg("-u").output().expect("the program id");
+    user.stdout.trim_ascii() == b"0"
+}
+
+const USER: &str = "postgres";

@@ -1,0 +1,292 @@
+//! One PostgreSQL server.
+
+use std::fmt;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::{Folder, give, signal, unprivileged};
+use crate::port::free_port;
+use crate::tools::{find, tool};
+
+/// A PostgreSQL server on a free port. Dropping it stops the server.
+///
+/// Its superuser is `postgres`, without a password.
+pub struct PostgresServer {
+    port: u16,
+    programs: PathBuf,
+    folder: Folder,
+    options: Vec<String>,
+    process: Option<Child>,
+}
+
+impl PostgresServer {
+    /// Starts a server; `None`, with a printed line, if PostgreSQL is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    pub fn start() -> Option<Self> {
+        Self::with(&[])
+    }
+
+    /// Starts a server with further settings, such as `wal_level=minimal`.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn with(settings: &[&str]) -> Option<Self> {
+        let mut server = Self::stopped(settings)?;
+        // --no-sync and fsync=off: only a power cut would lose data, not the end of a process.
+        let arguments = ["--username", "postgres", "--auth", "trust", "--encoding", "UTF8"];
+        let mut initdb = unprivileged(&server.programs.join("initdb"));
+        initdb.args(arguments).args(["--locale", "C", "--no-sync", "--pgdata"]);
+        server.run(initdb.arg(server.data()));
+        server.start_again();
+        Some(server)
+    }
+
+    /// Starts a standby that follows this server, asynchronously.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let standby = Self::stopped(&[]);
+        let mut standby = standby.expect("PostgreSQL, as for the primary");
+        let mut copy = unprivileged(&standby.programs.join("pg_basebackup"));
+        copy.args([
+            "--username",
+            "postgres",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &self.port.to_string(),
+        ]);
+        copy.args(["--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast"]);
+        standby.run(copy.args(["--no-sync", "--pgdata"]).arg(standby.data()));
+        standby.start_again();
+        standby
+    }
+
+    /// Makes a standby accept writes.
+    ///
+    /// # Panics
+    ///
+    /// If the server is no standby.
+    pub fn promote(&self) {
+        assert_eq!(self.command("SELECT pg_promote()"), "t", "the standby was not promoted");
+    }
+
+    fn stopped(settings: &[&str]) -> Option<Self> {
+        let programs = programs()?;
+        let port = free_port();
+        let folder = Folder::new("postgres", port);
+        let settings = DEFAULTS.iter().chain(settings);
+        let options = settings.flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
+        Some(Self { port, programs, folder, options: options.collect(), process: None })
+    }
+
+    /// Starts the server again, on the same port and with its data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start_again(&mut self) {
+        let log = std::fs::File::create(self.folder.path().join("log")).expect("a log");
+        let mut command = unprivileged(&self.programs.join("postgres"));
+        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+        command.args(&self.options).current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.process = Some(command.spawn().expect("a PostgreSQL server"));
+        // Two minutes, since many servers may start at once on a busy machine.
+        for _ in 0..2_400 {
+            if self.answers() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("PostgreSQL on port {} does not answer: {}", self.port, self.log());
+    }
+
+    /// Ends the server's processes without a checkpoint. The next start recovers from its log.
+    pub fn crash(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            Self::signal_all(&process, "-CONT");
+            signal(process.id(), "-QUIT");
+            drop(process.wait());
+        }
+    }
+
+    /// Stops all processes of the server: its connections stay open, but it sends no answers.
+    pub fn hang(&self) {
+        if let Some(process) = &self.process {
+            Self::signal_all(process, "-STOP");
+        }
+    }
+
+    /// Lets a stopped server continue.
+    pub fn resume(&self) {
+        if let Some(process) = &self.process {
+            Self::signal_all(process, "-CONT");
+        }
+    }
+
+    fn signal_all(postmaster: &Child, name: &str) {
+        // The postmaster first: it starts no further process then.
+        signal(postmaster.id(), name);
+        for id in children(postmaster.id()) {
+            // A child may have ended meanwhile.
+            drop(Command::new("kill").args([name, &id.to_string()]).stderr(Stdio::null()).status());
+        }
+    }
+
+    /// The server's port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of the database `postgres`, as superuser.
+    pub fn url(&self) -> String {
+        self.url_of("postgres", "postgres")
+    }
+
+    /// The URL of a database, as `login`: a name, or a name and a password with a colon between them.
+    pub fn url_of(&self, login: &str, database: &str) -> String {
+        format!("postgres://{login}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    }
+
+    /// The folder of the server's data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Runs SQL as superuser. Returns the rows as text, one a line, with `|` between columns.
+    ///
+    /// # Panics
+    ///
+    /// If the server reports an error.
+    pub fn command(&self, sql: &str) -> String {
+        let mut psql = self.psql();
+        psql.args(["-v", "ON_ERROR_STOP=1", "-c", sql]);
+        self.run(&mut psql)
+    }
+
+    /// Requires a password of each role but the superuser.
+    ///
+    /// # Panics
+    ///
+    /// If the server's files cannot be written.
+    pub fn require_passwords(&self) {
+        let lines = "host all postgres 127.0.0.1/32 trust\n\
+            host replication postgres 127.0.0.1/32 trust\n\
+            host all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(self.data().join("pg_hba.conf"), lines).expect("its file of logins");
+        self.command("SELECT pg_reload_conf()");
+        // The postmaster reads the file when the signal arrives.
+        for _ in 0..1200 {
+            let refused = self.psql().args(["-w", "-U", "nobody", "-c", "SELECT 1"]).output();
+            let refused = refused.expect("psql").stderr;
+            if String::from_utf8_lossy(&refused).contains("password") {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("PostgreSQL on port {} asks for no password", self.port);
+    }
+
+    /// Offers TLS, with a certificate and its key in the PEM format.
+    ///
+    /// # Panics
+    ///
+    /// If the server's files cannot be written, or it does not offer TLS within a minute.
+    pub fn offer_tls(&self, certificate: &[u8], key: &[u8]) {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let file = self.data().join(name);
+            std::fs::write(&file, text).expect("its certificate");
+            give(&file);
+            let mode = Command::new("chmod").arg("600").arg(&file).status();
+            assert!(mode.is_ok_and(|status| status.success()), "the server refuses a readable key");
+        }
+        self.command("ALTER SYSTEM SET ssl = on");
+        self.command("SELECT pg_reload_conf()");
+        for _ in 0..1200 {
+            if self.command("SHOW ssl") == "on" {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("PostgreSQL on port {} offers no TLS: {}", self.port, self.log());
+    }
+
+    fn psql(&self) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-XqAt", "-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);
+        psql.stdin(Stdio::null());
+        psql
+    }
+
+    fn answers(&self) -> bool {
+        TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+            && self
+                .psql()
+                .args(["-c", "SELECT 1"])
+                .output()
+                .is_ok_and(|answer| answer.status.success())
+    }
+
+    fn run(&self, command: &mut Command) -> String {
+        let output =
+            command.current_dir(self.folder.path()).output().expect("a program of PostgreSQL");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {errors}{}", self.log());
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.crash();
+    }
+}
+
+impl fmt::Debug for PostgresServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresServer").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// The folder of the server's programs: Debian's for the newest version, or the one on the path.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let folders = versions.map(|version| version.path().join("bin"));
+    let version = |folder: &PathBuf| {
+        let name = folder.parent().and_then(Path::file_name).and_then(std::ffi::OsStr::to_str);
+        name.and_then(|name| name.parse::<u32>().ok())
+    };
+    let debian = folders.filter(|folder| folder.join("initdb").is_file()).max_by_key(version);
+    debian.or_else(|| {
+        let initdb = find("initdb", &[]).or_else(|| tool("initdb", &[]))?;
+        initdb.parent().map(Path::to_owned)
+    })
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    list.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+const DEFAULTS: [&str; 5] = [
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "max_connections=300",
+    "shared_buffers=32MB",
+    "fsync=off",
+];

@@ -233,7 +233,6 @@ fn conditions_of_records_are_needed() {
             &[
                 "update_that_expects_another_value_changes_nothing",
                 "late_update_does_not_undo_a_newer_one",
-                "updates_through_two_handles_apply_one",
             ],
         ),
         (&[("update", "AND NOT s.attributes ?| $7", "")], &["absent_attribute_can_be_expected"]),

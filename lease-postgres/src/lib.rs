@@ -3,6 +3,10 @@
 
 mod attributes;
 mod builder;
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(clippy::clone_on_copy, reason = "only the connector without TLS can be copied")
+)]
 mod connection;
 mod error;
 mod reply;

@@ -1,0 +1,59 @@
+//! A model of leases under sessions, and an exhaustive search of it. `docs/design/021` decides this protocol.
+//!
+//! Workers hold sessions, and claim shards under them. Each message, once sent, may arrive at any later time,
+//! any number of times, or never. Each answer may be late or lost. A stale read of a shard is a claim that
+//! arrives late. A stale read of a session proves no more than a fresh one, since an end is irrevocable.
+//!
+//! Start with `setup` for the parameters and rules, then `state`. `worker` has the actions of a worker, and
+//! `store` applies messages. `tests` has sound searches, and `controls` leaves out each rule once: the search
+//! then prints the shortest path to a broken promise.
+//!
+//! The usual size takes seconds. The full size takes minutes:
+//! `cargo test --release -p lease-memory --test session_model -- --ignored --nocapture`
+//!
+//! The model omits reservations, hand-overs, records that a store has removed, and two processes with the
+//! same session key at the same time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "indices are in range by construction, and a search prints its size"
+)]
+
+mod controls;
+mod model;
+mod normal;
+mod setup;
+mod state;
+mod step;
+mod store;
+mod tests;
+mod worker;
+
+use lease_test_servers::search::search;
+use model::Protocol;
+use setup::{Rule, Setup};
+use state::Violation;
+
+#[track_caller]
+fn sound(what: &str, setup: &Setup) {
+    keeps(&Violation::ALL, what, setup);
+}
+
+/// Asserts that no promise in `promises` is broken.
+#[track_caller]
+fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
+    let found = search(&Protocol::new(setup), promises);
+
+    println!("{what}: {found}");
+    assert!(found.violation.is_none(), "{what}: {found}");
+}
+
+/// Asserts that the search breaks a promise if `rule` is left out, and none if it is not.
+#[track_caller]
+fn finds(rule: Rule, violation: Violation, setup: Setup) {
+    let found = search(&Protocol::new(&Setup { without: Some(rule), ..setup }), &[violation]);
+
+    println!("without {rule:?}: {found}");
+    assert!(found.violation.is_some(), "without {rule:?}: {found}");
+}

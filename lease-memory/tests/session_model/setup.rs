@@ -1,0 +1,106 @@
+//! The parameters of a search: the workers, what they may do, and the rule that is left out.
+
+use super::state::{CLAIMS, SHARDS, WORKERS};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) workers: usize,
+    pub(crate) shards: usize,
+    /// The number of sessions of each worker.
+    pub(crate) sessions: [u8; WORKERS],
+    /// The number of claims of each worker, over all sessions and shards.
+    pub(crate) claims: [usize; WORKERS],
+    /// The number of heartbeats of each session.
+    pub(crate) beats: u8,
+    /// Whether each grant may write a checkpoint.
+    pub(crate) checkpoints: bool,
+    pub(crate) clocks: Clocks,
+    pub(crate) without: Option<Rule>,
+}
+
+/// When the store may count a session as expired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clocks {
+    /// Not before its holder has stopped to rely on it.
+    Right,
+    /// At any instant.
+    Wrong,
+}
+
+/// A rule of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    /// The end of a session is written on its own row, if it is over by then. Without it, a worker that reads
+    /// an old expiry takes the session for ended.
+    EndIsWritten,
+    /// The row of a shard names the token of the session. Without it, any end of a session of this worker counts.
+    ParentToken,
+    /// A claim presents a proof that was true before. Without it, the store compares the session's row when the
+    /// claim arrives, in one transaction.
+    ProofBeforeClaim,
+    /// An absent row proves nothing. Without it, a read from before the first grant counts as the end.
+    AbsenceProvesNothing,
+    /// A worker with a new session has lost the shards of the former one.
+    NewSessionLosesShards,
+    /// A grant has a larger token.
+    TokenGrows,
+    /// A release names the grant. Without it, a release names the session alone.
+    ReleaseNamesGrant,
+    /// A checkpoint names the grant. Without it, a checkpoint names the worker alone.
+    CheckpointNamesGrant,
+    /// A claim names the token that its worker has read.
+    ClaimNamesToken,
+    /// An unanswered claim or release is repeated until it is answered, or its session ends.
+    Settle,
+}
+
+impl Setup {
+    /// Two workers with two sessions each contend for one shard.
+    pub(crate) fn contended() -> Self {
+        Self {
+            workers: 2,
+            shards: 1,
+            sessions: [2, 2, 0],
+            claims: [2, 2, 0],
+            beats: 0,
+            checkpoints: true,
+            clocks: Clocks::Right,
+            without: None,
+        }
+    }
+
+    pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
+        self.without == Some(rule)
+    }
+
+    /// The orders of the workers' names: workers that may do the same are interchangeable.
+    pub(crate) fn worker_orders(&self) -> Vec<[usize; WORKERS]> {
+        let is_same = |one: usize, other: usize| {
+            one == other
+                || one < self.workers
+                    && other < self.workers
+                    && self.sessions[one] == self.sessions[other]
+                    && self.claims[one] == self.claims[other]
+        };
+        let mut orders = Vec::new();
+        for number in 0..WORKERS.pow(3) {
+            let order = [number % WORKERS, number / WORKERS % WORKERS, number / WORKERS / WORKERS];
+            let is_order = (0..WORKERS).all(|worker| order.contains(&worker));
+            if is_order && (0..WORKERS).all(|worker| is_same(worker, order[worker])) {
+                orders.push(order);
+            }
+        }
+        orders
+    }
+
+    /// The orders of the shards' names.
+    pub(crate) fn shard_orders(&self) -> Vec<[usize; SHARDS]> {
+        if self.shards == 2 { vec![[0, 1], [1, 0]] } else { vec![[0, 1]] }
+    }
+
+    /// Fails if the parameters do not fit into a state.
+    pub(crate) fn check(&self) {
+        assert!(self.workers <= WORKERS && self.shards <= SHARDS && self.beats <= 1);
+        assert!(self.claims.iter().all(|claims| *claims <= CLAIMS));
+    }
+}

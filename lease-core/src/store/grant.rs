@@ -9,6 +9,7 @@ use crate::key::{LeaseKey, Lessee};
 use crate::lost::LossCause;
 use crate::store::attributes::Attributes;
 use crate::store::nonce::Nonce;
+use crate::store::session::Parent;
 use crate::token::FencingToken;
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
@@ -86,13 +87,15 @@ pub struct Claim {
     pub ttl: Duration,
     /// The attributes that the grant sets on the record of the key; none by default.
     pub attributes: Attributes,
+    /// The session under which the key is asked for; none by default.
+    pub parent: Option<Parent>,
 }
 
 impl Claim {
     /// Makes a claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
         let (request, attributes) = (RequestNumber::FIRST, Attributes::new());
-        Self { key, lessee, nonce, request, ttl, attributes }
+        Self { key, lessee, nonce, request, ttl, attributes, parent: None }
     }
 
     /// Returns the same claim as its next request.
@@ -107,6 +110,13 @@ impl Claim {
     #[must_use]
     pub fn with_attributes(self, attributes: Attributes) -> Self {
         Self { attributes, ..self }
+    }
+
+    /// Returns the same claim under `session`, for [`obtain_under`](crate::store::Sessions::obtain_under) and
+    /// [`adopt`](crate::store::LockStore::adopt). The store then does not count the ttl.
+    #[must_use]
+    pub fn under(self, session: Parent) -> Self {
+        Self { parent: Some(session), ..self }
     }
 
     /// Returns the grant that this request has made, under `token`. The lease lasts for a ttl from the
@@ -130,6 +140,7 @@ impl Claim {
             request,
             token,
             ttl: self.ttl,
+            parent: self.parent.clone(),
         }
     }
 }
@@ -155,6 +166,11 @@ pub struct Grant {
     pub token: FencingToken,
     /// How long the lease lasts after each heartbeat.
     pub ttl: Duration,
+    /// The session under which the key is held. The lease then lasts as long as the session.
+    ///
+    /// Serialized grants do not have it, since a hand-over takes the lease out of its session.
+    #[serde(skip)]
+    pub parent: Option<Parent>,
 }
 
 /// Names one grant towards an operator: [`LockStore::evict`](crate::store::LockStore::evict) takes it.
@@ -221,12 +237,14 @@ pub struct Holder {
     /// How long the store keeps the key for the holder without another heartbeat. `None` if the store
     /// does not know, or does not report it with a refusal: [`holder`](crate::Locker::holder) may know it.
     pub expires_in: Option<Duration>,
+    /// The session under which the key is held. The store then keeps the key until the session has ended.
+    pub parent: Option<Parent>,
 }
 
 impl Holder {
     /// A holder whose lease expires after `expires_in`, if the store knows that.
     pub fn new(lessee: Lessee, expires_in: Option<Duration>) -> Self {
-        Self { lessee, grant: None, token: None, expires_in }
+        Self { lessee, grant: None, token: None, expires_in, parent: None }
     }
 
     /// Returns the same holder with the name of its grant.
@@ -239,6 +257,12 @@ impl Holder {
     #[must_use]
     pub fn with_token(self, token: FencingToken) -> Self {
         Self { token: Some(token), ..self }
+    }
+
+    /// Returns the same holder under `session`, if any.
+    #[must_use]
+    pub fn with_parent(self, session: Option<Parent>) -> Self {
+        Self { parent: session, ..self }
     }
 
     /// Returns the same holder with the token of its grant, for stores that name a grant by its token.

@@ -132,6 +132,38 @@ pub struct LeaseRecord {
     pub token: Option<FencingToken>,
     /// The attributes of the record.
     pub attributes: Attributes,
+    /// Whether the last grant has ended. Stores without [sessions](crate::store::Sessions) do not tell.
+    pub last_grant: LastGrant,
+    /// Whether the key is reserved. Stores without [sessions](crate::store::Sessions) do not tell.
+    pub reserved: Option<Reserved>,
+}
+
+/// Whether the last grant of a key has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_enums, reason = "an end is written or not")]
+pub enum LastGrant {
+    /// No end is written: the key is held, or its lease has expired, or the store does not tell.
+    #[default]
+    Open,
+    /// The grant was released, transferred or handed over, or its end was written. This is irrevocable.
+    Ended,
+}
+
+/// Reserves a key that has no holder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Reserved {
+    /// The only lessee that can obtain the key; `None` if no lessee can.
+    pub only: Option<Lessee>,
+    /// When the reservation has passed.
+    pub expires_in: Duration,
+}
+
+impl Reserved {
+    /// A reservation that passes after `expires_in`, for stores.
+    pub fn new(only: Option<Lessee>, expires_in: Duration) -> Self {
+        Self { only, expires_in }
+    }
 }
 
 impl LeaseRecord {
@@ -142,7 +174,14 @@ impl LeaseRecord {
         token: Option<FencingToken>,
         attributes: Attributes,
     ) -> Self {
-        Self { key, holder, token, attributes }
+        let (last_grant, reserved) = (LastGrant::Open, None);
+        Self { key, holder, token, attributes, last_grant, reserved }
+    }
+
+    /// Returns the same record, with the end of its last grant and its reservation, for stores with sessions.
+    #[must_use]
+    pub fn with_end(self, last_grant: LastGrant, reserved: Option<Reserved>) -> Self {
+        Self { last_grant, reserved, ..self }
     }
 
     /// Returns the key and its holder, if the record has one: an item of a

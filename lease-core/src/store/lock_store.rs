@@ -16,6 +16,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained};
 use crate::store::in_turn::InTurn;
+use crate::store::session::Sessions;
 
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
@@ -184,6 +185,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the sessions of this store, if it can keep leases under a lease.
+    ///
+    /// By default, it cannot. A store that can is also a [`LeaseTable`](crate::store::LeaseTable).
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        None
+    }
+
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
     ///
     /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end by this
@@ -281,6 +289,10 @@ impl<S: LockStore + ?Sized> LockStore for Arc<S> {
 
     fn in_turn(&self) -> Option<&dyn InTurn> {
         (**self).in_turn()
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        (**self).sessions()
     }
 
     fn grain(&self) -> Duration {

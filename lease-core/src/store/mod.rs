@@ -1,9 +1,9 @@
 //! The traits that a store implements, and the values that it receives and returns.
 //!
 //! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records
-//! have attributes and can be listed. [`InTurn`] is for stores that keep a queue of waiters per key. A program
-//! that only obtains leases needs none of them: it starts with [`Locker`](crate::Locker). An operator's tool
-//! calls `evict`, `scan` and `list` on the store itself.
+//! have attributes and can be listed. [`InTurn`] is for stores that keep a queue of waiters per key, and
+//! [`Sessions`] for stores that keep leases under a lease. A program that only obtains leases needs none of
+//! them: it starts with [`Locker`](crate::Locker). An operator's tool calls `evict`, `scan` and `list` on the store itself.
 //!
 //! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, since a store must match their versions.
 
@@ -14,6 +14,7 @@ pub(crate) mod lease_table;
 pub(crate) mod lock_store;
 pub(crate) mod nonce;
 pub(crate) mod scope;
+pub(crate) mod session;
 pub(crate) mod time_limit;
 
 pub use async_trait::async_trait;
@@ -23,8 +24,9 @@ pub use futures_util::stream::BoxStream;
 pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
 pub use grant::{Beat, Claim, Grant, Heartbeat, HeldKey, Obtained, RequestNumber};
 pub use in_turn::{Enqueued, InTurn, Notice, Notices, Place};
-pub use lease_table::{LeaseRecord, LeaseTable};
+pub use lease_table::{LastGrant, LeaseRecord, LeaseTable, Reserved};
 pub use lock_store::{Freed, LockStore};
 pub use nonce::Nonce;
 pub use scope::{current_grant, work_under};
+pub use session::{Ended, Parent, SessionState, Sessions, Vacancy};
 pub use time_limit::within;

@@ -21,6 +21,7 @@ use crate::store::grant::{
 use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
+use crate::store::session::{Parent, SessionState, Sessions, Vacancy};
 
 /// A model of one store: a memory store, or your own store within one process.
 #[derive(Debug)]
@@ -84,6 +85,11 @@ impl<S: LockStore> RecordingStore<S> {
         let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no queues");
         self.store.in_turn().ok_or_else(none)
     }
+
+    fn kept_sessions(&self) -> Result<&dyn Sessions, StoreError> {
+        let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no sessions");
+        self.store.sessions().ok_or_else(none)
+    }
 }
 
 #[async_trait]
@@ -124,6 +130,10 @@ impl<S: LockStore> LockStore for RecordingStore<S> {
         self.store.in_turn().map(|_queues| self as &dyn InTurn)
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        self.store.sessions().map(|_sessions| self as &dyn Sessions)
+    }
+
     fn grain(&self) -> Duration {
         self.store.grain()
     }
@@ -152,6 +162,28 @@ impl<S: LockStore> InTurn for RecordingStore<S> {
 
     async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
         self.queues()?.leave(claim).await
+    }
+}
+
+#[async_trait]
+impl<S: LockStore> Sessions for RecordingStore<S> {
+    async fn obtain_under(&self, claim: &Claim, vacancy: &Vacancy) -> Result<Obtained, StoreError> {
+        Ok(self.note(self.kept_sessions()?.obtain_under(claim, vacancy).await?))
+    }
+
+    async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError> {
+        self.kept_sessions()?.end_session(session).await
+    }
+
+    async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
+        match self.kept_sessions() {
+            Ok(sessions) => sessions.read_all(keys).await,
+            Err(_none) => Vec::new(),
+        }
+    }
+
+    async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
+        self.kept_sessions()?.count(key, name).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
 };
 use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 use lease_test_servers::sync::lock;
@@ -107,6 +107,10 @@ impl LockStore for Swapped {
     /// None: the sabotage swaps the answers of claims, and a release grants the key to a waiter in a queue.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        self.store.sessions()
     }
 
     fn grain(&self) -> Duration {

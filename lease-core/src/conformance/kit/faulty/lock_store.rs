@@ -16,6 +16,7 @@ use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holder, Obtained};
 use crate::store::in_turn::InTurn;
 use crate::store::lock_store::{Freed, LockStore};
+use crate::store::session::Sessions;
 
 #[async_trait]
 impl<S: LockStore> LockStore for Faulty<S> {
@@ -117,6 +118,10 @@ impl<S: LockStore> LockStore for Faulty<S> {
 
     fn in_turn(&self) -> Option<&dyn InTurn> {
         self.store.in_turn().map(|_queues| self as &dyn InTurn)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        self.store.sessions().map(|_sessions| self as &dyn Sessions)
     }
 
     fn grain(&self) -> Duration {

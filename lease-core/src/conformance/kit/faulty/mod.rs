@@ -3,13 +3,14 @@
 //! - This file: `Faulty`, which wraps a store, and makes each call with its fault.
 //! - `fault.rs`: the kinds of calls and faults, and how a fault changes a request.
 //! - `plan.rs`: selects the fault of the next call.
-//! - `lock_store.rs`, `in_turn.rs` and `lease_table.rs`: the traits of stores.
+//! - `lock_store.rs`, `in_turn.rs`, `sessions.rs` and `lease_table.rs`: the traits of stores.
 
 mod fault;
 mod in_turn;
 mod lease_table;
 mod lock_store;
 mod plan;
+mod sessions;
 
 use std::fmt;
 use std::future::{Future, pending};

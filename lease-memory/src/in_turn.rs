@@ -6,7 +6,7 @@ use lease_core::{Attributes, LeaseKey, StoreError};
 
 use crate::record::Decision;
 use crate::records::Records;
-use crate::store::{MemoryStore, Shared};
+use crate::store::{MemoryStore, Shared, refuse_child};
 
 #[async_trait]
 impl InTurn for MemoryStore {
@@ -49,6 +49,7 @@ enum Joining {
 impl MemoryStore {
     /// Joins the queue, or renews a place.
     fn place(&self, claim: &Claim, joining: Joining) -> Result<Enqueued, StoreError> {
+        refuse_child(claim)?;
         let (mut records, now) = self.lock();
         let has_place = records.queues.renew(claim, now);
         if !has_place && records.get(&claim.key).is_some_and(|record| record.has_ended(claim, now))
@@ -70,6 +71,11 @@ impl MemoryStore {
                 );
             }
             Decision::Free => None,
+            // A waiter that races looks for the end of the session.
+            Decision::Held(holder) if holder.parent.is_some() => {
+                records.queues.remove(claim);
+                return Ok(Enqueued::NoQueue);
+            }
             Decision::Held(holder) => holder.expires_in,
         };
         if records.queues.ahead(claim).is_none() {

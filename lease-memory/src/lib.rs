@@ -5,6 +5,7 @@ mod in_turn;
 mod queues;
 mod record;
 mod records;
+mod sessions;
 mod store;
 mod watch;
 

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Beat, Claim, Grant, Heartbeat, LeaseRecord, Moment, Nonce, RequestNumber};
+use lease_core::store::{
+    Beat, Claim, Grant, Heartbeat, LastGrant, LeaseRecord, Moment, Nonce, Parent, RequestNumber,
+    Reserved,
+};
 use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause};
 
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub(crate) struct CurrentGrant {
     pub(crate) expires: Moment,
     pub(crate) beat: Beat,
     pub(crate) evicted: bool,
+    /// The session of a child, which does not expire.
+    pub(crate) parent: Option<Parent>,
 }
 
 /// The last grant that was released. The store does not grant its nonce again.
@@ -128,6 +133,7 @@ impl Record {
             expires: now + claim.ttl,
             beat: Beat::GRANTED,
             evicted: false,
+            parent: claim.parent.clone(),
         });
     }
 
@@ -145,6 +151,8 @@ impl Record {
                     current.beat = beat;
                     current.ttl = grant.ttl;
                     current.expires = now + grant.ttl;
+                    // A child is handed over: its lease now has a ttl.
+                    current.parent = None;
                     Heartbeat::Extended
                 }
             }
@@ -198,6 +206,36 @@ impl Record {
         }
     }
 
+    /// Ends the last grant, if it has expired. Returns whether it did.
+    pub(crate) fn end_expired(&mut self, now: Moment) -> bool {
+        let Some(CurrentGrant { lessee, nonce, ttl, .. }) =
+            self.grant.take_if(|current| !current.is_valid(now))
+        else {
+            return false;
+        };
+        self.released = Some(ReleasedGrant { lessee, nonce, ttl, at: now });
+        true
+    }
+
+    /// Whether the key is held under `session`.
+    pub(crate) fn is_child_of(&self, session: Option<&Parent>) -> bool {
+        let parent = self.grant.as_ref().and_then(|current| current.parent.as_ref());
+        parent.is_some() && parent == session
+    }
+
+    /// The holder, or else the last one, for a claim that has seen another token.
+    pub(crate) fn last_holder(&self, claim: &Claim, now: Moment) -> Holder {
+        let former = || {
+            let lessee = self.released.as_ref().map_or(&claim.lessee, |released| &released.lessee);
+            let former = Holder::new(lessee.clone(), Some(Duration::ZERO));
+            match self.token {
+                Some(token) => former.with_token(token),
+                None => former,
+            }
+        };
+        self.holder(now).unwrap_or_else(former)
+    }
+
     pub(crate) fn holder(&self, now: Moment) -> Option<Holder> {
         let current = self.grant.as_ref().filter(|current| current.is_valid(now))?;
         Some(current.holder(self.token?, now))
@@ -206,7 +244,9 @@ impl Record {
     /// Returns the public record, unless it is deleted.
     pub(crate) fn to_lease_record(&self, key: &LeaseKey, now: Moment) -> Option<LeaseRecord> {
         (self.lifetime != Lifetime::Deleted).then(|| {
-            LeaseRecord::new(key.clone(), self.holder(now), self.token, self.attributes.clone())
+            let holder = self.holder(now);
+            LeaseRecord::new(key.clone(), holder, self.token, self.attributes.clone())
+                .with_end(self.last_grant(), self.reserved(now))
         })
     }
 
@@ -214,15 +254,31 @@ impl Record {
     ///
     /// The store remembers a released nonce for another ttl, and for at least ten seconds. Within
     /// one process, a duplicate does not arrive later.
-    pub(crate) fn removable_at(&self) -> Option<Moment> {
+    pub(crate) fn removable_at(&self, now: Moment) -> Option<Moment> {
         const SHORTEST: Duration = Duration::from_secs(10);
         if self.lifetime == Lifetime::Lasting {
             return None;
+        }
+        // Held until its session ends. Checked again after some time.
+        if self.grant.as_ref().is_some_and(|current| current.parent.is_some()) {
+            return Some(now + SHORTEST);
         }
         let granted = self.grant.as_ref().map(|grant| grant.expires + grant.ttl.max(SHORTEST));
         let released = self.released.as_ref().map(|grant| grant.at + grant.ttl.max(SHORTEST));
         let reserved = self.reservation.as_ref().map(|reserved| reserved.until);
         Some(granted.max(released).max(reserved).unwrap_or_else(|| Moment::from_nanos(0)))
+    }
+
+    fn last_grant(&self) -> LastGrant {
+        match (&self.grant, self.token) {
+            (None, Some(_)) => LastGrant::Ended,
+            _ => LastGrant::Open,
+        }
+    }
+
+    fn reserved(&self, now: Moment) -> Option<Reserved> {
+        let reserved = self.reservation.as_ref().filter(|reserved| reserved.until > now)?;
+        Some(Reserved::new(reserved.only.clone(), reserved.until.since(now)))
     }
 
     fn why_lost(&self, grant: &Grant) -> LossCause {
@@ -238,7 +294,7 @@ impl Record {
 
 impl CurrentGrant {
     fn is_valid(&self, now: Moment) -> bool {
-        now < self.expires
+        self.parent.is_some() || now < self.expires
     }
 
     /// Also compares the token: the store may have granted the key to a late duplicate of the claim.
@@ -247,7 +303,8 @@ impl CurrentGrant {
     }
 
     fn holder(&self, token: FencingToken, now: Moment) -> Holder {
-        let holder = Holder::new(self.lessee.clone(), Some(self.expires.since(now)));
-        holder.named_by(token)
+        let expires_in = self.parent.is_none().then(|| self.expires.since(now));
+        let holder = Holder::new(self.lessee.clone(), expires_in);
+        holder.named_by(token).with_parent(self.parent.clone())
     }
 }

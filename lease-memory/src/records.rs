@@ -70,6 +70,11 @@ impl Records {
         self.by_key.iter()
     }
 
+    /// The largest token of all removed records. Every later token is larger.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -85,7 +90,7 @@ impl Records {
             let Entry::Occupied(record) = self.by_key.entry(key.clone()) else {
                 continue;
             };
-            match record.get().removable_at() {
+            match record.get().removable_at(now) {
                 Some(later) if later > now => {
                     self.checks.insert((later, key));
                 }

@@ -8,10 +8,11 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{
     Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, HeldKey, InTurn, LeaseRecord,
-    LeaseTable, LockStore, Moment, Obtained, micros_since_1970,
+    LeaseTable, LockStore, Moment, Obtained, Sessions, micros_since_1970,
 };
 use lease_core::{
-    Attributes, Change, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
+    Attributes, Change, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
+    Written,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -107,7 +108,7 @@ impl MemoryStore {
     }
 
     /// Grants a freed key to the first claim in its queue, or wakes its watches.
-    fn freed(
+    pub(crate) fn freed(
         &self,
         mut records: MutexGuard<'_, Records>,
         key: &LeaseKey,
@@ -163,6 +164,7 @@ impl Default for MemoryStore {
 #[async_trait]
 impl LockStore for MemoryStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        refuse_child(claim)?;
         let (mut records, now) = self.lock();
         // The lease of the last holder may have expired while claims are queued.
         self.shared.settle(&mut records, &claim.key, now)?;
@@ -225,7 +227,12 @@ impl LockStore for MemoryStore {
 
     async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
         let (mut records, now) = self.lock();
-        Ok(records.get_mut(key).is_some_and(|record| record.evict(grant, now)))
+        let Some(record) = records.get_mut(key) else { return Ok(false) };
+        if record.grant.as_ref().is_some_and(|current| current.parent.is_some()) {
+            let text = "a lease under a session cannot be evicted: evict its session";
+            return Err(StoreError::new(StoreErrorKind::Refused, text));
+        }
+        Ok(record.evict(grant, now))
     }
 
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
@@ -242,6 +249,10 @@ impl LockStore for MemoryStore {
     }
 
     fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
         Some(self)
     }
 }
@@ -307,4 +318,13 @@ impl LeaseTable for MemoryStore {
             Written::Applied
         })
     }
+}
+
+/// A claim under a session names what it saw, which only `obtain_under` compares.
+pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    let text = "a claim under a session is made by `obtain_under`";
+    Err(StoreError::new(StoreErrorKind::Refused, text))
 }

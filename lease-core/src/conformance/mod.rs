@@ -275,6 +275,20 @@ macro_rules! __lock_promises {
             queueing::expired_key_is_granted_to_its_first_waiter
             queueing::late_enqueue_holds_the_key_for_at_most_a_ttl
             queueing::renewal_without_a_place_gets_none
+            sessions::lease_under_session_outlasts_its_ttl
+            sessions::session_that_is_held_is_not_ended
+            sessions::end_of_expired_session_is_written
+            sessions::released_session_has_ended
+            sessions::key_of_ended_session_is_granted_with_its_proof
+            sessions::proof_of_another_session_grants_nothing
+            sessions::claim_that_has_seen_a_smaller_token_is_refused
+            sessions::repeated_claim_under_session_is_granted_again
+            sessions::release_of_earlier_lease_under_session_changes_nothing
+            sessions::lease_under_session_is_not_evicted
+            sessions::heartbeat_takes_lease_out_of_its_session
+            sessions::reserved_key_shows_its_reservation
+            sessions::records_of_several_keys_are_read_in_order
+            sessions::count_adds_one
             keeping::lost_reply_to_obtain_is_recognised
             keeping::lost_reply_to_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss
@@ -330,6 +344,7 @@ macro_rules! __table_promises {
             transferring::deleted_record_is_gone
             transferring::tokens_grow_over_delete
             transferring::delete_by_former_holder_changes_nothing
+            sessions::update_under_earlier_lease_of_session_changes_nothing
             table_handles::creates_through_two_handles_make_one_record
             table_handles::updates_through_two_handles_apply_one
             reopening::attributes_are_read_back_after_reopening

@@ -8,6 +8,7 @@ mod leases;
 mod queues;
 mod records;
 mod saboteur;
+mod sessions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,6 +17,7 @@ use lease_core::store::LeaseTable;
 
 use crate::apart::Apart;
 use crate::saboteur::Sabotage;
+use crate::sessions::Sessional;
 
 /// Returns an error text unless exactly the promises `broken` fail.
 fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
@@ -190,6 +192,36 @@ sabotages! {
         failing_store_does_not_delay_loss;
     Sabotage::KeepsLateGrantsForEver breaks late_enqueue_holds_the_key_for_at_most_a_ttl;
     Sabotage::RenewalJoinsTheQueue breaks renewal_without_a_place_gets_none;
+    Sessional::ExpiresChildren breaks
+        lease_under_session_outlasts_its_ttl
+        key_of_ended_session_is_granted_with_its_proof
+        repeated_claim_under_session_is_granted_again
+        lease_under_session_is_not_evicted;
+    Sessional::ForgetsTheSession breaks lease_under_session_outlasts_its_ttl;
+    Sessional::GrantsChildrenToOthers breaks lease_under_session_outlasts_its_ttl;
+    Sessional::EndsHeldSessions breaks
+        session_that_is_held_is_not_ended
+        end_of_expired_session_is_written
+        key_of_ended_session_is_granted_with_its_proof;
+    Sessional::DoesNotWriteEnds breaks end_of_expired_session_is_written;
+    Sessional::EndsLaterSessions breaks released_session_has_ended;
+    Sessional::HidesEnds breaks
+        end_of_expired_session_is_written
+        released_session_has_ended
+        release_of_earlier_lease_under_session_changes_nothing
+        update_under_earlier_lease_of_session_changes_nothing;
+    Sessional::RefusesProofs breaks key_of_ended_session_is_granted_with_its_proof;
+    Sessional::AcceptsOtherProofs breaks proof_of_another_session_grants_nothing;
+    Sessional::IgnoresTheSeenToken breaks claim_that_has_seen_a_smaller_token_is_refused;
+    Sessional::RefusesRepeatedClaims breaks repeated_claim_under_session_is_granted_again;
+    Sessional::GrantsTheSameToken breaks key_of_ended_session_is_granted_with_its_proof;
+    Sessional::ReleasesBySession breaks release_of_earlier_lease_under_session_changes_nothing;
+    Sessional::UpdatesBySession breaks update_under_earlier_lease_of_session_changes_nothing;
+    Sessional::EvictsChildren breaks lease_under_session_is_not_evicted;
+    Sessional::HeartbeatKeepsTheSession breaks heartbeat_takes_lease_out_of_its_session;
+    Sessional::HidesReservations breaks reserved_key_shows_its_reservation;
+    Sessional::ReadsInReverse breaks records_of_several_keys_are_read_in_order;
+    Sessional::DoesNotCount breaks count_adds_one;
     Apart::ObtainsInTwoSteps breaks claims_through_two_handles_grant_one;
     Apart::AdoptsInTwoSteps breaks adoptions_through_two_handles_grant_one;
     Apart::HeartbeatsInTwoSteps breaks release_through_second_handle_is_final;

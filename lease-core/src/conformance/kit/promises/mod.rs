@@ -10,5 +10,6 @@ pub mod queueing;
 pub mod records;
 pub mod releasing;
 pub mod reopening;
+pub mod sessions;
 
 pub use records::{claiming, table, table_handles, transferring, updating};

@@ -39,6 +39,8 @@ pub enum LossCause {
     Superseded,
     /// The lease gets no more heartbeats: it was abandoned, or its locker's runtime has ended.
     Abandoned,
+    /// The [session](crate::Session) under which the key was held has ended.
+    SessionEnded,
 }
 
 impl fmt::Display for LossCause {
@@ -48,6 +50,7 @@ impl fmt::Display for LossCause {
             Self::Revoked => "it was ended from outside",
             Self::Superseded => "the key was granted to another claim",
             Self::Abandoned => "it gets no more heartbeats",
+            Self::SessionEnded => "its session has ended",
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
 use crate::runtime::requests_in_flight::RequestGuard;
+use crate::session::attempt::{attempt_under, take_over};
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::attributes::Attributes;
@@ -74,6 +75,9 @@ pub(crate) async fn attempt(
     unsettled: &Arc<UnsettledClaims>,
     ask: Request,
 ) -> Result<Attempt, StoreError> {
+    if let (Some(session), Request::Obtain(key)) = (&settings.session, &ask) {
+        return attempt_under(settings, runtime, session, key.clone()).await;
+    }
     let now = settings.clock.now();
     let ttl = settings.options.ttl();
     if settings.trusted(ttl) < settings.options.heartbeat_period() {
@@ -117,8 +121,15 @@ pub(crate) async fn attempt(
         taken_over,
         clearing: Arc::default(),
     };
+    let (key, is_adoption) = (attempting.claim.key.clone(), attempting.ask.adopted().is_some());
     // In a box, since its state is large and would move several times.
-    runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await
+    match runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await? {
+        // Boxed: few keys are held under a session.
+        Attempt::Held(holder) if holder.parent.is_some() && !is_adoption => {
+            Box::pin(take_over(settings, runtime, holder, key)).await
+        }
+        answer => Ok(answer),
+    }
 }
 
 struct PendingAttempt {

@@ -43,6 +43,8 @@ pub(crate) struct Contest<'a> {
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let settings = contest.settings;
     if settings.options.waiting() == Waiting::InTurn
+        // A queue has no claims under a session.
+        && settings.session.is_none()
         && let Some(queues) = settings.store.in_turn()
         // Boxed: a waiter that races does not need its space.
         && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?

@@ -130,6 +130,7 @@ impl Heartbeater {
     fn execute(&mut self, command: Command) {
         match command {
             Command::Add(cell) => self.add(cell),
+            Command::Remove(cell) if cell.standing().is_some() => self.report_child(&cell),
             Command::Remove(cell) => self.remove_by_id(cell.id),
             Command::Release(release) => {
                 self.remove_by_id(release.cell.id);
@@ -147,6 +148,14 @@ impl Heartbeater {
         let next = cell.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
         let index = self.entries.insert(HeartbeatEntry::new(cell, next));
         self.due.set(index, next);
+    }
+
+    /// Reports a lease under a session, if it was lost. The loss of the session itself is logged as a warning.
+    fn report_child(&self, cell: &LeaseCell) {
+        let Some(Ending::Lost(cause)) = cell.ending() else { return };
+        let (grant, now) = (&cell.grant, self.settings.clock.now());
+        self.settings.metrics.lost(&grant.key, now.since(cell.granted_at), cause);
+        debug!(key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause, "lease lost");
     }
 
     fn remove_by_id(&mut self, id: u64) {

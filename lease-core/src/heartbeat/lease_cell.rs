@@ -1,8 +1,8 @@
 //! The state that a lease shares with its heartbeater. One atomic word stores whether the lease is held.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
+use crate::heartbeat::command_queue::Command;
 use crate::lost::LossCause;
+use crate::session::standing::{Children, Standing};
 use crate::store::grant::{Beat, Grant};
 use crate::waiter_queue::Turn;
 
@@ -47,6 +49,10 @@ pub(crate) struct LeaseCell {
     /// Wakes `lost()`.
     pub(crate) ended: Notify,
     signals: Mutex<Signals>,
+    /// The session, if this lease stands under one. It then ends with the session, at no deadline of its own.
+    standing: Option<Box<Standing>>,
+    /// The leases under this one. Most leases have none.
+    children: OnceLock<Box<Children>>,
 }
 
 /// How a lease ended: by its holder, or by a loss.
@@ -84,7 +90,28 @@ impl LeaseCell {
             is_at_risk: AtomicBool::new(false),
             ended: Notify::new(),
             signals: Mutex::default(),
+            standing: None,
+            children: OnceLock::new(),
         }
+    }
+
+    /// Returns the same lease under a session.
+    pub(crate) fn under(self, standing: Standing) -> Self {
+        let word = AtomicU64::new(u64::MAX);
+        Self { word, standing: Some(Box::new(standing)), ..self }
+    }
+
+    pub(crate) fn standing(&self) -> Option<&Standing> {
+        self.standing.as_deref()
+    }
+
+    /// The leases under this one.
+    pub(crate) fn children(&self) -> &Children {
+        self.children.get_or_init(Box::default)
+    }
+
+    fn all_children(&self) -> Vec<Arc<Self>> {
+        self.children.get().map_or_else(Vec::new, |children| children.all())
     }
 
     /// How the lease ended; `None` while it is held. Checks the clock, and ends the lease if its deadline has
@@ -95,10 +122,23 @@ impl LeaseCell {
             if let Some(ending) = ending_of(word) {
                 return Some(ending);
             }
-            if self.clock.now() < Moment::from_nanos(word) {
-                return None;
-            }
-            self.end_from(word, Ending::Lost(LossCause::Expired));
+            self.end_from(word, Ending::Lost(self.loss_at(self.clock.now(), word)?));
+        }
+    }
+
+    /// Returns the cause of the loss, if the deadline has passed by `now`, or the session has ended.
+    fn loss_at(&self, now: Moment, word: u64) -> Option<LossCause> {
+        let (is_over, cause) = match &self.standing {
+            Some(standing) => (standing.session.ending().is_some(), LossCause::SessionEnded),
+            None => (now >= Moment::from_nanos(word), LossCause::Expired),
+        };
+        is_over.then_some(cause)
+    }
+
+    /// Ends a lease whose session has ended, and has the loss counted.
+    fn end_with_session(self: &Arc<Self>) {
+        if let (Some(Ending::Lost(_)), Some(standing)) = (self.ending(), &self.standing) {
+            standing.heartbeater.send(Command::Remove(Arc::clone(self)));
         }
     }
 
@@ -111,7 +151,11 @@ impl LeaseCell {
     /// The deadline; `None` once the lease has ended. Changes nothing.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(Ordering::SeqCst);
-        ending_of(word).is_none().then(|| Moment::from_nanos(word))
+        match &self.standing {
+            _ if ending_of(word).is_some() => None,
+            Some(standing) => standing.session.deadline(),
+            None => Some(Moment::from_nanos(word)),
+        }
     }
 
     /// The time until the deadline. Unlike `ending`, changes nothing.
@@ -157,12 +201,11 @@ impl LeaseCell {
             if let Some(earlier) = ending_of(word) {
                 return earlier;
             }
-            let is_over = now >= Moment::from_nanos(word);
             let ending = match ending {
-                Ending::Released | Ending::Lost(LossCause::Abandoned) if is_over => {
-                    Ending::Lost(LossCause::Expired)
+                Ending::Released | Ending::Lost(LossCause::Abandoned) => {
+                    self.loss_at(now, word).map_or(ending, Ending::Lost)
                 }
-                ending => ending,
+                ending @ Ending::Lost(_) => ending,
             };
             self.end_from(word, ending);
         }
@@ -191,6 +234,9 @@ impl LeaseCell {
         }
         drop(turn);
         self.ended.notify_waiters();
+        for child in self.all_children() {
+            child.end_with_session();
+        }
     }
 
     /// Cancels the work under this lease, whose deadline is near.
@@ -218,6 +264,9 @@ impl LeaseCell {
     fn set_at_risk(&self, is_at_risk: bool) {
         if self.is_at_risk.swap(is_at_risk, Ordering::SeqCst) != is_at_risk {
             self.publish();
+            for child in self.all_children() {
+                child.publish();
+            }
         }
     }
 
@@ -235,9 +284,14 @@ impl LeaseCell {
     fn noticed_state(&self) -> LeaseState {
         match ending_of(self.word.load(Ordering::SeqCst)) {
             Some(ending) => ending.into(),
-            None if self.is_at_risk.load(Ordering::SeqCst) => LeaseState::AtRisk,
+            None if self.is_at_risk() => LeaseState::AtRisk,
             None => LeaseState::Held,
         }
+    }
+
+    fn is_at_risk(&self) -> bool {
+        let session = self.standing.as_ref().map(|standing| &standing.session.is_at_risk);
+        session.unwrap_or(&self.is_at_risk).load(Ordering::SeqCst)
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<LeaseState> {
@@ -255,13 +309,15 @@ impl LeaseCell {
 
     pub(crate) fn work(&self) -> CancellationToken {
         let ended = self.ending().is_some();
+        // The token of the session also cancels this one.
+        let of_session = self.standing.as_ref().map(|standing| standing.session.work());
         let mut signals = self.signals();
         if ended || signals.winding_down {
             let cancelled = CancellationToken::new();
             cancelled.cancel();
             return cancelled;
         }
-        signals.work.get_or_insert_with(CancellationToken::new).child_token()
+        signals.work.get_or_insert_with(|| of_session.unwrap_or_default()).child_token()
     }
 
     /// Takes the turn out, to pass it on or to end it.
@@ -343,9 +399,10 @@ const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;
 const SUPERSEDED: u64 = 3;
 const ABANDONED: u64 = 4;
+const SESSION_ENDED: u64 = 5;
 
 fn word_of(deadline: Moment) -> u64 {
-    deadline.as_nanos().max(ABANDONED + 1)
+    deadline.as_nanos().max(SESSION_ENDED + 1)
 }
 
 fn word_of_ending(ending: Ending) -> u64 {
@@ -355,6 +412,7 @@ fn word_of_ending(ending: Ending) -> u64 {
         Ending::Lost(LossCause::Revoked) => REVOKED,
         Ending::Lost(LossCause::Superseded) => SUPERSEDED,
         Ending::Lost(LossCause::Abandoned) => ABANDONED,
+        Ending::Lost(LossCause::SessionEnded) => SESSION_ENDED,
     }
 }
 
@@ -365,6 +423,7 @@ fn ending_of(word: u64) -> Option<Ending> {
         REVOKED => Some(Ending::Lost(LossCause::Revoked)),
         SUPERSEDED => Some(Ending::Lost(LossCause::Superseded)),
         ABANDONED => Some(Ending::Lost(LossCause::Abandoned)),
+        SESSION_ENDED => Some(Ending::Lost(LossCause::SessionEnded)),
         _ => None,
     }
 }

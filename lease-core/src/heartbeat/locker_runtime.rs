@@ -82,6 +82,11 @@ impl LockerRuntime {
         self.0.heartbeater.send(command);
     }
 
+    /// The queue of the heartbeater's commands.
+    pub(crate) fn heartbeater(&self) -> CommandSender {
+        self.heartbeater.clone()
+    }
+
     /// Whether the runtime, and with it the heartbeater, has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.heartbeater.is_closed()

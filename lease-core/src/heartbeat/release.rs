@@ -153,7 +153,14 @@ impl Release {
             };
             may_be_applied = true;
             let pause = pauses.next();
-            if !error.is_retryable() || clock.now() + pause >= until {
+            let is_over = match cell.standing() {
+                // No ttl frees the key: only the end of its session does.
+                Some(standing) if matches!(request, GiveBack::Release(_)) => {
+                    standing.session.ending().is_some()
+                }
+                _ => !error.is_retryable() || clock.now() + pause >= until,
+            };
+            if is_over {
                 return Err(error);
             }
             sleep_until(clock, clock.now() + pause, options.heartbeat_period()).await;

@@ -174,6 +174,9 @@ impl Lease {
         let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
         let now = self.settings.clock.now();
         if let Ending::Lost(cause) = self.cell.end_at(Ending::Released, now) {
+            if cause == LossCause::SessionEnded {
+                return Ok(Released::AlreadyLost(cause));
+            }
             let mut release = self.release_request(request, deadline);
             if !matches!(release.request, GiveBack::Release(_)) {
                 release.request = GiveBack::Release(None);
@@ -229,6 +232,8 @@ impl Lease {
         let wait = wait.get();
         let mut grant = self.grant().clone();
         grant.ttl = wait;
+        // The heartbeat takes the lease out of its session.
+        grant.parent = None;
         let until = self.cell.deadline().unwrap_or_else(|| clock.now());
         // First the number, so that no heartbeat follows this one. Then the end, so that the work has
         // stopped before another process can resume the lease.
@@ -294,7 +299,10 @@ impl Drop for Lease {
         if !self.given_away {
             let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
             let release = self.release_request(GiveBack::Release(None), deadline);
-            self.cell.end(Ending::Released);
+            // The end of a session frees the keys under it. Thousands of releases would only load the store.
+            if self.cell.end(Ending::Released) == Ending::Lost(LossCause::SessionEnded) {
+                return;
+            }
             self.runtime.send(Command::Release(release));
         }
     }

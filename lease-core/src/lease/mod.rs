@@ -24,6 +24,7 @@ use crate::heartbeat::lease_cell::{Ending, LeaseCell, LeaseState};
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::{LeaseKey, Lessee};
 use crate::lost::{LossCause, Lost};
+use crate::session::standing::Standing;
 use crate::settings::Settings;
 use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::{Beat, Grant, Written};
@@ -93,10 +94,18 @@ impl Lease {
         let GrantedLease { grant, attributes, granted_at, deadline, beat } = granted;
         let id = runtime.next_lease();
         let clock = Arc::clone(&settings.clock);
-        let cell = LeaseCell::new(id, grant, clock, granted_at, deadline);
+        let session = settings.session.as_ref().filter(|_| grant.parent.is_some());
+        let mut cell = LeaseCell::new(id, grant, clock, granted_at, deadline);
+        if let Some(session) = session {
+            cell = cell.under(Standing::new(Arc::clone(&session.cell), runtime.heartbeater()));
+        }
         cell.continue_beats(beat);
         let cell = Arc::new(cell);
-        runtime.send(Command::Add(Arc::clone(&cell)));
+        match cell.standing() {
+            // The heartbeats of the session suffice.
+            Some(standing) => standing.register(&cell),
+            None => runtime.send(Command::Add(Arc::clone(&cell))),
+        }
         if runtime.has_ended() {
             cell.end(Ending::Lost(LossCause::Abandoned));
         }

@@ -87,7 +87,7 @@ use crate::waiter_queue::Queue;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Locker {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     runtime: Runtime,
     shared: Arc<Shared>,
 }
@@ -176,7 +176,7 @@ impl Locker {
         Self { settings: Arc::new(settings), runtime, shared: Arc::default() }
     }
 
-    fn with(&self, set: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) fn with(&self, set: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::clone(&self.settings);
         set(&mut settings);
         Self::from(settings, self.runtime.clone())

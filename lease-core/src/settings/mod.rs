@@ -14,6 +14,7 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::key::Lessee;
 use crate::metrics::{Metrics, Uncounted};
 use crate::options::LeaseOptions;
+use crate::session::membership::Membership;
 use crate::settings::random::Random;
 use crate::settings::watchdog::Watchdog;
 use crate::store::attributes::Attributes;
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     /// Whether the application has set `metrics`.
     pub(crate) has_metrics: bool,
     pub(crate) watchdog: Option<Arc<Watchdog>>,
+    /// The session under which keys are obtained.
+    pub(crate) session: Option<Arc<Membership>>,
 }
 
 impl Settings {
@@ -47,6 +50,7 @@ impl Settings {
             metrics: Arc::new(Uncounted),
             has_metrics: false,
             watchdog: None,
+            session: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod neighbours;
 mod own_thread;
 mod promises;
 mod reasons;
+mod sessions;
 mod silence;
 mod writes;
 

@@ -46,7 +46,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 32] = [
+const LONG: [(&str, &str, u32); 34] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
@@ -64,6 +64,8 @@ const LONG: [(&str, &str, u32); 32] = [
     ("lease-locker-tests", "redis_locker", 20),
     ("lease-memory", "locker", 20),
     ("lease-memory", "sabotage", 13),
+    ("lease-memory", "session_model", 5),
+    ("lease-memory", "session_trials", 16),
     ("lease-multilang", "daemon", 64),
     ("lease-postgres", "conformance", 40),
     ("lease-postgres", "misconfiguration", 30),
@@ -82,10 +84,12 @@ const LONG: [(&str, &str, u32); 32] = [
 ];
 
 /// Programs that keep processors busy for longer than a few seconds.
-const COMPUTING: [(&str, &str); 7] = [
+const COMPUTING: [(&str, &str); 9] = [
     ("lease-kcl", "kcl"),
     ("lease-kinesis", "plan"),
     ("lease-kinesis", "rebalance"),
+    ("lease-memory", "session_model"),
+    ("lease-memory", "session_trials"),
     ("lease-redis", "lock_model"),
     ("lease-redis", "proposal_model"),
     ("lease-redis", "queue_model"),

@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreErrorKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
-    /// [`LockStore::obtain`] and [`Sessions::obtain_under`].
+    /// [`LockStore::obtain`] and [`obtain_under`](crate::store::Sessions::obtain_under).
     Obtain,
     /// [`LockStore::heartbeat`].
     Heartbeat,
@@ -20,7 +20,7 @@ pub enum Call {
     Release,
     /// [`LockStore::adopt`].
     Adopt,
-    /// A write of [`LeaseTable`] or of [`Sessions`], or an eviction.
+    /// A write of [`LeaseTable`] or of [`Sessions`](crate::store::Sessions), or an eviction.
     Write,
     /// A read of the holder, of one record, or of a list or scan.
     Read,

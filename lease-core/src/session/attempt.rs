@@ -36,7 +36,7 @@ pub(crate) async fn attempt_under(
 ) -> Result<Attempt, StoreError> {
     let session = Some(Arc::clone(session));
     let attempt = ChildAttempt::new(settings, runtime, session, key);
-    runtime.run_to_end(attempt.settle().instrument(Span::current())).await
+    runtime.run_to_end(Box::pin(attempt.settle().instrument(Span::current()))).await
 }
 
 /// Obtains a key without a session, if the session under which it is held has ended.
@@ -50,7 +50,7 @@ pub(crate) async fn take_over(
         return Ok(Attempt::Held(holder));
     }
     let attempt = ChildAttempt::new(settings, runtime, None, key);
-    runtime.run_to_end(attempt.settle().instrument(Span::current())).await
+    runtime.run_to_end(Box::pin(attempt.settle().instrument(Span::current()))).await
 }
 
 struct ChildAttempt {

@@ -84,7 +84,7 @@ impl LockerRuntime {
 
     /// The queue of the heartbeater's commands.
     pub(crate) fn heartbeater(&self) -> CommandSender {
-        self.heartbeater.clone()
+        self.0.heartbeater.clone()
     }
 
     /// Whether the runtime, and with it the heartbeater, has ended.

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use lease_core::FencingToken;
 use lease_core::store::Grant;
 
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::lock_text::beginning_of;
+use crate::quorum::nodes::requests::above;
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{majority, too_few};
 
 /// The release of a grant, as the arguments of the script, and the nodes' answers.
 pub(crate) struct Release {
-    pub(crate) lock: String,
-    pub(crate) counter: String,
+    pub(crate) key: String,
     /// The beginning of the lock's text.
     pub(crate) text: String,
-    pub(crate) token: FencingToken,
+    /// The number above the token.
+    pub(crate) above: String,
     count: AnswerCount<ReleaseCount>,
 }
 
@@ -34,10 +34,9 @@ impl Release {
     pub(crate) fn send(nodes: &Nodes, grant: &Grant) -> Arc<Self> {
         let count = ReleaseCount { nodes: nodes.count(), done: 0, faults: Vec::new() };
         let release = Arc::new(Self {
-            lock: nodes.keys.lease(&grant.key).to_string(),
-            counter: nodes.keys.counter(&grant.key).to_string(),
+            key: nodes.keys.lease(&grant.key).to_string(),
             text: beginning_of(grant.nonce, grant.token),
-            token: grant.token,
+            above: above(grant.token),
             count: AnswerCount::new(count),
         });
         nodes.dispatcher.release(&release);

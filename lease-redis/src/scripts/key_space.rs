@@ -29,11 +29,6 @@ impl KeySpace {
         self.name(key, "")
     }
 
-    /// The counter of a key on a node of a quorum. It expires days after the last use.
-    pub(crate) fn counter<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
-        self.name(key, ":counter")
-    }
-
     /// The hash of the lease's attributes. It never expires.
     pub(crate) fn attributes<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":attributes")

@@ -33,7 +33,17 @@ pub(crate) struct Call {
 
 impl LeaseScript {
     pub(crate) fn new(name: &'static str, common: &str, text: &str) -> Self {
-        let text = linked(common, text);
+        Self::of_text(name, linked(common, text))
+    }
+
+    /// A script with the functions of `common` and the code of `text` inside a function `others`, which
+    /// `usual` calls for what it does not handle itself.
+    pub(crate) fn with_usual(name: &'static str, common: &str, text: &str, usual: &str) -> Self {
+        let others = linked(common, text);
+        Self::of_text(name, format!("local function others(...)\n{others}end\n\n{usual}"))
+    }
+
+    fn of_text(name: &'static str, text: String) -> Self {
         let hash = Script::new(&text).get_hash().to_owned();
         Self { name, text, hash }
     }
@@ -133,12 +143,20 @@ pub fn script(name: &str) -> Option<&'static str> {
 
 /// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them.
 macro_rules! scripts {
-    ($prefix:literal; $($constant:ident $name:literal;)*) => {
+    ($prefix:literal; $($constant:ident $name:literal $(after $usual:literal)?;)*) => {
         $(
             pub(crate) static $constant: LazyLock<LeaseScript> = LazyLock::new(|| {
                 let (common, text) =
                     (include_str!("common.lua"), include_str!(concat!($name, ".lua")));
-                LeaseScript::new(concat!($prefix, $name), common, text)
+                let name = concat!($prefix, $name);
+                $(return LeaseScript::with_usual(
+                    name,
+                    common,
+                    text,
+                    include_str!(concat!($usual, ".lua")),
+                );)?
+                #[allow(unreachable_code, reason = "a script without a usual case")]
+                LeaseScript::new(name, common, text)
             });
         )*
 

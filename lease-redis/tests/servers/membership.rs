@@ -113,6 +113,21 @@ async fn client_joins_while_memory_is_full() {
     RedisQuorum::connect(urls(&servers)).await.unwrap();
 
     for server in &servers {
-        assert_eq!(server.command(&format!("HGET {RECORD} max_ttl")), "60000");
+        assert_eq!(server.command(&format!("HGET {RECORD} max_ttl")), "form 2, 60000");
     }
+}
+
+/// Their locks have another form.
+#[tokio::test]
+async fn clients_of_an_earlier_version_are_refused() {
+    let Some(servers) = servers::<3>() else { return };
+    for server in &servers {
+        server.command(&format!("HSET {RECORD} max_ttl 60000 timeout 2000"));
+    }
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+
+    let refused = RedisQuorum::builder(urls).connect().await.unwrap_err();
+
+    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured, "{}", text(&refused));
+    assert!(text(&refused).contains("clients of an earlier version"), "{}", text(&refused));
 }

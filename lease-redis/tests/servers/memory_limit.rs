@@ -2,14 +2,15 @@
 //!
 //! A quoted row is a row of the table *What happens when* in the README.
 
+use std::time::Duration;
+
 use lease_core::StoreErrorKind;
 use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_redis::RedisQuorum;
 use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{
-    LEASE, TTL, claim, eventually, has_lease, key, obtain, obtain_on_all, one, quorum, servers,
-    text, urls,
+    TTL, claim, eventually, has_lease, key, obtain, obtain_on_all, one, quorum, servers, text, urls,
 };
 
 /// Row "memory runs out": nothing is granted or evicted. Leases are extended, and requests that free memory
@@ -73,13 +74,9 @@ async fn handed_over_lease_is_adopted_while_memory_is_full() {
 /// Shortens the lease on each server, as if most of its ttl had passed.
 fn run_short(servers: &[RedisServer]) {
     for server in servers {
-        let soon = lease_core::store::micros_since_1970() + 10_000_000;
         // Enough memory for this command only.
         server.command("CONFIG SET maxmemory 0");
-        match server.command(&format!("TYPE {LEASE}")).as_str() {
-            "string" => server.command(&format!("PEXPIRE {LEASE} 10000")),
-            _ => server.command(&format!("HSET {LEASE} ends {soon}")),
-        };
+        server.set_lease_left("job", Duration::from_secs(10));
         server.command("CONFIG SET maxmemory 1");
     }
 }

@@ -8,8 +8,7 @@ use crate::setting::servers;
 const DAY: &str = "86400000";
 const TTL: &str = "60000";
 
-const LOCK: &str = "{job}";
-const COUNTER: &str = "{job}:counter";
+const KEY: &str = "{job}";
 
 /// Two claims.
 const ONE: &str = "11111111111111111111111111111111";
@@ -37,8 +36,7 @@ impl Node {
 
     fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
         let script = Script::new(lease_redis::script(&format!("quorum/{script}")).unwrap());
-        let mut call = script.key(LOCK);
-        call.key(COUNTER);
+        let mut call = script.key(KEY);
         for argument in arguments {
             call.arg(argument);
         }
@@ -51,58 +49,81 @@ impl Node {
     }
 
     fn claim_answer(&mut self, nonce: &str, token: u64) -> Value {
-        let (text, token) = (format!("{nonce}h-{token} 0 a"), token.to_string());
-        let [answer]: [Value; 1] = self.run("claim", &[DAY, &text, &token, TTL, "0"]);
+        let [answer]: [Value; 1] = self.run("claim", &[DAY, TTL, &text(nonce, token)]);
         answer
     }
 
     fn adopt(&mut self, handed: &str, handed_token: u64, nonce: &str, token: u64) -> bool {
-        let above = (handed_token + 1).to_string();
-        let (text, token) = (format!("{nonce}h-{token} 0 b"), token.to_string());
-        let answer: Value = self.run("adopt", &[DAY, handed, &above, &text, &token, TTL]);
+        let above = digits(handed_token + 1);
+        let answer: Value = self.run("adopt", &[DAY, handed, &above, &text(nonce, token), TTL]);
         matches!(answer, Value::Int(_))
     }
 
     fn withdraw(&mut self, nonce: &str, token: u64) -> bool {
-        self.run("withdraw", &[nonce, &token.to_string(), &(token + 1).to_string()])
+        self.run("withdraw", &[DAY, nonce, &digits(token), &digits(token + 1)])
     }
 
     fn release(&mut self, nonce: &str, token: u64) -> bool {
-        let (usual, above) = (format!("{nonce}h-{token} "), (token + 1).to_string());
-        let [released]: [bool; 1] = self.run("release", &[DAY, &usual, &above]);
+        let usual = &text(nonce, token)[..82];
+        let [released]: [bool; 1] = self.run("release", &[DAY, usual, &digits(token + 1)]);
         released
     }
 
     fn reserve(&mut self, nonce: &str, token: u64) -> bool {
-        let above = (token + 1).to_string();
-        self.run("reserve", &[DAY, nonce, &above, &token.to_string(), "a", TTL])
+        self.run("reserve", &[DAY, nonce, &digits(token + 1), &digits(token), "a", TTL])
     }
 
     fn heartbeat(&mut self, nonce: &str, beat: u64, token: u64) -> String {
-        let (beat, token) = (beat.to_string(), token.to_string());
+        let (beat, token) = (beat.to_string(), digits(token));
         let [answer]: [String; 1] = self.run("heartbeat", &[DAY, nonce, &beat, TTL, &token]);
         answer
     }
 
     fn restore(&mut self, nonce: &str, token: u64) -> bool {
-        let text = format!("{nonce}hw{token} 1 a");
-        self.run("restore", &[&text, &token.to_string(), TTL])
+        self.run("restore", &[DAY, nonce, &digits(token), "1", "a", TTL])
     }
 
     fn expire(&self) {
-        self.server.command(&format!("DEL {LOCK}"));
+        self.set_end(1);
+    }
+
+    /// Lets the lock end at this time, in microseconds since 1970.
+    fn set_end(&self, end: u64) {
+        let length = self.text().len();
+        self.server.command(&format!("SETRANGE {KEY} {} {}", length - 16, digits(end)));
+    }
+
+    fn text(&self) -> String {
+        self.server.command(&format!("GET {KEY}"))
     }
 
     /// The nonce and the token of the lock. Empty if the key is free.
     fn holder(&self) -> (String, u64) {
-        let lock = self.server.command(&format!("GET {LOCK}"));
-        let token = lock.get(34..).and_then(|rest| rest.split(' ').next()?.parse().ok());
-        (lock.get(..32).unwrap_or_default().to_owned(), token.unwrap_or(0))
+        let text = self.text();
+        let end = text.get(82..).and_then(|rest| rest.get(rest.len() - 16..)?.parse().ok());
+        if end.is_none_or(|end: u64| end < 2) {
+            return (String::new(), 0);
+        }
+        (text[2..34].to_owned(), text[34..50].parse().unwrap())
     }
 
+    /// The counter and the bound, as the text of a free key.
     fn counter(&self) -> String {
-        self.server.command(&format!("GET {COUNTER}"))
+        let text = self.text();
+        let Some(numbers) = text.get(50..82) else { return text };
+        let (count, bound) = numbers.split_at(16);
+        if count == bound { count.to_owned() } else { format!("{count} {bound}") }
     }
+}
+
+/// The text of a lock that a claim of `a` holds, as far as the client writes it.
+fn text(nonce: &str, token: u64) -> String {
+    let token = digits(token);
+    format!("h-{nonce}{token}{token}{token}0 a")
+}
+
+fn digits(number: u64) -> String {
+    format!("{number:016}")
 }
 
 #[test]
@@ -123,15 +144,15 @@ fn only_larger_proposals_are_accepted() {
 #[test]
 fn refused_claim_leaves_the_counter_as_it_was() {
     let Some(mut node) = Node::start() else { return };
-    node.server.command(&format!("SET {LOCK} \"{ONE}h-{FUTURE} 0 a 0\" PX 60000"));
-
+    assert!(node.claim(ONE, FUTURE));
+    let held = node.text();
     assert!(!node.claim(TWO, FUTURE + 2));
-    assert_eq!(node.counter(), "");
+    assert_eq!(node.text(), held);
 
-    node.server.command(&format!("SET {COUNTER} \"{FUTURE} 5\""));
-    assert!(!node.claim(TWO, FUTURE + 2));
-    assert_eq!(node.counter(), format!("{FUTURE} 5"));
-    assert!(node.server.command(&format!("PTTL {COUNTER}")).parse::<i64>().unwrap() > 0);
+    let free = format!("{} {}", digits(FUTURE), digits(5));
+    node.server.command(&format!("SET {KEY} \"{free}\""));
+    assert!(!node.claim(TWO, FUTURE));
+    assert_eq!(node.text(), free);
 }
 
 /// A doubled request is accepted once. Its lease is not extended.
@@ -139,12 +160,11 @@ fn refused_claim_leaves_the_counter_as_it_was() {
 fn doubled_claim_changes_nothing() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
-    node.server.command(&format!("PEXPIRE {LOCK} 20000"));
+    node.set_end(FUTURE);
 
     assert!(node.claim(ONE, FUTURE));
 
-    let left: u64 = node.server.command(&format!("PTTL {LOCK}")).parse().unwrap();
-    assert!(left <= 20_000, "{left}");
+    assert!(node.text().ends_with(&digits(FUTURE)), "{}", node.text());
 }
 
 #[test]
@@ -234,7 +254,7 @@ fn release_without_a_counter_keeps_the_time() {
     let counter = node.counter();
     let (count, bound) = counter.split_once(' ').unwrap();
     assert!(count.parse::<u64>().unwrap() > 1_000_000_000_000_000, "{counter}");
-    assert_eq!(bound, "6");
+    assert_eq!(bound, digits(6));
 }
 
 #[test]
@@ -285,8 +305,11 @@ fn restore_writes_no_counter() {
 
     assert!(node.restore(ONE, FUTURE));
 
-    assert_eq!(node.counter(), "");
+    assert_eq!(node.counter(), digits(0));
     assert_eq!(node.heartbeat(ONE, 2, FUTURE), "1");
+    assert_eq!(node.counter(), digits(0));
+    assert!(node.withdraw(ONE, FUTURE));
+    assert_eq!(node.server.command("DBSIZE"), "0");
 }
 
 #[test]
@@ -311,7 +334,7 @@ fn counter_of_a_released_key_is_one_number() {
     assert!(node.release(ONE, FUTURE));
 
     assert_eq!(node.counter(), (FUTURE + 1).to_string());
-    assert_eq!(node.server.command(&format!("OBJECT ENCODING {COUNTER}")), "int");
+    assert_eq!(node.server.command(&format!("OBJECT ENCODING {KEY}")), "int");
     assert_eq!(node.server.command("DBSIZE"), "1");
 }
 
@@ -344,4 +367,60 @@ fn new_key_accepts_a_time_near_its_own() {
             }
         }
     }
+}
+
+/// Until another claim, the text stays on the node.
+#[test]
+fn lock_whose_time_has_passed_is_like_none() {
+    let Some(mut node) = Node::start() else { return };
+    assert!(node.claim(ONE, FUTURE));
+    node.expire();
+    let text = node.text();
+
+    assert_eq!(node.heartbeat(ONE, 1, FUTURE), "expired");
+    assert!(!node.adopt(ONE, FUTURE, TWO, FUTURE + 2));
+    assert!(!node.withdraw(ONE, FUTURE));
+    assert!(!node.run::<bool>("evict", &[ONE]));
+    assert!(!node.run::<bool>("mark", &[]));
+    assert_eq!(node.run::<[Value; 1]>("holder", &["1"]), [Value::Nil]);
+    assert_eq!(node.text(), text);
+    assert!(node.restore(ONE, FUTURE));
+}
+
+#[test]
+fn holder_of_a_lock_is_reported_with_the_time_left() {
+    let Some(mut node) = Node::start() else { return };
+    assert!(node.claim(ONE, FUTURE));
+
+    let [Value::Array(answer)]: [Value; 1] = node.run("holder", &["1"]) else { panic!() };
+
+    let [Value::BulkString(text), Value::Int(left)] = &answer[..] else { panic!("{answer:?}") };
+    assert!(text.starts_with(format!("h-{ONE}").as_bytes()), "{text:?}");
+    assert!(*left > 0 && *left <= 60_000, "{left}");
+    assert_eq!(node.text().get(..2), Some("hw"), "the lock was not marked");
+    assert!(node.release(ONE, FUTURE), "a marked lock was not released");
+    assert_eq!(node.text(), digits(FUTURE + 1));
+}
+
+/// An earlier version wrote such a lock. Another program may write the other texts.
+#[test]
+fn text_of_another_form_is_refused_and_kept() {
+    let Some(mut node) = Node::start() else { return };
+    let earlier = format!("{ONE}h-1767225600000000 0 a 1767225500000000");
+    for text in [&earlier, "17", "0123456789abcdef", "x-short"] {
+        node.server.command(&format!("SET {KEY} \"{text}\""));
+
+        let Value::BulkString(answer) = node.claim_answer(TWO, FUTURE) else { panic!("{text}") };
+
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with('!') && answer.contains("WRONGTYPE"), "{text}: {answer}");
+        let released: [Value; 1] =
+            node.run("release", &[DAY, &text_of_release(TWO), &digits(FUTURE + 1)]);
+        assert!(matches!(released, [Value::BulkString(_)]), "{text}: {released:?}");
+        assert_eq!(node.text(), text);
+    }
+}
+
+fn text_of_release(nonce: &str) -> String {
+    text(nonce, FUTURE)[..82].to_owned()
 }

@@ -184,11 +184,7 @@ pub(crate) fn has_lease(server: &RedisServer) -> bool {
 
 /// Ends the lease on the key, as if it had expired.
 pub(crate) fn expire(server: &RedisServer) {
-    // A lock ends with its key, a record by its field.
-    match server.command(&format!("TYPE {LEASE}")).as_str() {
-        "string" => server.command(&format!("DEL {LEASE}")),
-        _ => server.command(&format!("HSET {LEASE} ends 1")),
-    };
+    server.set_lease_left("job", Duration::ZERO);
 }
 
 /// Deletes all data of the servers.

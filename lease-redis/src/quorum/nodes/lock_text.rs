@@ -5,24 +5,21 @@ use std::time::Duration;
 use lease_core::store::{Beat, Nonce};
 use lease_core::{FencingToken, GrantId, Holder, Lessee};
 
-/// The text of a lock that a claim holds, without the former bound: the node adds that.
+/// The text of a lock that a claim holds, without the former bound and the end: the node adds these.
 pub(crate) fn text_of(nonce: Nonce, token: FencingToken, beat: Beat, lessee: &Lessee) -> String {
-    format!("{}h-{token} {} {}", nonce.get().simple(), beat.get(), lessee.as_str())
+    format!("{}{} {}", beginning_of(nonce, token), beat.get(), lessee.as_str())
 }
 
-/// The same for a restored grant. A client that marked the lost lock still waits.
-pub(crate) fn restored_text(
-    nonce: Nonce,
-    token: FencingToken,
-    beat: Beat,
-    lessee: &Lessee,
-) -> String {
-    format!("{}hw{token} {} {}", nonce.get().simple(), beat.get(), lessee.as_str())
-}
-
-/// The beginning of the text of a held lock for which no client waits. The space ends the token.
+/// The beginning of the text of a held lock for which no client waits: its counter and its bound are its
+/// token.
 pub(crate) fn beginning_of(nonce: Nonce, token: FencingToken) -> String {
-    format!("{}h-{token} ", nonce.get().simple())
+    let (nonce, token) = (nonce.get().simple(), digits(token.get()));
+    format!("h-{nonce}{token}{token}{token}")
+}
+
+/// A number as 16 digits, which scripts compare as texts. No token has more.
+pub(crate) fn digits(number: u64) -> String {
+    format!("{number:016}")
 }
 
 /// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
@@ -42,15 +39,17 @@ impl HolderOnNode {
     /// Returns `None` if the text is not that of a lock: another program wrote it.
     pub(crate) fn parse(text: &[u8], expires_in: Duration) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let (nonce, rest) = text.split_at_checked(32)?;
-        let (state, rest) = rest.split_at_checked(1)?;
+        let (state, rest) = text.split_at_checked(1)?;
         let (_mark, rest) = rest.split_at_checked(1)?;
-        let (rest, former) = rest.rsplit_once(' ')?;
-        let _former: u64 = former.parse().ok()?;
-        let mut parts = rest.splitn(3, ' ');
-        let token = FencingToken::new(parts.next()?.parse().ok()?).ok()?;
-        let _beat: u64 = parts.next()?.parse().ok()?;
-        let lessee = Lessee::new(parts.next()?).ok()?;
+        let (nonce, rest) = rest.split_at_checked(NONCE)?;
+        let (token, rest) = rest.split_at_checked(NUMBER)?;
+        let (_counter_and_bound, rest) = rest.split_at_checked(2 * NUMBER)?;
+        let end = rest.len().checked_sub(2 * NUMBER)?;
+        let (rest, _former_and_end) = rest.split_at_checked(end)?;
+        let token = FencingToken::new(token.parse().ok()?).ok()?;
+        let (beat, lessee) = rest.split_once(' ')?;
+        let _beat: u64 = beat.parse().ok()?;
+        let lessee = Lessee::new(lessee).ok()?;
         let holder = Holder::new(lessee, Some(expires_in)).with_token(token);
         let holder = match state {
             "h" | "x" => holder.with_grant(GrantId::new(nonce)),
@@ -61,6 +60,12 @@ impl HolderOnNode {
     }
 }
 
+/// The length of a nonce in a text.
+const NONCE: usize = 32;
+
+/// The length of a number in a text.
+const NUMBER: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,7 +74,7 @@ mod tests {
     fn text_of_a_vote_is_read_back() {
         let lessee = Lessee::new("worker 7 of shop").unwrap();
         let (nonce, token) = (Nonce::random(), FencingToken::new(17).unwrap());
-        let text = text_of(nonce, token, Beat::GRANTED, &lessee) + " 9";
+        let text = text_of(nonce, token, Beat::GRANTED, &lessee) + &digits(9) + &digits(99);
 
         let read = HolderOnNode::parse(text.as_bytes(), Duration::from_secs(1)).unwrap();
 
@@ -80,7 +85,9 @@ mod tests {
 
     #[test]
     fn reserved_key_has_no_grant() {
-        let text = format!("{}r-17 0 a 0", nonce_text(Nonce::random()));
+        let a = Lessee::new("a").unwrap();
+        let held = text_of(Nonce::random(), FencingToken::new(17).unwrap(), Beat::GRANTED, &a);
+        let text = format!("r{}{}", &held[1..], "0".repeat(32));
 
         let read = HolderOnNode::parse(text.as_bytes(), Duration::ZERO).unwrap();
 
@@ -92,8 +99,8 @@ mod tests {
         for text in [
             "",
             "17",
-            "0123456789abcdef0123456789abcdefh",
-            "0123456789abcdef0123456789abcdefz-1 0 a",
+            "1767225600000000",
+            "0123456789abcdef0123456789abcdefh-1767225600000000 0 an earlier version 1767225500000000",
         ] {
             assert_eq!(HolderOnNode::parse(text.as_bytes(), Duration::ZERO), None, "{text:?}");
         }

@@ -158,7 +158,7 @@ impl Nodes {
     pub(crate) fn withdraw(&self, proposal: &Proposal, places: Vec<usize>) {
         let nodes = places.into_iter().filter_map(|place| Some((place, self.all.get(place)?)));
         let withdrawals = nodes.map(|(place, node)| {
-            let (node, call) = (Arc::clone(node), Node::withdraw_call(proposal));
+            let (node, call) = (Arc::clone(node), node.withdraw_call(proposal));
             async move { (place, node.call_bool(&call).await) }.boxed()
         });
         self.in_background(withdrawals.collect::<Answers<_>>(), |_, _| async {});

@@ -8,7 +8,7 @@ use redis::Value;
 
 use crate::connection::node::Node;
 use crate::error::{ServerFault, from_script};
-use crate::quorum::nodes::lock_text::{HolderOnNode, beginning_of, restored_text};
+use crate::quorum::nodes::lock_text::{HolderOnNode, beginning_of, digits};
 use crate::quorum::scripts;
 use crate::quorum::voting::ballot::Vote;
 use crate::quorum::voting::election::Proposal;
@@ -42,12 +42,11 @@ impl Node {
         proposal: &Proposal,
     ) -> Result<Vote, ServerFault> {
         let call = scripts::ADOPT
-            .on([&proposal.lock, &proposal.counter])
+            .on([&proposal.key])
             .number(millis(self.retention))
             .text(grant.nonce.get().simple())
-            .number(above(grant.token))
+            .arg(above(grant.token))
             .arg(proposal.text.as_str())
-            .number(proposal.token.get())
             .number(millis(proposal.claim.ttl))
             .after(self.rejoin_delay());
         let sent = self.now();
@@ -61,24 +60,23 @@ impl Node {
         grant: &Grant,
         length: Duration,
     ) -> Result<bool, ServerFault> {
-        let (delay, keys) =
-            (self.rejoin_delay(), [self.lock(&grant.key), self.counter(&grant.key)]);
+        let (delay, key) = (self.rejoin_delay(), self.keys.lease(&grant.key));
         let call = scripts::RESERVE
-            .on(&keys)
+            .on([&key])
             .number(millis(self.retention.max(length)))
             .text(grant.nonce.get().simple())
-            .number(above(grant.token))
-            .number(grant.token.get())
+            .arg(above(grant.token))
+            .arg(digits(grant.token.get()))
             .arg(grant.lessee.as_str())
             .number(millis(length))
             .after(delay);
         let reserved = self.call_bool(&call).await;
         if reserved.is_err() && !self.has_run_for(delay) {
             let release = scripts::RELEASE
-                .on(&keys)
+                .on([&key])
                 .number(millis(self.retention))
                 .arg(beginning_of(grant.nonce, grant.token))
-                .number(above(grant.token));
+                .arg(above(grant.token));
             self.call_at_once(&release).await?;
         }
         reserved
@@ -89,15 +87,14 @@ impl Node {
         &self,
         beats: &[(Grant, Beat)],
     ) -> Vec<Result<HeartbeatReply, ServerFault>> {
-        let grants = beats.iter().map(|(grant, _)| &grant.key);
-        let keys: Vec<_> = grants.flat_map(|key| [self.lock(key), self.counter(key)]).collect();
+        let keys = beats.iter().map(|(grant, _)| self.keys.lease(&grant.key));
         let mut call = scripts::HEARTBEAT.on(keys).number(millis(self.retention));
         for (grant, beat) in beats {
             call = call
                 .text(grant.nonce.get().simple())
                 .number(beat.get())
                 .number(millis(grant.ttl))
-                .number(grant.token.get());
+                .arg(digits(grant.token.get()));
         }
         match self.call_at_once(&call).await {
             Ok(Value::Array(answers)) if answers.len() == beats.len() => {
@@ -116,21 +113,25 @@ impl Node {
         min_run: Duration,
     ) -> Result<bool, ServerFault> {
         let call = scripts::RESTORE
-            .on([self.lock(&grant.key), self.counter(&grant.key)])
-            .arg(restored_text(grant.nonce, grant.token, beat, &grant.lessee))
-            .number(grant.token.get())
+            .on([self.keys.lease(&grant.key)])
+            .number(millis(self.retention))
+            .text(grant.nonce.get().simple())
+            .arg(digits(grant.token.get()))
+            .number(beat.get())
+            .arg(grant.lessee.as_str())
             .number(millis(grant.ttl))
             .after(min_run);
         self.call_bool(&call).await
     }
 
     /// Withdraws the vote for a proposal, or for an earlier one of its claim.
-    pub(crate) fn withdraw_call(proposal: &Proposal) -> Call {
+    pub(crate) fn withdraw_call(&self, proposal: &Proposal) -> Call {
         scripts::WITHDRAW
-            .on([&proposal.lock, &proposal.counter])
+            .on([&proposal.key])
+            .number(millis(self.retention))
             .text(proposal.claim.nonce.get().simple())
-            .number(proposal.token.get())
-            .number(above(proposal.token))
+            .arg(digits(proposal.token.get()))
+            .arg(above(proposal.token))
     }
 
     pub(crate) fn evict_call(&self, key: &LeaseKey, grant: &GrantId) -> Call {
@@ -167,14 +168,6 @@ impl Node {
     ) -> Result<Vote, ServerFault> {
         let holders = self.holders_here(std::slice::from_ref(key), query).await?;
         holders.into_iter().next().unwrap_or_else(|| Err(self.unreadable("holder")))
-    }
-
-    pub(crate) fn lock(&self, key: &LeaseKey) -> String {
-        self.keys.lease(key).to_string()
-    }
-
-    pub(crate) fn counter(&self, key: &LeaseKey) -> String {
-        self.keys.counter(key).to_string()
     }
 
     /// Parses the answer to a claim, which was asked at `sent`: see `claim.lua`.
@@ -257,6 +250,6 @@ impl Node {
 }
 
 /// The number above a token: a script compares tokens with it, and a release raises counters to it.
-pub(crate) fn above(token: FencingToken) -> u64 {
-    token.get() + 1
+pub(crate) fn above(token: FencingToken) -> String {
+    digits(token.get() + 1)
 }

@@ -5,7 +5,6 @@ use redis::Value;
 use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::ServerFault;
-use crate::quorum::nodes::requests::above;
 use crate::quorum::release::ReleaseRequest;
 use crate::quorum::scripts;
 use crate::quorum::voting::election::VoteRequest;
@@ -26,8 +25,9 @@ pub(crate) async fn write(node: &Node, claims: Vec<VoteRequest>, releases: Vec<R
 
 async fn write_together(node: &Node, claims: Vec<VoteRequest>, releases: Vec<ReleaseRequest>) {
     let release = (!releases.is_empty()).then(|| release_call(node, &releases));
-    let claim = (!claims.is_empty()).then(|| claim_call(node, &claims));
-    let calls: Vec<_> = [release, claim].into_iter().flatten().collect();
+    let groups = by_ttl(claims);
+    let claim_calls = groups.iter().map(|claims| claim_call(node, claims));
+    let calls: Vec<_> = release.into_iter().chain(claim_calls).collect();
     let sent = node.now();
     let mut replies = send(node, &calls).await.into_iter();
     if !releases.is_empty() {
@@ -36,7 +36,7 @@ async fn write_together(node: &Node, claims: Vec<VoteRequest>, releases: Vec<Rel
             release.answer(answer.and_then(|answer| node.read_bool("release", &answer)));
         }
     }
-    if !claims.is_empty() {
+    for claims in groups {
         let answers = answers_in(node, "claim", replies.next(), claims.len());
         for (claim, answer) in claims.into_iter().zip(answers) {
             claim.answer(answer.and_then(|answer| node.read_vote("claim", &answer, sent)));
@@ -80,23 +80,31 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     answers
 }
 
+/// Groups the claims of one call, which have one ttl. A batch usually has one group.
+fn by_ttl(mut claims: Vec<VoteRequest>) -> Vec<Vec<VoteRequest>> {
+    let mut groups = Vec::new();
+    while let Some(first) = claims.first() {
+        let ttl = first.proposal().ttl.clone();
+        let (same, others) = claims.into_iter().partition(|claim| claim.proposal().ttl == ttl);
+        groups.push(same);
+        claims = others;
+    }
+    groups
+}
+
 fn claim_call(node: &Node, claims: &[VoteRequest]) -> Call {
     let proposals = || claims.iter().map(VoteRequest::proposal);
-    let keys: Vec<_> = proposals().flat_map(|it| [it.lock.as_str(), &it.counter]).collect();
+    let ttl = proposals().next().map_or("", |it| it.ttl.as_str());
+    let keys: Vec<_> = proposals().map(|it| it.key.as_str()).collect();
     let call = scripts::CLAIM.on(keys).number(millis(node.retention)).after(node.rejoin_delay());
-    proposals().fold(call, |call, it| {
-        call.arg(it.text.as_str())
-            .number(it.token.get())
-            .number(millis(it.claim.ttl))
-            .number(u64::from(it.waits))
-    })
+    proposals().fold(call.arg(ttl), |call, it| call.arg(it.text.as_str()))
 }
 
 fn release_call(node: &Node, releases: &[ReleaseRequest]) -> Call {
     let all = || releases.iter().map(ReleaseRequest::release);
-    let keys: Vec<_> = all().flat_map(|it| [it.lock.as_str(), &it.counter]).collect();
+    let keys: Vec<_> = all().map(|it| it.key.as_str()).collect();
     let call = scripts::RELEASE.on(keys).number(millis(node.retention));
-    all().fold(call, |call, it| call.arg(it.text.as_str()).number(above(it.token)))
+    all().fold(call, |call, it| call.arg(it.text.as_str()).arg(it.above.as_str()))
 }
 
 /// The answers in the reply of a script that was called for `count` keys.

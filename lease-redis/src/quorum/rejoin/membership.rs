@@ -115,7 +115,7 @@ impl Membership {
             .on([&self.record])
             .arg(&run.id)
             .number(lasted)
-            .number(millis(max_ttl))
+            .arg(format!("{FORM}{}", millis(max_ttl)))
             .number(millis(timeout));
         let answer = connection.send(Request::Script(&call), Asking::No).await;
         let answer = answer.map_err(|error| ServerFault::from_redis(server, &error))?;
@@ -136,6 +136,11 @@ impl Membership {
                 ours = self.settings,
                 record = self.record,
             ))),
+            Some(JoinAnswer::Earlier) => Err(ServerFault::misconfigured(format!(
+                "{server} has clients of an earlier version, whose locks have another form: stop all \
+                 clients of the quorum, send `DEL {record}` to each node, and start clients of one version",
+                record = self.record,
+            ))),
             None => Err(ServerFault::corrupt(format!(
                 "{server}: {} is not the record of a quorum's clients: another program writes keys with \
                  this prefix",
@@ -145,10 +150,16 @@ impl Membership {
     }
 }
 
+/// Precedes the `max_ttl` in the record: the form of the locks. Clients of an earlier version cannot parse it, and
+/// refuse to connect.
+const FORM: &str = "form 2, ";
+
 /// The answer of a node to a client that joins.
 enum JoinAnswer {
     Joined(Duration),
     Other(QuorumSettings),
+    /// The clients have written a record without the form of the locks.
+    Earlier,
 }
 
 impl JoinAnswer {
@@ -161,7 +172,12 @@ impl JoinAnswer {
         match text(items.first()?)?.as_str() {
             "joined" => Some(Self::Joined(length(1)?)),
             "other" => {
-                Some(Self::Other(QuorumSettings { max_ttl: length(1)?, timeout: length(2)? }))
+                let max_ttl = items.get(1).and_then(text)?;
+                let Some(millis) = max_ttl.strip_prefix(FORM) else {
+                    return max_ttl.parse::<u64>().ok().map(|_| Self::Earlier);
+                };
+                let max_ttl = Duration::from_millis(millis.parse().ok()?);
+                Some(Self::Other(QuorumSettings { max_ttl, timeout: length(2)? }))
             }
             _ => None,
         }

@@ -1,29 +1,27 @@
 -- Votes on a claim that adopts a grant. The vote takes the lock from the grant.
--- KEYS: lock, counter. ARGV: retention (ms); nonce of the grant, and its token plus 1; the text of the lock
--- without the former bound, the proposed token, ttl (ms).
+-- KEYS: of the grant. ARGV: retention (ms); nonce of the grant, and its token plus 1; the text of the lock
+-- without the former bound and the end, ttl (ms).
 -- Returns an answer as the script claim does, or 'free' if nobody holds the key.
-local lock, counter = KEYS[1], KEYS[2]
-local retention, handed, above = ARGV[1], ARGV[2], ARGV[3]
-local text, token, ttl = ARGV[4], ARGV[5], ARGV[6]
+local key, time = KEYS[1], now()
+local retention, handed, above, text, ttl = unpack(ARGV)
 
-local held = call('GET', lock)
-if not held then
+local held = call('GET', key)
+if not is_held(held, time) then
     return 'free'
 end
-if sub(held, 1, 33) == sub(text, 1, 33) then
-    return vote_again(lock, counter, held, text, token, ttl, retention)
+if sub(held, 1, 1) == 'h' and sub(held, 3, 34) == sub(text, 3, 34) then
+    return vote_again(key, held, text, time, ttl, retention)
 end
 -- An evicted grant is not adopted. A larger token belongs to a later grant of the same claim.
-if sub(held, 33, 33) ~= 'h' or not holds(held, handed, above) then
-    return report(lock, held)
+if sub(held, 1, 1) ~= 'h' or not holds(held, handed, above) then
+    return report(held, time)
 end
-local count, bound, time = numbers_in(call('GET', counter))
-if not exceeds(token, count) then
+local count, bound = numbers_in(held)
+if sub(text, 35, 50) <= floor_of(count, time) then
     return outbid(count, time)
 end
 -- PEXPIRE comes first: a server at its maxmemory refuses SET unless the script has written before. The
 -- lease is held already, so it must be kept.
-call('PEXPIRE', lock, ttl)
-call('SET', lock, sub(text, 1, 33) .. sub(held, 34, 34) .. sub(text, 35) .. ' ' .. bound, 'PX', ttl)
-call('SET', counter, token, 'PX', retention)
-return time and tonumber(time) or 0
+call('PEXPIRE', key, retention)
+call('SET', key, 'h' .. sub(held, 2, 2) .. sub(text, 3) .. bound .. end_of(time, ttl), 'PX', retention)
+return count == NONE and time or 0

@@ -1,12 +1,12 @@
 -- Refuses the heartbeats of a grant from now on, and lets the grant expire.
--- KEYS: lock. ARGV: the nonce of the grant, or its token. Returns 1 if this was the current grant.
-local lock, named = KEYS[1], ARGV[1]
-local text = call('GET', lock)
-if not text or sub(text, 33, 33) == 'r' then
+-- KEYS: of the grant. ARGV: the nonce of the grant, or its token. Returns 1 if this was the current grant.
+local key, named = KEYS[1], ARGV[1]
+local text = call('GET', key)
+if not is_held(text, now()) or sub(text, 1, 1) == 'r' then
     return 0
 end
-if sub(text, 1, 32) ~= named and token_in(text) ~= named then
+if sub(text, 3, 34) ~= named and match(sub(text, 35, 50), '^0*(.*)$') ~= named then
     return 0
 end
-call('SETRANGE', lock, 32, 'x')
+call('SETRANGE', key, 0, 'x')
 return 1

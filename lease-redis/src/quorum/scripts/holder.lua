@@ -1,13 +1,14 @@
 -- Returns the text and the expiry (ms) of one or more locks, or nothing for a key that nobody holds.
--- KEYS: the lock of each. ARGV: 1 if the client waits for the keys.
-return answers_of(#KEYS, function(place)
-    local lock = KEYS[place]
-    local text = call('GET', lock)
-    if not text or sub(text, 33, 33) == 'r' then
+-- KEYS: of each. ARGV: 1 if the client waits for the keys.
+local time = now()
+
+return answers_of(function(key)
+    local text = call('GET', key)
+    if not is_held(text, time) or sub(text, 1, 1) == 'r' then
         return false
     end
     if ARGV[1] == '1' then
-        mark(lock, text)
+        mark(key, text)
     end
-    return report(lock, text)
+    return report(text, time)
 end)

@@ -1,8 +1,8 @@
--- Notes that a client waits for the key. KEYS: lock. Returns 1 if the key is held.
-local lock = KEYS[1]
-local text = call('GET', lock)
-if not text or sub(text, 33, 33) == 'r' then
+-- Notes that a client waits for the key. KEYS: the key. Returns 1 if the key is held.
+local key = KEYS[1]
+local text = call('GET', key)
+if not is_held(text, now()) or sub(text, 1, 1) == 'r' then
     return 0
 end
-mark(lock, text)
+mark(key, text)
 return 1

@@ -1,4 +1,5 @@
-//! The Lua scripts of a quorum's nodes. Start with `common.lua`: its head describes the strings of a key.
+//! The Lua scripts of a quorum's nodes. Start with `common.lua`: its head describes the string of a key. The
+//! scripts of claims and of releases begin with their usual case, in a file of its own.
 
 use std::sync::LazyLock;
 
@@ -7,13 +8,13 @@ use crate::scripts::{LeaseScript, scripts};
 scripts! {
     "quorum/";
     ADOPT "adopt";
-    CLAIM "claim";
+    CLAIM "claim" after "claim_usual";
     EVICT "evict";
     HEARTBEAT "heartbeat";
     HOLDER "holder";
     JOIN "join";
     MARK "mark";
-    RELEASE "release";
+    RELEASE "release" after "release_usual";
     RESERVE "reserve";
     RESTORE "restore";
     WITHDRAW "withdraw";

@@ -1,24 +1,15 @@
--- Releases the keys of one or more grants.
--- KEYS: lock and counter of each. ARGV: retention (ms); then, of each, the beginning of the lock's text
--- (nonce, state, mark, token) if nobody waits, and the token plus 1.
--- Returns, for each grant, 1 if it was released, or 0 if it did not hold the key.
---
--- The numbers grow in both cases: a late claim or a restore of the grant may still arrive.
+-- The releases that are not the usual case: see `release_usual.lua`.
+local answers, rest = ...
 local retention = ARGV[1]
 
-return answers_of(#KEYS / 2, function(place)
-    local lock, counter = KEYS[2 * place - 1], KEYS[2 * place]
+return answers_without_memory(retention, function(key, place)
     local usual, least = ARGV[2 * place], ARGV[2 * place + 1]
-    local text = call('GET', lock)
-    if text and (find(text, usual, 1, true) == 1 or holds(text, sub(usual, 1, 32), least)) then
-        call('DEL', lock)
-        raise(counter, least, retention)
-        notify(lock, text)
+    local text = call('GET', key)
+    if text and is_lock(text) and holds(text, sub(usual, 3, 34), least) then
+        call('SET', key, free_text(raised(text, least)), 'PX', retention)
+        notify(key, text)
         return 1
     end
-    -- A server at its maxmemory refuses SET unless the script has written before. PEXPIRE, which needs no
-    -- memory, counts as a write.
-    call('PEXPIRE', counter, retention)
-    raise(counter, least, retention, lock, text)
+    raise(key, text, least, retention)
     return 0
-end)
+end, answers, rest)

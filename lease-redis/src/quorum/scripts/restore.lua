@@ -1,13 +1,21 @@
 -- Restores a grant on a node that has forgotten it, while other nodes still have it.
--- KEYS: lock, counter. ARGV: the text of the lock without the former bound, the token, ttl (ms).
--- Returns 1 if the grant is restored.
+-- KEYS: of the grant. ARGV: retention (ms); the nonce, the token, the number of the heartbeat, the lessee, and
+-- the ttl (ms). Returns 1 if the grant is restored.
 --
 -- Refused if a later grant or a release followed. The counter does not change: it may be that of a node
 -- without memory, whose time is larger. The client sends no such request to a node that has just restarted:
 -- the node's vote from before the restart may still count for another claim.
-local lock, counter, text, token, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-local _, bound = numbers_in(call('GET', counter))
-if exceeds(bound, token) then
+local key, time = KEYS[1], now()
+local retention, nonce, token, beat, lessee, ttl = unpack(ARGV)
+local text = call('GET', key)
+if is_held(text, time) then
     return 0
 end
-return call('SET', lock, text .. ' ' .. bound, 'PX', ttl, 'NX') and 1 or 0
+local count, bound = numbers_in(text)
+if bound > token then
+    return 0
+end
+-- A client that marked the lost lock still waits.
+local head = 'hw' .. nonce .. token .. count .. bound
+call('SET', key, head .. beat .. ' ' .. lessee .. bound .. end_of(time, ttl), 'PX', retention)
+return 1

@@ -11,6 +11,7 @@ use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::lock_text::text_of;
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{Ballot, Vote};
+use crate::scripts::millis;
 
 /// The votes on one proposal.
 pub(crate) struct Election {
@@ -23,11 +24,11 @@ pub(crate) struct Election {
 pub(crate) struct Proposal {
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
-    pub(crate) lock: String,
-    pub(crate) counter: String,
+    pub(crate) key: String,
     /// The text of the lock if the node accepts the proposal.
     pub(crate) text: String,
-    /// Whether this client waits for the key.
+    /// The ttl in milliseconds, after a `w` if this client waits for the key.
+    pub(crate) ttl: String,
     pub(crate) waits: bool,
 }
 
@@ -55,12 +56,14 @@ pub(crate) enum Stage {
 impl Election {
     pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
+        let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
+        let ttl = millis(claim.ttl);
         let proposal = Proposal {
             token,
-            lock: nodes.keys.lease(&claim.key).to_string(),
-            counter: nodes.keys.counter(&claim.key).to_string(),
+            key: nodes.keys.lease(&claim.key).to_string(),
             text: text_of(claim.nonce, token, Beat::GRANTED, lessee),
-            waits: nodes.watched.contains(&nodes.keys.channel(&claim.key)),
+            ttl: if waits { format!("w{ttl}") } else { ttl.to_string() },
+            waits,
             claim,
         };
         let ballot = Ballot::new(nodes.count());

@@ -9,8 +9,8 @@ use lease_test_servers::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    LEASE, TTL, claim, eventually, has_lease, key, lease, locker, obtain, obtain_eventually,
-    quorum, servers,
+    TTL, claim, eventually, has_lease, key, lease, locker, obtain, obtain_eventually, quorum,
+    servers,
 };
 
 /// In distributed-lock, the renewal task panicked in its second round without a report.
@@ -72,7 +72,7 @@ async fn late_server_is_extended_and_freed_like_the_others() {
         has_lease(&servers[2]).then_some(())
     })
     .await;
-    servers[2].command(&format!("PEXPIRE {LEASE} 20000"));
+    servers[2].set_lease_left("job", Duration::from_secs(20));
 
     store.heartbeat(&grant, beat.next()).await.unwrap();
     eventually("extended", async || {

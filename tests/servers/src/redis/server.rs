@@ -278,22 +278,40 @@ impl RedisServer {
     /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
     /// is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
-        // A lock is a string with an expiry, a record is a hash.
-        let script = "if redis.call('TYPE', KEYS[1]).ok == 'string' then \
+        // A lock is a string with an expiry, on a node of a quorum a string with its end, a record is a hash.
+        let script = "local time, ends = redis.call('TIME'), 0 \
+            if redis.call('TYPE', KEYS[1]).ok == 'string' then \
+            local text = redis.call('GET', KEYS[1]) \
+            if string.find(text, '^%d+ ?%d*$') then return 0 end \
+            if not string.find(text, '^[hxr][w-]') then \
             return math.max(redis.call('PTTL', KEYS[1]), 0) * 1000 end \
-            local time = redis.call('TIME') \
-            local ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 \
+            ends = tonumber(string.sub(text, -16)) \
+            else ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 end \
             return math.max(ends - time[1] * 1000000 - time[2], 0)";
         let left = self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}}"));
         let left = left.parse().ok().filter(|left| *left > 0);
         left.map(Duration::from_micros)
     }
 
+    /// Lets the lease on `key` end after `left`.
+    pub fn set_lease_left(&self, key: &str, left: Duration) {
+        let script = "local left, time = tonumber(ARGV[1]), redis.call('TIME') \
+            local ends = string.format('%016.0f', time[1] * 1000000 + time[2] + left * 1000 - 1) \
+            if redis.call('TYPE', KEYS[1]).ok == 'hash' then \
+            return redis.call('HSET', KEYS[1], 'ends', ends) end \
+            local text = redis.call('GET', KEYS[1]) \
+            if not string.find(text, '^[hxr][w-]') then \
+            return redis.call('PEXPIRE', KEYS[1], left) end \
+            return redis.call('SETRANGE', KEYS[1], #text - 16, ends)";
+        self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}} {}", left.as_millis()));
+    }
+
     /// Returns the number of the last heartbeat of the lease on `key`; 0 if the key is free.
     pub fn last_beat(&self, key: &str) -> u64 {
         let script = "if redis.call('TYPE', KEYS[1]).ok ~= 'string' then \
             return redis.call('HGET', KEYS[1], 'sequence') end \
-            return string.match(redis.call('GET', KEYS[1]), '^%d+ (%d+)', 35)";
+            local text = redis.call('GET', KEYS[1]) \
+            return string.match(text, '^%d+ (%d+)', 35) or string.match(text, '^%d+', 83)";
         self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}}")).parse().unwrap_or(0)
     }
 

@@ -55,7 +55,7 @@ struct NodePage {
 /// A request to accept a proposal.
 struct Asked<'a> {
     key: &'a str,
-    /// The text of the lock without the former bound.
+    /// The text of the lock without the former bound and the end.
     text: &'a str,
     token: u64,
     ttl: Duration,
@@ -75,18 +75,18 @@ impl Recorder for GrantRecorder {
         let done = *ran.reply == Reply::Number(1);
         match ran.script {
             "quorum/claim" => {
-                for place in 0..ran.keys.len() / 2 {
-                    let argument = |number: usize| argument(1 + 4 * place + number);
-                    let key = key_of(&ran.keys[2 * place]);
-                    let (token, ttl) = (parsed(argument(1)), millis(argument(2)));
-                    let asked = Asked { key: &key, text: argument(0), token, ttl };
+                for place in 0..ran.keys.len() {
+                    let (ttl, text) = (argument(1), argument(2 + place));
+                    let key = key_of(&ran.keys[place]);
+                    let ttl = millis(ttl.trim_start_matches('w'));
+                    let asked = Asked { key: &key, text, token: token_in(text), ttl };
                     let is_accepted = ran.reply.number(place).is_some();
-                    self.asked(ran, &asked, is_accepted, ran.before[2 * place].as_ref());
+                    self.asked(ran, &asked, is_accepted, ran.before[place].as_ref());
                 }
             }
             "quorum/adopt" => {
-                let (token, ttl) = (parsed(argument(4)), millis(argument(5)));
-                let asked = Asked { key: &key, text: argument(3), token, ttl };
+                let (text, ttl) = (argument(3), millis(argument(4)));
+                let asked = Asked { key: &key, text, token: token_in(text), ttl };
                 let is_accepted = matches!(ran.reply, Reply::Number(_));
                 if is_accepted {
                     self.take_back(ran.place, &key, argument(1), u64::MAX);
@@ -94,17 +94,17 @@ impl Recorder for GrantRecorder {
                 self.asked(ran, &asked, is_accepted, ran.before[0].as_ref());
             }
             "quorum/withdraw" if done => {
-                let (nonce, token) = (argument(0), parsed(argument(1)));
+                let (nonce, token) = (argument(1), parsed(argument(2)));
                 self.take_back(ran.place, &key, nonce, token);
                 let mut book = self.book.lock().unwrap();
                 let page = book.nodes.entry((ran.place, key)).or_default();
                 page.accepted.retain(|vote| *vote != (nonce.to_owned(), token));
             }
             "quorum/release" => {
-                for place in 0..ran.keys.len() / 2 {
+                for place in 0..ran.keys.len() {
                     let (text, above) = (argument(1 + 2 * place), argument(2 + 2 * place));
-                    let key = key_of(&ran.keys[2 * place]);
-                    self.released(ran, place, &key, &text[..32], parsed(above) - 1);
+                    let key = key_of(&ran.keys[place]);
+                    self.released(ran, place, &key, &text[2..34], parsed(above) - 1);
                 }
             }
             "quorum/restore" if done => self.restored(ran, &key),
@@ -134,8 +134,8 @@ impl GrantRecorder {
 
     /// Counts a vote. A doubled request does not extend the lock, so its vote counts as before.
     fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: Option<&Holding>) {
-        let (nonce, rest) = asked.text.split_at(32);
-        let lessee = rest[2..].splitn(3, ' ').nth(2).unwrap();
+        let nonce = &asked.text[2..34];
+        let (_beat, lessee) = asked.text[82..].split_once(' ').unwrap();
         let mut book = self.book.lock().unwrap();
         let Book { proposals, nodes, .. } = &mut *book;
         let proposal = proposals.entry((asked.key.to_owned(), nonce.to_owned())).or_default();
@@ -188,7 +188,7 @@ impl GrantRecorder {
 
     /// Checks that a restored grant replaces no holder, and follows no later grant and no release.
     fn restored(&self, ran: &Ran<'_>, key: &str) {
-        let (nonce, token) = (&ran.argument(0)[..32], parsed(ran.argument(1)));
+        let (nonce, token) = (ran.argument(1), parsed(ran.argument(2)));
         let restored = format!("{nonce} was restored on server {}", ran.place);
         if let Some(held) = &ran.before[0] {
             let holder = &held.nonce;
@@ -210,13 +210,13 @@ impl GrantRecorder {
     /// Checks that a late heartbeat does not shorten a lease, and extends no later grant.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
-        for place in 0..ran.keys.len() / 2 {
+        for place in 0..ran.keys.len() {
             if ran.reply.number(place) != Some(1) {
                 continue;
             }
             let argument = |number: usize| ran.argument(1 + 4 * place + number);
             let (nonce, beat, token) = (argument(0), parsed(argument(1)), parsed(argument(3)));
-            let (before, after) = (&ran.before[2 * place], &ran.after[2 * place]);
+            let (before, after) = (&ran.before[place], &ran.after[place]);
             let last = book.beats.entry((ran.place, nonce.to_owned(), token)).or_insert(beat);
             let ends = |held: &Option<Holding>| held.as_ref().map(|held| held.ends);
             if beat < *last && ends(after) < ends(before) {
@@ -243,6 +243,11 @@ pub(crate) fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Gran
     let nonce = Nonce::new(nonce.parse().unwrap());
     let claim = Claim::new(key, lessee.clone(), nonce, Duration::from_millis(100));
     claim.granted(FencingToken::new(token).unwrap())
+}
+
+/// The token in the text of a lock.
+fn token_in(text: &str) -> u64 {
+    parsed(&text[34..50])
 }
 
 fn parsed(number: &str) -> u64 {

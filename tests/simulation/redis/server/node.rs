@@ -84,8 +84,11 @@ impl Node {
     /// The grant that holds a key, unless it has expired.
     pub(crate) fn holding(&self, key: &[u8]) -> Option<Holding> {
         if let Some(text) = self.text(key) {
-            // The counter of a quorum's node is shorter than a nonce.
-            return Holding::of_text(text, self.entry(key)?.until? * 1000);
+            return match text.chars().next()? {
+                'h' | 'x' | 'r' => Holding::on_a_node(text).filter(|held| held.ends >= self.now),
+                // The counter of a quorum's node is shorter than a nonce.
+                _ => Holding::of_text(text, self.entry(key)?.until? * 1000),
+            };
         }
         let ends = self.field(key, "ends")?.parse().unwrap();
         let field = |field| self.field(key, field).map(str::to_owned);
@@ -380,9 +383,8 @@ impl Node {
 #[derive(Debug, Clone)]
 pub(crate) struct Holding {
     pub(crate) nonce: String,
-    /// Not of a lock on a node of a quorum.
     pub(crate) lessee: String,
-    /// The first number in the text of a lock: on a node of a quorum, the token.
+    /// The first number in the text of a lock on one server. On a node of a quorum, the token.
     pub(crate) number: u64,
     /// Microseconds since 1970.
     pub(crate) ends: u64,
@@ -391,7 +393,18 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Parses the text of a lock. `None` if it is only reserved.
+    /// Parses the text of a lock on a node of a quorum. `None` if it is only reserved.
+    fn on_a_node(text: &str) -> Option<Self> {
+        (!text.starts_with('r')).then(|| Self {
+            nonce: text[2..34].to_owned(),
+            lessee: text[82..text.len() - 32].split_once(' ').unwrap().1.to_owned(),
+            number: text[34..50].parse().unwrap(),
+            ends: text[text.len() - 16..].parse().unwrap(),
+            is_record: false,
+        })
+    }
+
+    /// Parses the text of a lock on one server. `None` if it is only reserved.
     pub(crate) fn of_text(text: &str, ends: u64) -> Option<Self> {
         let (nonce, rest) = text.split_at_checked(NONCE)?;
         let (state, rest) = rest.split_at_checked(1)?;

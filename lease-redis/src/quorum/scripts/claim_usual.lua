@@ -1,0 +1,30 @@
+-- Votes on one or more claims.
+-- KEYS: of each. ARGV: retention (ms); the ttl of all claims (ms), after a w if the client waits for the keys;
+-- then, of each claim, the text of the lock without the former bound and the end.
+-- Returns, for each claim, 0 if the node accepts it; the node's time, if it accepts it and had no counter;
+-- the larger counter, or the time, as a text; or the text and the expiry (ms) of another claim's lock.
+--
+-- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger. All
+-- functions are in `others`, since Lua creates each function that it passes.
+local call, sub, find = redis.pcall, string.sub, string.find
+local KEYS, ARGV = KEYS, ARGV
+local retention, answers, rest, ends = ARGV[1], {}, nil, nil
+
+for place = 1, #KEYS do
+    local key, text = KEYS[place], ARGV[place + 2]
+    local former, answer = call('GET', key), nil
+    if former and #former == 16 and sub(text, 35, 50) > former and not find(former, '%D') then
+        if not ends then
+            local time, ttl = call('TIME'), string.match(ARGV[2], '%d+')
+            ends = string.format('%016.0f', math.min(time[1] * 1000000 + time[2] + ttl * 1000, 9007199254740991))
+        end
+        answer = call('SET', key, text .. former .. ends, 'PX', retention).ok and 0
+    end
+    if answer then
+        answers[place] = answer
+    else
+        answers[place], rest = false, rest or {}
+        rest[#rest + 1] = place
+    end
+end
+return rest and others(answers, rest) or answers

@@ -16,7 +16,10 @@ for place = 1, #KEYS do
     if former and #former == 16 and sub(text, 35, 50) > former and not find(former, '%D') then
         if not ends then
             local time, ttl = call('TIME'), string.match(ARGV[2], '%d+')
-            ends = string.format('%016.0f', math.min(time[1] * 1000000 + time[2] + ttl * 1000, 9007199254740991))
+            -- As `end_of` in `common.lua`.
+            local number = math.min(time[1] * 1000000 + time[2] + ttl * 1000, 9007199254740991)
+            local part = number % 1000000
+            ends = string.format('%010d%06d', (number - part) / 1000000, part)
         end
         answer = call('SET', key, text .. former .. ends, 'PX', retention).ok and 0
     end

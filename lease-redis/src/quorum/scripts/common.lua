@@ -29,9 +29,10 @@ local call, sub, match, find = redis.call, string.sub, string.match, string.find
 local KEYS, ARGV = KEYS, ARGV
 local NONE = '0000000000000000'
 
--- A number as 16 digits.
+-- A number as 16 digits. In two parts, since Lua formats integers twice as fast as other numbers.
 local function digits(number)
-    return string.format('%016.0f', number)
+    local rest = number % 1000000
+    return string.format('%010d%06d', (number - rest) / 1000000, rest)
 end
 
 -- The node's time in microseconds since 1970.

@@ -32,18 +32,19 @@ pub(crate) struct Call {
 }
 
 impl LeaseScript {
-    pub(crate) fn new(name: &'static str, common: &str, text: &str) -> Self {
-        Self::of_text(name, linked(common, text))
-    }
-
-    /// A script with the functions of `common` and the code of `text` inside a function `others`, which
-    /// `usual` calls for what it does not handle itself.
-    pub(crate) fn with_usual(name: &'static str, common: &str, text: &str, usual: &str) -> Self {
+    /// A script `usual` calls the functions of `common` and the code of `text` as a function `others`, for what
+    /// it does not handle itself.
+    pub(crate) fn new(
+        name: &'static str,
+        common: &str,
+        text: &str,
+        usual: Option<&'static str>,
+    ) -> Self {
         let others = linked(common, text);
-        Self::of_text(name, format!("local function others(...)\n{others}end\n\n{usual}"))
-    }
-
-    fn of_text(name: &'static str, text: String) -> Self {
+        let text = match usual {
+            None => others,
+            Some(usual) => format!("local function others(...)\n{others}end\n\n{usual}"),
+        };
         let hash = Script::new(&text).get_hash().to_owned();
         Self { name, text, hash }
     }
@@ -141,22 +142,22 @@ pub fn script(name: &str) -> Option<&'static str> {
     scripts.into_iter().find(|script| script.name == name).map(|script| script.text.as_str())
 }
 
-/// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them.
+/// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them. `$usual` names the
+/// file with the usual case of a script.
 macro_rules! scripts {
+    (@usual) => {
+        None
+    };
+    (@usual $usual:literal) => {
+        Some(include_str!(concat!($usual, ".lua")))
+    };
     ($prefix:literal; $($constant:ident $name:literal $(after $usual:literal)?;)*) => {
         $(
             pub(crate) static $constant: LazyLock<LeaseScript> = LazyLock::new(|| {
                 let (common, text) =
                     (include_str!("common.lua"), include_str!(concat!($name, ".lua")));
-                let name = concat!($prefix, $name);
-                $(return LeaseScript::with_usual(
-                    name,
-                    common,
-                    text,
-                    include_str!(concat!($usual, ".lua")),
-                );)?
-                #[allow(unreachable_code, reason = "a script without a usual case")]
-                LeaseScript::new(name, common, text)
+                let usual = $crate::scripts::scripts!(@usual $($usual)?);
+                LeaseScript::new(concat!($prefix, $name), common, text, usual)
             });
         )*
 

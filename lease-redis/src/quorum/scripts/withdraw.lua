@@ -1,6 +1,6 @@
 -- Withdraws one node's vote for a claim that got no majority.
--- KEYS: of the claim. ARGV: retention (ms); nonce; the last proposal, and the number above it. Returns 1 if the vote was
--- withdrawn.
+-- KEYS: of the claim. ARGV: retention (ms); nonce; the last proposal, and the number above it. Returns 1 if the
+-- vote was withdrawn.
 --
 -- Only a vote for that proposal or a smaller one: the request may arrive after the claim was repeated, or
 -- after other nodes granted it and a heartbeat wrote a larger token.

@@ -94,7 +94,8 @@ async fn larger_counters_take_a_second_round() {
 
     let (run, counted) = obtain_counting(&store, &servers, key.as_str()).await;
 
-    assert_eq!(run, BTreeSet::from([2]));
+    // The third node may receive both proposals in one batch.
+    assert_eq!(run.last(), Some(&2), "{run:?}");
     assert_eq!(counted, BTreeSet::from([large + 1]));
 }
 

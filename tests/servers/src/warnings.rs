@@ -1,10 +1,16 @@
 //! Captured log lines, for tests that assert on warnings.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use tracing::Level;
-use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::subscriber::{DefaultGuard, NoSubscriber, set_default};
+use tracing::{Dispatch, Level};
+
+/// A second subscriber, which discards all lines.
+///
+/// While only one subscriber exists, tracing decides for each log statement by the subscriber of the thread
+/// that reaches it first. A thread without a subscriber would then disable the statement for all threads.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 /// The log lines of this thread.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +24,7 @@ impl Warnings {
 
     /// Captures the lines of `level` and of more severe levels until the guard is dropped.
     pub fn listen_from(level: Level) -> (Self, DefaultGuard) {
+        LazyLock::force(&SECOND);
         let warnings = Self::default();
         let writer = warnings.clone();
         let subscriber = tracing_subscriber::fmt()

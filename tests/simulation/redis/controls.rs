@@ -90,8 +90,11 @@ fn release_of_any_nonce_is_detected() {
 /// A late heartbeat would shorten the ttl of a hand-over.
 #[test]
 fn heartbeats_of_a_quorum_without_numbers_are_detected() {
-    let edition =
-        edition("quorum/heartbeat", "elseif tonumber(beat) <= tonumber(last) then", "elseif false then");
+    let edition = edition(
+        "quorum/heartbeat",
+        "elseif tonumber(beat) <= tonumber(last) then",
+        "elseif false then",
+    );
     on_a_quorum("heartbeats of a quorum without numbers", &edition, SeedRange::first(1000));
 }
 

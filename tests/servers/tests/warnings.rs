@@ -1,0 +1,22 @@
+//! Captured log lines. A program of its own, since the test needs a process with one subscriber.
+
+#![expect(clippy::unwrap_used, reason = "a test panics")]
+
+use std::thread;
+
+use lease_test_servers::warnings::Warnings;
+use tracing::warn;
+
+fn log() {
+    warn!("the store does not answer");
+}
+
+#[test]
+fn line_is_captured_if_another_thread_has_logged_it_before() {
+    let (log_lines, _listening) = Warnings::listen();
+    thread::spawn(log).join().unwrap();
+
+    log();
+
+    assert_eq!(log_lines.lines().len(), 1);
+}

@@ -144,6 +144,19 @@ async fn twenty_processes_obtain_the_key_in_order() {
     assert_eq!(ended.last_line(), "verdict: 20 processes obtained the key in the order of arrival");
 }
 
+#[test]
+fn job_on_a_file_ends_as_on_memory() {
+    let file = std::env::temp_dir().join(format!("lease-examples-{}.db", std::process::id()));
+
+    let ended = run("singleton_job", &["--store", &format!("sqlite://{}", file.display())]);
+
+    for suffix in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(format!("{}{suffix}", file.display())));
+    }
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.last_line().contains("payments: 24, wrong: 0"), "{ended:?}");
+}
+
 #[tokio::test]
 async fn job_on_dynamodb_ends_as_on_memory() {
     let server = Server::dynoxide().await;
@@ -226,7 +239,7 @@ fn singleton_job_reports_bad_input_in_one_line() {
         (&["--ttl", "1e9"], "ttl 1000000000s is out of range"),
         (&["--ttl", "-1"], "ttl -1.0 is not a length in seconds"),
         (&["--ttl", "nan"], "ttl NaN is not a length in seconds"),
-        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
+        (&["--store", "postgres://x"], "store URL \"postgres://x\" has a scheme that"),
     ];
 
     refused_in_one_line("singleton_job", &cases);

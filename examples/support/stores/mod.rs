@@ -3,11 +3,6 @@
 //! An application makes the store where it makes its `Locker`. All other code is the same for every
 //! store.
 
-#![cfg_attr(
-    not(any(feature = "redis", feature = "dynamodb")),
-    expect(clippy::unused_async, reason = "only a store on a server is connected")
-)]
-
 use std::sync::{Arc, OnceLock};
 
 use lease_core::store::{LeaseTable, LockStore};
@@ -22,7 +17,8 @@ mod redis;
 
 /// Opens the store at `address`: `memory`, `dynamodb://HOST:PORT/TABLE`,
 /// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum of
-/// independent servers. Each worker opens its own handle, as each process would.
+/// independent servers. [`lease_store::connect`] opens every other URL, such as `sqlite:///PATH`. Each
+/// worker opens its own handle, as each process would.
 ///
 /// # Errors
 ///
@@ -35,11 +31,10 @@ pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
         Some(("dynamodb", table)) => Ok(Arc::new(dynamodb::open(table).await?)),
         #[cfg(feature = "redis")]
         Some(("redis", servers)) => redis::open(servers).await,
-        _ => Err(unknown(
-            address,
-            "\"memory\", \"dynamodb://HOST:PORT/TABLE\", \"redis://HOST:PORT\", or \
-             \"redis://HOST:PORT,HOST:PORT,HOST:PORT\"",
-        )),
+        _ => {
+            refuse_missing_feature(address)?;
+            Ok(Arc::new(lease_store::connect(address).await?))
+        }
     }
 }
 
@@ -62,22 +57,26 @@ pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
             Err(format!("store {address:?} is a quorum, which keeps no records: name one server")
                 .into())
         }
-        _ => Err(unknown(
-            address,
-            "\"memory\", \"dynamodb://HOST:PORT/TABLE\", or \"redis://HOST:PORT\"",
-        )),
+        _ => {
+            refuse_missing_feature(address)?;
+            Ok(lease_store::connect_table(address).await?)
+        }
     }
 }
 
-fn unknown(address: &str, known: &str) -> Failure {
-    for (scheme, is_built) in
-        [("dynamodb", cfg!(feature = "dynamodb")), ("redis", cfg!(feature = "redis"))]
-    {
-        if !is_built && address.starts_with(&format!("{scheme}://")) {
-            return format!("store {address:?} needs `--features {scheme}`").into();
+/// Names the feature of this package that has the store.
+fn refuse_missing_feature(address: &str) -> Result<(), Failure> {
+    let features = [
+        ("dynamodb", cfg!(feature = "dynamodb")),
+        ("redis", cfg!(feature = "redis")),
+        ("sqlite", cfg!(feature = "sqlite")),
+    ];
+    for (scheme, is_built) in features {
+        if !is_built && address.starts_with(scheme) {
+            return Err(format!("store {address:?} needs `--features {scheme}`").into());
         }
     }
-    format!("store {address:?} is not known: use {known}").into()
+    Ok(())
 }
 
 /// Returns the memory store of this process. All calls share one store, as they would share a server.

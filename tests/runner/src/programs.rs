@@ -81,6 +81,9 @@ const LONG: [(&str, &str, u32); 34] = [
     ("lease-scheduler", "redis", 32),
     ("lease-shard-tests", "shards", 41),
     ("lease-simulation-tests", "simulation", 365),
+    ("lease-sqlite", "conformance", 20),
+    ("lease-sqlite", "processes", 90),
+    ("lease-store", "urls", 30),
 ];
 
 /// Programs that keep processors busy for longer than a few seconds.

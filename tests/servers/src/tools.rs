@@ -51,7 +51,12 @@ pub fn find_libfaketime() -> Option<PathBuf> {
         .find(|library| library.is_file())
 }
 
-fn missing(name: &str) {
+/// Says that `name` is missing, so that a test skips a part.
+///
+/// # Panics
+///
+/// If the environment has `LEASE_TEST_REQUIRE_ALL`.
+pub fn missing(name: &str) {
     static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
     assert!(

@@ -1,0 +1,133 @@
+//! Measures leases against bare statements with the same `synchronous`, and the time of a hand-over.
+//!
+//! Each row is the median of runs that alternate with runs of the bare statements: `cargo bench -p lease-sqlite`.
+//! The file is in `LEASE_BENCH_FOLDER`, or else in the folder for temporary files. That folder may be in memory.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a failed setup ends the benchmark, which prints its results"
+)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained};
+use lease_core::{LeaseOptions, Locker};
+use lease_sqlite::SqliteStore;
+use lease_test_servers::measure::{is_measuring, median, timed};
+use rusqlite::{Connection, params};
+
+const RUNS: usize = 5;
+const TTL: Duration = Duration::from_secs(30);
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    if !is_measuring() {
+        return;
+    }
+    let parent =
+        std::env::var_os("LEASE_BENCH_FOLDER").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = tempfile::tempdir_in(parent).unwrap();
+    for tasks in [1, 64] {
+        uncontended(folder.path(), tasks).await;
+    }
+    hand_over(folder.path()).await;
+}
+
+/// Obtains and releases free keys.
+#[expect(clippy::future_not_send, reason = "it runs on the main thread")]
+async fn uncontended(folder: &Path, tasks: usize) {
+    let store = SqliteStore::open(folder.join(format!("leases-{tasks}.db"))).await.unwrap();
+    let bare = Bare::open(&folder.join(format!("bare-{tasks}.db")));
+    let rounds = if tasks == 1 { 500 } else { 100 };
+    let count = (rounds * tasks) as f64;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let all = (0..tasks).map(|task| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for _ in 0..rounds {
+                    let grant = obtain(&store, &format!("key-{task}")).await;
+                    store.release(&grant, None).await.unwrap();
+                }
+            })
+        });
+        ours.push(timed(join_all(all)).await);
+        theirs.push(timed(async { (0..500).for_each(|_| bare.obtain_and_release("key")) }).await);
+    }
+    println!(
+        "uncontended, {tasks} tasks: {:.0} obtain + release per second, bare statements {:.0}",
+        count / median(ours),
+        500.0 / median(theirs),
+    );
+}
+
+/// Two handles pass a key back and forth: from the call of a release to the grant of the waiter.
+async fn hand_over(folder: &Path) {
+    let path = folder.join("hand-over.db");
+    let options = LeaseOptions::new(TTL).unwrap();
+    let mut lockers = Vec::new();
+    for _ in 0..2 {
+        lockers.push(
+            Locker::new(SqliteStore::open(&path).await.unwrap()).with_options(options.clone()),
+        );
+    }
+    let key = "job".parse().unwrap();
+    let mut held = lockers.first().unwrap().wait_until_obtained(&key).await.unwrap();
+    let mut times = Vec::new();
+    for round in 1..200 {
+        let (locker, key) = (lockers.get(round % 2).unwrap().clone(), key.clone());
+        let waiting = tokio::spawn(async move { locker.wait_until_obtained(&key).await.unwrap() });
+        // Long enough for the waiter to be registered.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let mut next = None;
+        times.push(
+            timed(async {
+                held.release().await.unwrap();
+                next = Some(waiting.await.unwrap());
+            })
+            .await,
+        );
+        held = next.unwrap();
+    }
+    println!("hand-over between two handles: {:.2} ms", median(times) * 1000.0);
+}
+
+async fn obtain(store: &SqliteStore, key: &str) -> Grant {
+    let claim = Claim::new(key.parse().unwrap(), "a".parse().unwrap(), Nonce::random(), TTL);
+    match store.obtain(&claim).await.unwrap() {
+        Obtained::Granted(grant, _) => grant,
+        Obtained::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+/// The least that a lock in SQLite needs: one statement to obtain, and one to release.
+struct Bare(Connection);
+
+impl Bare {
+    fn open(path: &Path) -> Self {
+        let connection = Connection::open(path).unwrap();
+        connection.pragma_update(None, "journal_mode", "wal").unwrap();
+        connection.pragma_update(None, "synchronous", "full").unwrap();
+        connection
+            .execute_batch(
+                "CREATE TABLE lock (key TEXT PRIMARY KEY, token INTEGER, owner TEXT, ends INTEGER)",
+            )
+            .unwrap();
+        Self(connection)
+    }
+
+    fn obtain_and_release(&self, key: &str) {
+        let obtain = "INSERT INTO lock (key, token, owner, ends) VALUES (?1, 1, ?2, unixepoch() + 30)
+            ON CONFLICT (key) DO UPDATE SET token = token + 1, owner = excluded.owner, ends = excluded.ends
+            WHERE owner IS NULL OR ends < unixepoch()";
+        let release = "UPDATE lock SET owner = NULL WHERE key = ?1 AND owner = ?2";
+        for sql in [obtain, release] {
+            let written = self.0.prepare_cached(sql).unwrap().execute(params![key, "a"]).unwrap();
+            assert_eq!(written, 1, "{sql}");
+        }
+    }
+}

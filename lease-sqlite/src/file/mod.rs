@@ -1,0 +1,9 @@
+//! The file: what is checked before a store uses it, and while it does.
+//!
+//! Start with [`opening`]. [`network`] refuses network file systems, [`schema`] creates the tables or checks
+//! whose file it is, and [`identity`] notices that the file was removed or replaced.
+
+pub(crate) mod identity;
+mod network;
+pub(crate) mod opening;
+mod schema;

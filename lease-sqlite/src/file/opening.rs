@@ -1,0 +1,87 @@
+//! Opens the connections of a store to its file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::database::Database;
+use crate::error::Fault;
+use crate::file::identity::Identity;
+use crate::file::network::refuse_network;
+use crate::file::schema;
+use crate::functions;
+use crate::machine::Machine;
+use crate::statements::Statements;
+
+/// What the connections of one store share.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) timeout: Duration,
+}
+
+/// The connections of one store: one for writes, one for reads.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) writer: Database,
+    pub(crate) reader: Database,
+}
+
+/// Opens the file at `path`, and creates it if it does not exist.
+pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Opened, Fault> {
+    let path = absolute(path)?;
+    refuse_network(&path)?;
+    Identity::refuse_former(&path, settings)?;
+    let writer = connect(&path, settings)?;
+    schema::prepare(&writer, &path, settings)?;
+    let identity = Arc::new(Identity::of(&path, settings)?);
+    let reader = connect(&path, settings)?;
+    reader
+        .pragma_update(None, "query_only", true)
+        .map_err(|error| Fault::from_sqlite(&path, &error))?;
+    let database = |connection| {
+        Database::new(connection, path.clone(), settings.clone(), Arc::clone(&identity))
+    };
+    let (writer, reader) = (database(writer), database(reader));
+    identity.check()?;
+    writer.see_all()?;
+    Ok(Opened { writer, reader })
+}
+
+/// Resolves links, so that two names of one file have one path: SQLite derives the names of its other files from
+/// the path.
+fn absolute(path: &Path) -> Result<PathBuf, Fault> {
+    if let Ok(path) = path.canonicalize() {
+        return Ok(path);
+    }
+    let Some(name) = path.file_name() else {
+        return Err(Fault::misconfigured(format!("{} names no file", path.display())));
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let folder = folder.canonicalize().map_err(|error| Fault::from_io(folder, &error))?;
+    Ok(folder.join(name))
+}
+
+fn connect(path: &Path, settings: &Settings) -> Result<Connection, Fault> {
+    let fault = |error| Fault::from_sqlite(path, &error);
+    // Without `SQLITE_OPEN_URI`: a path is never parsed. Without a mutex: one thread uses the connection.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
+    connection.busy_timeout(settings.timeout).map_err(fault)?;
+    functions::register(&connection, &settings.machine).map_err(fault)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    // SQLite silently opens a file without write permission for reading.
+    if connection.is_readonly("main").map_err(fault)? {
+        return Err(Fault::denied(format!(
+            "{} is read-only for this process: let this user write to the file and to its folder",
+            path.display()
+        )));
+    }
+    Ok(connection)
+}

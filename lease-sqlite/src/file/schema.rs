@@ -1,0 +1,128 @@
+//! Creates the tables in a new file, or checks that the file belongs to this crate.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use lease_core::StoreErrorKind;
+use rusqlite::{Connection, Error, TransactionBehavior};
+
+use crate::error::{Fault, is_busy};
+use crate::file::opening::Settings;
+use crate::statements::CREATE_TABLES;
+
+/// `Leas` in ASCII: marks a file of this crate.
+const APPLICATION: i64 = 0x4c65_6173;
+/// The version of the tables.
+const VERSION: i64 = 1;
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Prepares the file at `path`. Does not write to a file of another program.
+pub(crate) fn prepare(
+    connection: &Connection,
+    path: &Path,
+    settings: &Settings,
+) -> Result<(), Fault> {
+    let start = settings.machine.boot_time();
+    loop {
+        match prepare_once(connection, path) {
+            // Processes that create the file at the same time may find it busy in spite of `busy_timeout`:
+            // SQLite does not wait for a lock when it enters WAL mode.
+            Err(fault) if fault.kind == StoreErrorKind::Unavailable => {
+                let passed = settings.machine.boot_time().saturating_sub(start);
+                if passed > settings.timeout {
+                    return Err(fault);
+                }
+                sleep(RETRY);
+            }
+            prepared => return prepared,
+        }
+    }
+}
+
+fn prepare_once(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let fault = |error: Error| Fault::from_sqlite(path, &error);
+    if owner(connection).map_err(fault)?.is_ours(path)? {
+        return enter_wal(connection, path);
+    }
+    enter_wal(connection, path)?;
+    let transaction =
+        rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+            .map_err(fault)?;
+    // Another process may have created the tables meanwhile.
+    if !owner(&transaction).map_err(fault)?.is_ours(path)? {
+        transaction.execute_batch(CREATE_TABLES).map_err(fault)?;
+        transaction.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
+        transaction.pragma_update(None, "user_version", VERSION).map_err(fault)?;
+    }
+    transaction.commit().map_err(fault)
+}
+
+fn enter_wal(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let entered = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
+    let mode = match entered {
+        Err(error) if is_busy(&error) => {
+            return Err(Fault::unavailable(format!(
+                "{}: another program holds the file: close it",
+                path.display()
+            )));
+        }
+        entered => entered.map_err(|error| Fault::from_sqlite(path, &error))?,
+    };
+    if mode != "wal" {
+        return Err(Fault::misconfigured(format!(
+            "{}: the file system allows no write-ahead log: move the file to a local disk",
+            path.display()
+        )));
+    }
+    // A commit returns after the disk has it. `NORMAL` could lose attributes that were reported as written.
+    connection
+        .pragma_update(None, "synchronous", "full")
+        .map_err(|error| Fault::from_sqlite(path, &error))
+}
+
+/// The marks in the file's header.
+struct Owner {
+    application: i64,
+    version: i64,
+    tables: i64,
+}
+
+fn owner(connection: &Connection) -> Result<Owner, Error> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get(0));
+    Ok(Owner {
+        application: number("PRAGMA application_id")?,
+        version: number("PRAGMA user_version")?,
+        tables: number("SELECT count(*) FROM sqlite_schema")?,
+    })
+}
+
+impl Owner {
+    /// Whether the file has the tables of this version. False if it is empty.
+    fn is_ours(&self, path: &Path) -> Result<bool, Fault> {
+        let shown = path.display();
+        if self.application == 0 && self.version == 0 && self.tables == 0 {
+            return Ok(false);
+        }
+        if self.application != APPLICATION {
+            return Err(Fault::misconfigured(format!(
+                "{shown} is the database of another program: name a file of its own for the leases"
+            )));
+        }
+        if self.version > VERSION {
+            return Err(Fault::misconfigured(format!(
+                "{shown} has tables of version {}, but this program knows versions up to {VERSION}: update \
+                 lease-sqlite in this program",
+                self.version
+            )));
+        }
+        if self.version < VERSION || self.tables == 0 {
+            return Err(Fault::corrupt(format!(
+                "{shown} has the mark of lease-sqlite, but not its tables: stop all processes that use it, then \
+                 restore it from a backup or remove it"
+            )));
+        }
+        Ok(true)
+    }
+}

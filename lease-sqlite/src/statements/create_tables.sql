@@ -1,0 +1,44 @@
+-- One row for each key that is held, reserved, remembered, or that has a record.
+CREATE TABLE lease (
+    key         TEXT PRIMARY KEY NOT NULL,
+    -- The boot of the machine to which the times of this row belong.
+    boot        TEXT NOT NULL,
+    -- The token of the last grant. NULL before the first.
+    token       INTEGER CHECK (token BETWEEN 0 AND 9007199254740991),
+    -- The current grant. NULL if the last grant was released.
+    nonce       TEXT,
+    request     INTEGER,
+    lessee      TEXT,
+    -- The last ttl of the grant, and the boot time at which its lease expires. In microseconds.
+    ttl         INTEGER,
+    ends        INTEGER,
+    -- The number of the last heartbeat.
+    beat        INTEGER,
+    evicted     INTEGER NOT NULL DEFAULT 0,
+    -- The grant that was released last, and the boot time of its release.
+    last        TEXT,
+    last_lessee TEXT,
+    freed       INTEGER,
+    -- The reservation: its length, the boot time of its end, and its only lessee, if there is one.
+    reserved    INTEGER,
+    until       INTEGER,
+    only_for    TEXT,
+    -- 'lasting' until it is deleted. 'temporary' or 'deleted' until some time after its lease.
+    record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
+    -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
+    attributes  TEXT NOT NULL DEFAULT '{}',
+    CHECK ((nonce IS NULL) = (ends IS NULL)),
+    CHECK (ends IS NULL OR (token IS NOT NULL AND lessee IS NOT NULL AND ttl >= 0)),
+    CHECK (until IS NULL OR reserved >= 0)
+) STRICT;
+
+-- The largest token of the rows that were removed. New rows continue from it.
+CREATE TABLE floor (
+    id    INTEGER PRIMARY KEY CHECK (id = 1),
+    token INTEGER NOT NULL
+) STRICT;
+INSERT INTO floor (id, token) VALUES (1, 0);
+
+CREATE TRIGGER lease_removed AFTER DELETE ON lease BEGIN
+    UPDATE floor SET token = max(token, coalesce(old.token, 0)) WHERE id = 1;
+END;

@@ -1,0 +1,10 @@
+-- Grants rows of another boot one more ttl from now, when this boot has first seen them. The times of two
+-- boots cannot be compared, and another kernel may share the file. A write under a grant that this boot has not
+-- seen applies at once, or finds the lease expired and is repeated after this statement.
+UPDATE lease SET
+    boot = boot_id(),
+    ends = boot_time() + iif(ends IS NULL, NULL, ttl),
+    until = boot_time() + iif(until IS NULL, NULL, reserved),
+    freed = boot_time()
+WHERE boot <> boot_id()
+    AND (:key IS NULL OR key = :key)

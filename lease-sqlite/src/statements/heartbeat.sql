@@ -1,0 +1,12 @@
+-- Extends a lease. Never revives one.
+UPDATE lease SET
+    boot = boot_id(),
+    ttl = :ttl,
+    ends = boot_time() + :ttl,
+    beat = :beat
+WHERE key = :key
+    AND nonce = :nonce
+    AND token = :token
+    AND ends > boot_time()
+    AND evicted = 0
+    AND beat < :beat

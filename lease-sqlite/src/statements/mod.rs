@@ -1,0 +1,78 @@
+//! The SQL statements. Each decides and writes in one step.
+//!
+//! Start with `obtain.sql`. `create_tables.sql` describes the columns. Every other file is named after its
+//! request. `first_seen.sql` adopts rows of another boot, and `remove.sql` removes rows that no longer matter.
+//! [`functions`](crate::functions) defines `boot_time()`, `boot_id()`, `wall_time()` and `meets()`.
+
+use std::borrow::Cow;
+
+/// The texts of the statements. Tests change a text, to check that a promise then breaks.
+#[derive(Debug, Clone)]
+pub(crate) struct Statements {
+    pub(crate) adopt: Cow<'static, str>,
+    pub(crate) create: Cow<'static, str>,
+    pub(crate) delete: Cow<'static, str>,
+    pub(crate) evict: Cow<'static, str>,
+    pub(crate) first_seen: Cow<'static, str>,
+    pub(crate) heartbeat: Cow<'static, str>,
+    /// No statement: the checks that the file is still the same. Empty if a test has switched them off.
+    pub(crate) identity: Cow<'static, str>,
+    pub(crate) list: Cow<'static, str>,
+    pub(crate) obtain: Cow<'static, str>,
+    pub(crate) read: Cow<'static, str>,
+    pub(crate) release: Cow<'static, str>,
+    pub(crate) remove: Cow<'static, str>,
+    pub(crate) reserve: Cow<'static, str>,
+    pub(crate) update: Cow<'static, str>,
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        Self {
+            adopt: include_str!("adopt.sql").into(),
+            create: include_str!("create.sql").into(),
+            delete: include_str!("delete.sql").into(),
+            evict: include_str!("evict.sql").into(),
+            first_seen: include_str!("first_seen.sql").into(),
+            heartbeat: include_str!("heartbeat.sql").into(),
+            identity: "checked".into(),
+            list: include_str!("list.sql").into(),
+            obtain: include_str!("obtain.sql").into(),
+            read: include_str!("read.sql").into(),
+            release: include_str!("release.sql").into(),
+            remove: include_str!("remove.sql").into(),
+            reserve: include_str!("reserve.sql").into(),
+            update: include_str!("update.sql").into(),
+        }
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Statements {
+    /// Replaces `old` by `new` in the statement `name`. Returns whether it has `old` exactly once.
+    pub(crate) fn replace(&mut self, name: &str, old: &str, new: &str) -> bool {
+        let text = match name {
+            "adopt" => &mut self.adopt,
+            "create" => &mut self.create,
+            "delete" => &mut self.delete,
+            "evict" => &mut self.evict,
+            "first_seen" => &mut self.first_seen,
+            "heartbeat" => &mut self.heartbeat,
+            "identity" => &mut self.identity,
+            "list" => &mut self.list,
+            "obtain" => &mut self.obtain,
+            "read" => &mut self.read,
+            "release" => &mut self.release,
+            "remove" => &mut self.remove,
+            "reserve" => &mut self.reserve,
+            "update" => &mut self.update,
+            _ => return false,
+        };
+        let is_unique = text.matches(old).count() == 1;
+        *text = text.replacen(old, new, 1).into();
+        is_unique
+    }
+}
+
+/// Creates the tables in an empty file.
+pub(crate) const CREATE_TABLES: &str = include_str!("create_tables.sql");

@@ -1,0 +1,11 @@
+-- Frees a key, also after its lease has expired, if it was not granted since.
+UPDATE lease SET
+    boot = boot_id(),
+    last = nonce,
+    last_lessee = lessee,
+    freed = boot_time(),
+    nonce = NULL,
+    ends = NULL
+WHERE key = :key
+    AND nonce = :nonce
+    AND token = :token

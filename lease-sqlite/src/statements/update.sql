@@ -1,0 +1,9 @@
+-- Changes attributes under the current grant, if they are as expected. The record lasts from then on.
+UPDATE lease SET
+    attributes = json_patch(attributes, :patch),
+    record = 'lasting'
+WHERE key = :key
+    AND nonce = :nonce
+    AND token = :token
+    AND ends > boot_time()
+    AND meets(attributes, :expected)

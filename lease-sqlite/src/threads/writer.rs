@@ -1,0 +1,75 @@
+//! The thread that writes. Requests that arrive at the same time share a transaction, and so one wait for the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::database::Database;
+use crate::error::Fault;
+use crate::threads::queue::{ClosesAtEnd, Queue, Request, Taken};
+
+/// Runs the requests of `queue` until it is closed. Then pokes `reader`, whose watches may wake.
+pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>) {
+    let _closes = ClosesAtEnd(queue);
+    let mut cleaning = Cleaning::default();
+    loop {
+        let mut requests = match queue.take(None) {
+            Taken::Requests(requests) => requests,
+            Taken::Nothing => continue,
+            Taken::Closed => return,
+        };
+        let outcome = transact(database, &mut requests);
+        reader.poke();
+        for request in requests {
+            request.answer(outcome.as_ref().copied());
+        }
+        cleaning.clean_if_due(database);
+    }
+}
+
+/// Runs `requests` in one transaction. An error is the answer to all of them: their outcome is unknown.
+fn transact(database: &Database, requests: &mut [Box<dyn Request>]) -> Result<(), Fault> {
+    database.check_identity()?;
+    database.begin()?;
+    for request in requests {
+        request.run(database);
+        // After a failed request, the others continue, unless SQLite has rolled back the transaction.
+        if !database.is_in_transaction() {
+            let rolled_back = || Fault::unavailable("the transaction was rolled back");
+            return Err(request.fault().cloned().unwrap_or_else(rolled_back));
+        }
+    }
+    if let Err(fault) = database.commit() {
+        database.roll_back();
+        return Err(fault);
+    }
+    // If the file was removed since the first check, another process may have granted the same keys in a new file.
+    database.check_identity()
+}
+
+/// Removes outdated rows from time to time.
+#[derive(Debug, Default)]
+struct Cleaning {
+    /// The boot time of the next cleaning.
+    next: Duration,
+}
+
+impl Cleaning {
+    /// Cleaning takes at most a fiftieth of the thread's time.
+    fn clean_if_due(&mut self, database: &Database) {
+        let machine = &database.settings.machine;
+        let start = machine.boot_time();
+        if start < self.next {
+            return;
+        }
+        if let Err(fault) = database.remove_outdated(KEPT) {
+            tracing::warn!(error = &fault as &dyn std::error::Error, "outdated rows not removed");
+        }
+        let taken = machine.boot_time().saturating_sub(start);
+        self.next = start + (taken * 50).max(SHORTEST_PAUSE);
+    }
+}
+
+/// How long a released nonce is remembered, if its ttl is shorter. A duplicate of a claim comes from a process of
+/// this machine, without a network in between.
+const KEPT: Duration = Duration::from_secs(60);
+const SHORTEST_PAUSE: Duration = Duration::from_secs(10);

@@ -1,0 +1,45 @@
+//! Every promise of both traits, with several handles on one file. A handle is what another process has: it has its
+//! own connections, and shares nothing but the file.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use async_trait::async_trait;
+use lease_core::conformance::{Fixture, Reopened};
+use lease_sqlite::SqliteStore;
+use lease_test_servers::promises::broken_of_both;
+use tempfile::TempDir;
+
+/// A file of its own for each promise.
+struct OnFile {
+    folder: TempDir,
+}
+
+impl OnFile {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+}
+
+#[async_trait]
+impl Fixture for OnFile {
+    type Store = SqliteStore;
+
+    async fn store(&self) -> SqliteStore {
+        SqliteStore::open(self.folder.path().join("leases.db")).await.unwrap()
+    }
+
+    async fn another(&self, _store: &SqliteStore) -> SqliteStore {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: SqliteStore) -> Reopened<SqliteStore> {
+        drop(store);
+        Reopened::Intact(self.store().await)
+    }
+}
+
+#[test]
+fn every_promise_is_kept_on_one_file() {
+    let broken = broken_of_both(OnFile::new);
+
+    assert!(broken.is_empty(), "{broken:?}");
+}

@@ -1,0 +1,113 @@
+//! The log of the workers, which accepts lines like a gate: only under the largest token so far.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lease_core::FencingToken;
+use tokio::time::{sleep, timeout};
+
+pub(crate) struct Log {
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "a failed assertion prints the fields")]
+pub(crate) enum Verdict {
+    /// No two leases were held at the same time.
+    Exclusive { tenures: usize },
+    /// A lease was held, but a write under its token came too late: the line.
+    Overlap(String),
+    /// After this many kills, no process obtained the key.
+    Stopped(usize),
+}
+
+impl Log {
+    pub(crate) fn at(folder: &Path) -> Self {
+        Self { path: folder.join("log") }
+    }
+
+    /// Appends a line under `token`, unless a larger token has written. If the lease `is_held` even after a larger
+    /// token has written, two leases are held at the same time, and this is logged.
+    pub(crate) fn write(&self, token: FencingToken, is_held: impl FnOnce() -> bool) {
+        let mut file = self.open();
+        file.lock().unwrap();
+        let line = if largest_in(&mut file) <= Some(token) {
+            format!("{token} {} wrote\n", std::process::id())
+        } else if is_held() {
+            format!("{token} {} OVERLAP\n", std::process::id())
+        } else {
+            return;
+        };
+        // In one write, so that a killed process leaves a whole line or none.
+        file.write_all(line.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn largest(&self) -> Option<FencingToken> {
+        largest_in(&mut self.open())
+    }
+
+    /// The process that wrote the last line.
+    pub(crate) fn last_writer(&self) -> Option<u32> {
+        let text = text_in(&mut self.open());
+        text.lines().last()?.split(' ').nth(1)?.parse().ok()
+    }
+
+    pub(crate) async fn waits_for(
+        &self,
+        is_fit: impl Fn(FencingToken) -> bool + Send + Sync,
+        limit: Duration,
+    ) -> FencingToken {
+        self.waits_until(|log| log.largest().is_some_and(&is_fit), limit).await;
+        self.largest().unwrap()
+    }
+
+    pub(crate) async fn waits_until(
+        &self,
+        is_so: impl Fn(&Self) -> bool + Send + Sync,
+        limit: Duration,
+    ) {
+        let wait = async {
+            while !is_so(self) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(limit, wait).await.unwrap();
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let text = text_in(&mut self.open());
+        if let Some(line) = text.lines().find(|line| line.ends_with("OVERLAP")) {
+            return Verdict::Overlap(line.to_owned());
+        }
+        // A token that two processes have would be two holders, too.
+        let mut writers: Vec<_> =
+            text.lines().filter_map(|line| line.strip_suffix(" wrote")).collect();
+        writers.dedup();
+        let tenures = writers.len();
+        writers.sort_unstable();
+        writers.dedup_by_key(|writer| writer.split(' ').next().map(str::to_owned));
+        if writers.len() < tenures {
+            return Verdict::Overlap("two processes have one token".to_owned());
+        }
+        Verdict::Exclusive { tenures }
+    }
+
+    fn open(&self) -> File {
+        OpenOptions::new().read(true).append(true).create(true).open(&self.path).unwrap()
+    }
+}
+
+fn text_in(file: &mut File) -> String {
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn largest_in(file: &mut File) -> Option<FencingToken> {
+    let text = text_in(file);
+    let token = |line: &str| FencingToken::new(line.split(' ').next()?.parse().ok()?).ok();
+    text.lines().filter_map(token).max()
+}

@@ -1,0 +1,152 @@
+//! Each condition of each statement protects a promise: without it, a scenario fails.
+//!
+//! [`scenarios`] has the scenarios, and [`world`] the file and the machine, whose clocks are simulated. So a scenario
+//! takes no time. The conformance kit runs beside it, in real time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod scenarios;
+mod world;
+
+use std::future::Future;
+use std::thread;
+
+use crate::world::World;
+
+/// A statement, a text in it, and the text that replaces it.
+type Sabotage = (&'static str, &'static str, &'static str);
+
+/// Returns whether `scenario` passes. It must not fail because a statement is no SQL.
+fn passes<F: Future<Output = ()> + 'static>(
+    scenario: fn(World) -> F,
+    sabotages: &'static [Sabotage],
+) -> bool {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(scenario(World::new(sabotages)));
+    };
+    let Err(panicked) = thread::spawn(run).join() else { return true };
+    let text = panicked.downcast_ref::<String>().cloned().unwrap_or_default();
+    for misuse in ["parameter name", "syntax error", "no such", "should have"] {
+        assert!(!text.contains(misuse), "{text}");
+    }
+    false
+}
+
+macro_rules! scenarios {
+    ($($scenario:ident, $($statement:literal: $old:literal => $new:literal;)*)*) => {
+        $(
+            #[test]
+            fn $scenario() {
+                assert!(passes(scenarios::$scenario, &[]), "the statements as they are");
+                $(
+                    let sabotage: &'static [Sabotage] = &[($statement, $old, $new)];
+                    let is_kept = passes(scenarios::$scenario, sabotage);
+                    assert!(!is_kept, "{} keeps the promise without {:?}", $statement, $old);
+                )*
+            }
+        )*
+    };
+}
+
+scenarios! {
+    held_key_is_refused,
+        "obtain": "(l.ends IS NULL OR l.ends <= boot_time())" => "1";
+    expired_key_is_granted_again,
+        "obtain": "l.ends IS NULL OR l.ends <= boot_time()" => "l.ends IS NULL";
+        "obtain": "boot_time() + :ttl" => "9223372036854775807";
+    ttl_counts_from_after_the_wait_for_the_lock,
+        "obtain": "boot_time() + :ttl" => "3600000000 + :ttl";
+    claim_of_expired_grant_is_not_granted_again,
+        "obtain": "AND l.nonce IS NOT excluded.nonce" => "";
+    released_claim_is_not_granted_again,
+        "obtain": "AND l.last IS NOT excluded.nonce" => "";
+        "release": "last = nonce," => "";
+    reserved_key_is_refused_until_its_time,
+        "obtain": "l.until IS NULL OR l.until <= boot_time() OR l.only_for IS excluded.lessee" => "1";
+        "obtain": "OR l.until <= boot_time()" => "";
+        "reserve": "until = boot_time() + :reserved" => "until = :reserved";
+    transferred_key_is_granted_to_its_lessee_only,
+        "obtain": "OR l.only_for IS excluded.lessee" => "";
+        "reserve": "only_for = :only_for" => "only_for = iif(:only_for IS NULL, NULL, NULL)";
+        "obtain": "until = NULL," => "";
+    tokens_grow_if_the_wall_clock_stands_still,
+        "obtain": "coalesce(l.token, 0) + 1" => "coalesce(l.token, 0)";
+        "obtain": "token = max(coalesce(l.token, 0) + 1, excluded.token)" => "token = excluded.token";
+        "adopt": "max(token + 1, wall_time())" => "wall_time()";
+    tokens_grow_over_removed_rows,
+        "obtain": "max(wall_time(), (SELECT token + 1 FROM floor))" => "wall_time()";
+    new_grant_starts_anew,
+        "obtain": "beat = 0," => "";
+        "obtain": "evicted = 0," => "";
+        "adopt": "beat = 0," => "";
+    earlier_token_of_one_nonce_writes_nothing,
+        "heartbeat": "AND token = :token" => "AND :token IS NOT NULL";
+        "release": "AND token = :token" => "AND :token IS NOT NULL";
+        "reserve": "AND token = :token" => "AND :token IS NOT NULL";
+        "update": "AND token = :token" => "AND :token IS NOT NULL";
+        "delete": "AND token = :token" => "AND :token IS NOT NULL";
+        "adopt": "AND token = :token" => "AND :token IS NOT NULL";
+    equal_token_of_another_nonce_writes_nothing,
+        "heartbeat": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "release": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "reserve": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "update": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "delete": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "adopt": "AND nonce = :handed" => "AND :handed IS NOT NULL";
+    expired_grant_writes_nothing,
+        "heartbeat": "AND ends > boot_time()" => "";
+        "reserve": "AND ends > boot_time()" => "";
+        "update": "AND ends > boot_time()" => "";
+        "delete": "AND ends > boot_time()" => "";
+        "adopt": "AND ends > boot_time()" => "";
+        "evict": "AND ends > boot_time()" => "";
+    evicted_grant_is_neither_extended_nor_adopted,
+        "heartbeat": "AND evicted = 0" => "";
+        "adopt": "AND evicted = 0" => "";
+    eviction_names_one_grant_of_one_key,
+        "evict": "WHERE key = :key" => "WHERE :key IS NOT NULL";
+        "evict": "AND token = :token" => "AND :token IS NOT NULL";
+    late_heartbeat_is_overtaken,
+        "heartbeat": "AND beat < :beat" => "";
+        "heartbeat": "beat = :beat" => "beat = beat";
+    attributes_change_only_as_expected,
+        "update": "AND meets(attributes, :expected)" => "AND :expected IS NOT NULL";
+        "update": "record = 'lasting'" => "record = record";
+        "obtain": "json_patch(l.attributes, excluded.attributes)" => "excluded.attributes";
+        "adopt": "json_patch(attributes, :attributes)" => ":attributes";
+    record_is_created_once_and_not_under_a_holder,
+        "create": "l.record <> 'lasting'" => "1";
+        "create": "(l.ends IS NULL OR (l.boot = boot_id() AND l.ends <= boot_time()))" => "1";
+        "create": "l.ends IS NULL OR (" => "(";
+    deleted_record_is_gone,
+        "delete": "record = 'deleted'" => "record = record";
+        "delete": "attributes = '{}'" => "attributes = attributes";
+        "delete": "last = nonce," => "";
+    list_has_its_prefix_in_pages,
+        "list": "key >= :prefix AND" => ":prefix IS NOT NULL AND";
+        "list": "ORDER BY key" => "ORDER BY key DESC";
+    lease_of_another_boot_gets_one_more_ttl,
+        "obtain": "l.boot = boot_id()" => "1";
+        "first_seen": "ends = boot_time() + iif(ends IS NULL, NULL, ttl)" => "ends = ends";
+    reservation_of_another_boot_lasts_once_more,
+        "first_seen": "until = boot_time() + iif(until IS NULL, NULL, reserved)" => "until = until";
+    second_process_does_not_extend_leases,
+        "first_seen": "WHERE boot <> boot_id()" => "WHERE 1";
+    write_after_a_reboot_belongs_to_the_new_boot,
+        "heartbeat": "boot = boot_id()," => "";
+        "adopt": "boot = boot_id()," => "";
+        "reserve": "boot = boot_id()," => "";
+    row_of_another_boot_is_not_removed,
+        "remove": "AND boot = boot_id()" => "";
+    rows_are_removed_only_when_they_no_longer_matter,
+        "remove": "record <> 'lasting'" => "1";
+        "remove": "AND coalesce(until, 0) <= boot_time()" => "";
+        "remove": "AND coalesce(ends, freed, 0) <= boot_time() - max(coalesce(ttl, 0), :kept)" => "AND :kept IS NOT NULL";
+        "remove": "max(coalesce(ttl, 0), :kept)" => "min(0, :kept)";
+        "remove": "WHERE record" => "WHERE 0 AND record";
+}

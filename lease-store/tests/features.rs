@@ -1,0 +1,13 @@
+//! A build without a store's feature names the feature.
+#![cfg(not(feature = "redis"))]
+
+use std::error::Error;
+
+#[tokio::test]
+async fn feature_that_is_off_is_named() {
+    let error = lease_store::connect("redis://user:s3cret@host").await.unwrap_err();
+
+    let text = error.source().unwrap().to_string();
+    assert!(text.contains("needs the feature redis of lease-store"), "{text}");
+    assert!(text.contains("redis (feature redis)") && !text.contains("s3cret"), "{text}");
+}

@@ -25,8 +25,8 @@ use tokio::{runtime, select};
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The store of the leases: memory; redis://HOST:PORT with the feature redis;
-    /// dynamodb://HOST:PORT/TABLE with the feature dynamodb; or any URL of lease-store, such as
-    /// sqlite:///PATH with the feature sqlite.
+    /// `dynamodb://HOST:PORT/TABLE` with the feature dynamodb; or any URL of lease-store, such as
+    /// `sqlite:///PATH` with the feature sqlite.
     #[arg(long, env = "LEASE_STORE", default_value = "memory")]
     store: String,
     /// A CSV file of employees and amounts. Without it, a built-in payroll of 24 is used.

@@ -46,7 +46,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 34] = [
+const LONG: [(&str, &str, u32); 37] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),

@@ -1,7 +1,5 @@
 //! Captured log lines. A program of its own, since the test needs a process with one subscriber.
 
-#![expect(clippy::unwrap_used, reason = "a test panics")]
-
 use std::thread;
 
 use lease_test_servers::warnings::Warnings;

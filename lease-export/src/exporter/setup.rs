@@ -13,7 +13,7 @@ use crate::sink::Retries;
 impl Exporter {
     /// Collects closed buckets into the buffer at the start of each job. If that fails, the job
     /// still sends pending events, and reports the error in
-    /// [`source_error`](Exported::source_error).
+    /// [`source_error`](crate::Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
         self.source = Some(Arc::new(source));
@@ -21,7 +21,7 @@ impl Exporter {
     }
 
     /// Moves events that are too large, refused or given up to `dead_letters`.
-    /// Without dead letters they are [set aside](EventBuffer::set_aside) in the buffer until an
+    /// Without dead letters they are [set aside](crate::EventBuffer::set_aside) in the buffer until an
     /// operator [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and
     /// none blocks the others.
     #[must_use]

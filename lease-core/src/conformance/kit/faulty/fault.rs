@@ -12,21 +12,21 @@ use crate::error::{StoreError, StoreErrorKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
-    /// [`LockStore::obtain`] and [`obtain_under`](crate::store::Sessions::obtain_under).
+    /// [`LockStore::obtain`](crate::store::LockStore::obtain) and [`obtain_under`](crate::store::Sessions::obtain_under).
     Obtain,
-    /// [`LockStore::heartbeat`].
+    /// [`LockStore::heartbeat`](crate::store::LockStore::heartbeat).
     Heartbeat,
-    /// [`LockStore::release`].
+    /// [`LockStore::release`](crate::store::LockStore::release).
     Release,
-    /// [`LockStore::adopt`].
+    /// [`LockStore::adopt`](crate::store::LockStore::adopt).
     Adopt,
-    /// A write of [`LeaseTable`] or of [`Sessions`](crate::store::Sessions), or an eviction.
+    /// A write of [`LeaseTable`](crate::store::LeaseTable) or of [`Sessions`](crate::store::Sessions), or an eviction.
     Write,
     /// A read of the holder, of one record, or of a list or scan.
     Read,
-    /// [`InTurn::enqueue`] and [`InTurn::renew`].
+    /// [`InTurn::enqueue`](crate::store::InTurn::enqueue) and [`InTurn::renew`](crate::store::InTurn::renew).
     Enqueue,
-    /// [`InTurn::leave`].
+    /// [`InTurn::leave`](crate::store::InTurn::leave).
     Leave,
 }
 

@@ -26,7 +26,7 @@ mod waiter_queue;
 
 pub use acquire::attempt::Attempt;
 pub use error::{StoreError, StoreErrorKind};
-pub use heartbeat::lease_cell::LeaseState;
+pub use heartbeat::ending::LeaseState;
 pub use heartbeat::release::Released;
 pub use invalid::InvalidInput;
 pub use key::{LeaseKey, Lessee};

@@ -11,7 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use crate::clock::Moment;
-use crate::heartbeat::lease_cell::{Ending, LeaseCell};
+use crate::heartbeat::ending::Ending;
+use crate::heartbeat::lease_cell::LeaseCell;
 use crate::heartbeat::release::Release;
 
 /// A command of a lease to its heartbeater.

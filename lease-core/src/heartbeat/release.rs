@@ -11,7 +11,8 @@ use tracing::{debug, warn};
 
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::heartbeat::lease_cell::{Ending, LeaseCell};
+use crate::heartbeat::ending::Ending;
+use crate::heartbeat::lease_cell::LeaseCell;
 use crate::key::Lessee;
 use crate::lengths::Reservation;
 use crate::lost::LossCause;

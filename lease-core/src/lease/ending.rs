@@ -7,7 +7,7 @@ use tracing::warn;
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::command_queue::Command;
-use crate::heartbeat::lease_cell::Ending;
+use crate::heartbeat::ending::Ending;
 use crate::heartbeat::release::{GiveBack, Release, Released};
 use crate::key::Lessee;
 use crate::lease::Lease;

@@ -24,8 +24,8 @@ pub(crate) struct Random {
 /// The source of nonces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NonceSource {
-    /// The operating system. `fork(2)` or a snapshot of the machine would copy a generator of this process, and
-    /// both copies would then claim under the same nonce.
+    /// The operating system. A generator in this process would be copied by `fork(2)` or a snapshot of the
+    /// machine. Both copies would then claim under the same nonce.
     System,
     /// The seeded generator.
     #[cfg(feature = "conformance")]

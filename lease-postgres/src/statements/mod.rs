@@ -1,7 +1,7 @@
 //! The statements. Start with `obtain.sql`; `table.sql` describes the columns.
 //!
 //! Each request is one statement, which checks and writes in one step. All compare with
-//! `clock_timestamp()`, the server's own time: `now()` stands still within a transaction.
+//! `clock_timestamp()`, the server's own time: `now()` does not advance within a transaction.
 
 use std::sync::Arc;
 

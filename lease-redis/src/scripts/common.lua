@@ -104,7 +104,7 @@ end
 -- Writes a lock and its expiry. A server at its maxmemory refuses SET unless the script has written before.
 -- PEXPIRE, which needs no memory, counts as a write.
 local function write_lock(lease, text, ttl)
-    if type(redis.pcall('SET', lease, text, 'PX', ttl)) == 'table' then
+    if redis.pcall('SET', lease, text, 'PX', ttl).err then
         redis.call('PEXPIRE', lease, ttl)
         redis.call('SET', lease, text, 'PX', ttl)
     end

@@ -160,7 +160,7 @@ mod presence {
 
     /// The positions of one file name: 2⁴⁰ bytes, one for each inode.
     const INODES: i64 = 1 << 40;
-    /// The number of file names that are told apart: the positions of all fit into 62 bits.
+    /// The number of different file names. The positions of all of them fit into 62 bits.
     const NAMES: u64 = 1 << 22;
 
     /// The folder of a database. It holds locks while it is open.

@@ -71,7 +71,7 @@ impl Watches {
         }))
     }
 
-    /// Reads all watched keys, and wakes the waiters of those that were released.
+    /// Reads all watched keys, and wakes the waiters of the released keys.
     ///
     /// Compares with the tenure at the beginning: a key that was released may be held again already.
     pub(crate) fn look(&self, database: &Database) {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::simulation::WorldTime;
-use crate::heartbeat::lease_cell::{Ending, LeaseCell};
+use crate::heartbeat::ending::Ending;
+use crate::heartbeat::lease_cell::LeaseCell;
 use crate::key::{LeaseKey, Lessee};
 use crate::store::grant::Grant;
 use crate::store::nonce::Nonce;

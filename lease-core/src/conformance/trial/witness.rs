@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::ledger::{Ledger, Notices};
-use crate::heartbeat::lease_cell::{LeaseCell, LeaseState};
+use crate::heartbeat::ending::LeaseState;
+use crate::heartbeat::lease_cell::LeaseCell;
 use crate::lease::Lease;
 
 /// Observes how long leases report that they are held, and when their loss is reported.

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::conformance::kit::case::Case;
 use crate::conformance::{Call, Fault, Fixture};
-use crate::heartbeat::lease_cell::LeaseState;
+use crate::heartbeat::ending::LeaseState;
 use crate::heartbeat::release::Released;
 use crate::lease::{Handed, Lease};
 use crate::lengths::Ttl;

@@ -156,7 +156,7 @@ fn run_on_thread(
     let run = move || {
         work(&database);
         drop(database);
-        // An error means that nobody waits for the end.
+        // An error means that no task waits for the end.
         let _ = ended.send(());
     };
     // Detached: the thread ends when its queue is closed.

@@ -82,7 +82,7 @@ pub trait Sessions: Send + Sync {
     /// Adds one to the attribute `name` of the record of `key`, and returns its new value. Needs no grant.
     ///
     /// Creates the record if it is absent. An absent attribute counts as zero. Use it for a number that only
-    /// tells readers that something has changed.
+    /// shows readers that something has changed.
     ///
     /// # Errors
     ///

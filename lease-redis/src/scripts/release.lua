@@ -5,7 +5,7 @@
 -- did not, or an error as a word.
 --
 -- An expired grant is released too, if no other claim has obtained the key since. Only the nonce is compared:
--- a late request of the claim may have been granted, and nobody would know.
+-- a late request of the claim may have been granted, and no client would know.
 
 -- Most keys still have the text of their claim: they have no mark, and no heartbeat has arrived. One MGET and
 -- one DEL for all of them take a third of the time of a GET and a DEL for each.

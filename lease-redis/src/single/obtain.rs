@@ -147,7 +147,7 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Releases the key of a claim whose grant nobody can use.
+    /// Releases the key of a claim whose grant no caller can use.
     async fn released_claim(&self, claim: &Claim) -> Result<(), ServerFault> {
         self.released(&claim.granted(lease_core::FencingToken::MAX)).await
     }

@@ -57,7 +57,7 @@ fn forget_beats(setup: &Setup, client: &mut Client) {
     for beat in &mut client.beats {
         let needed = match beat.phase {
             BeatPhase::Nothing => false,
-            // With wrong clocks, a heartbeat for nobody has no effect.
+            // With wrong clocks, a heartbeat without a holder has no effect.
             BeatPhase::Sent => right || waits || holds || setup.leaves_out(Rule::Tenure),
             BeatPhase::Extended => (waits || holds && right) && (!right || beat.sent > 0),
         };

@@ -12,7 +12,7 @@ pub(crate) enum Violation {
     /// The server extends a lease that its client relies on, after it granted a larger token to another
     /// client.
     ExtendedAfterASuccessor,
-    /// A heartbeat prolongs another tenure of its nonce, which may belong to nobody.
+    /// A heartbeat prolongs another tenure of its nonce, which may have no holder.
     ProlongedForNobody,
     /// A late release reserves the key in another tenure of its nonce.
     ReservedForNobody,

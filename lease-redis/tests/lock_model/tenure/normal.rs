@@ -54,7 +54,7 @@ fn forget_answers(setup: &Setup, claim: &mut Claim) {
     for beat in &mut claim.beats {
         let needed = match beat.phase {
             BeatPhase::Nothing => false,
-            // With wrong clocks, a heartbeat for nobody has no effect.
+            // With wrong clocks, a heartbeat without a holder has no effect.
             BeatPhase::Sent => right || asks || holds || setup.leaves_out(Rule::RequestNumber),
             BeatPhase::Extended => {
                 (asks || holds && right || revived)

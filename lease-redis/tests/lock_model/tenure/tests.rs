@@ -65,7 +65,7 @@ fn promotion_after_a_flush_extends_beside_a_successor() {
 }
 
 /// The adoption has a larger token than the grant between. It breaks no other promise.
-/// So a key is held for nobody for one ttl after its last claim or heartbeat arrives.
+/// So a key is held without a holder for one ttl after its last claim or heartbeat arrives.
 #[test]
 fn late_heartbeat_prolongs_its_own_tenure_for_nobody() {
     let setup = Setup::contended(Clocks::Right);

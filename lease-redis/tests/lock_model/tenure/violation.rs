@@ -12,7 +12,7 @@ pub(crate) enum Violation {
     /// The server extends a lease that its client relies on, after it granted a larger token to another
     /// claim. In a pipeline: after another claim accepted a larger token.
     ExtendedAfterASuccessor,
-    /// A heartbeat prolongs another tenure of its nonce, which may belong to nobody.
+    /// A heartbeat prolongs another tenure of its nonce, which may have no holder.
     ProlongedForNobody,
     /// A heartbeat prolongs its own tenure after its claim has ended. No rule prevents this.
     ProlongedAfterItsEnd,

@@ -69,7 +69,7 @@ pub async fn renewed_place_is_kept<F: Fixture>(case: Case<F>) {
     let behind = second.renewed(queues).await;
     case.release(&held).await;
 
-    assert_eq!(place.ahead.unwrap_or(0), 0, "the first waiter should have nobody before it");
+    assert_eq!(place.ahead.unwrap_or(0), 0, "the first waiter should have no waiter before it");
     assert_eq!(behind.ahead.unwrap_or(1), 1, "the second waiter should have one before it");
     let held = first.granted(queues).await;
     case.release(&held).await;

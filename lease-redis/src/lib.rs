@@ -8,6 +8,8 @@ mod error;
 pub mod fuzzing;
 mod quorum;
 mod scripts;
+#[cfg(feature = "simulation")]
+mod simulation;
 mod single;
 
 #[cfg(feature = "simulation")]
@@ -16,6 +18,6 @@ pub use quorum::RedisQuorum;
 pub use quorum::builder::RedisQuorumBuilder;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
-pub use scripts::script;
+pub use simulation::script;
 pub use single::RedisStore;
 pub use single::builder::RedisStoreBuilder;

@@ -7,7 +7,8 @@ use tokio::select;
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::attempt::Attempt;
+use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::standing::{Accepted, Standing};
 use crate::acquire::waiting::{Contest, sleep};
 use crate::clock::{Moment, sleep_until};

@@ -8,9 +8,10 @@ use tokio::select;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contended_keys::ContendedKeys;
 use crate::acquire::in_turn::{Position, wait_in_turn};
+use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::sleep_until;
 use crate::error::StoreError;

@@ -11,8 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
 use tracing::{Instrument, Level, Span, debug_span, event_enabled};
 
-use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contended_keys::ContendedKeys;
+use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;

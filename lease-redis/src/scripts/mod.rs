@@ -49,6 +49,16 @@ impl LeaseScript {
         Self { name, text, hash }
     }
 
+    #[cfg(feature = "simulation")]
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn on<K: Display>(
         &'static self,
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
@@ -132,15 +142,6 @@ fn linked(common: &str, script: &str) -> String {
 
 /// The line of a script where the functions are inserted.
 const FUNCTIONS: &str = "--- functions\n\n";
-
-/// The text of a script as it is sent to servers: for simulations and for tests of single scripts.
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-#[must_use]
-pub fn script(name: &str) -> Option<&'static str> {
-    let scripts = all().into_iter().chain(crate::quorum::scripts::all());
-    scripts.into_iter().find(|script| script.name == name).map(|script| script.text.as_str())
-}
 
 /// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them. `$usual` names the
 /// file with the usual case of a script.

@@ -1,0 +1,363 @@
+//! One attempt to obtain a key: sends one claim, returns the answer, and cleans up after a failure.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use tracing::{Instrument, Span, debug};
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::unsettled::{ClaimCleanup, ClaimRequests, UnsettledClaim, UnsettledClaims};
+use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::locker_runtime::LockerRuntime;
+use crate::key::LeaseKey;
+use crate::lease::{GrantedLease, Lease};
+use crate::runtime::requests_in_flight::RequestGuard;
+use crate::session::attempt::{attempt_under, take_over};
+use crate::settings::Settings;
+use crate::settings::backoff::Pauses;
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
+use crate::store::nonce::Nonce;
+use crate::store::time_limit::within;
+
+/// The request that an attempt sends to the store.
+pub(crate) enum Request {
+    Obtain(LeaseKey),
+    Adopt(Grant),
+}
+
+impl Request {
+    fn key(&self) -> &LeaseKey {
+        match self {
+            Self::Obtain(key) => key,
+            Self::Adopt(grant) => &grant.key,
+        }
+    }
+
+    /// The nonce of the grant to adopt, if this is an adoption.
+    fn adopted(&self) -> Option<Nonce> {
+        match self {
+            Self::Obtain(_) => None,
+            Self::Adopt(grant) => Some(grant.nonce),
+        }
+    }
+}
+
+/// Makes one attempt. The caller may drop it at any time: a key that is granted afterwards is released.
+///
+/// After an attempt whose outcome is unknown, the next one repeats its claim: if the store granted that
+/// claim, it answers with the same grant.
+pub(crate) async fn attempt(
+    settings: &Arc<Settings>,
+    runtime: &LockerRuntime,
+    unsettled: &Arc<UnsettledClaims>,
+    ask: Request,
+) -> Result<Attempt, StoreError> {
+    if let (Some(session), Request::Obtain(key)) = (&settings.session, &ask) {
+        return attempt_under(settings, runtime, session, key.clone()).await;
+    }
+    let now = settings.clock.now();
+    let ttl = settings.options.ttl();
+    if settings.trusted(ttl) < settings.options.heartbeat_period() {
+        return Err(StoreError::new(
+            StoreErrorKind::Misconfigured,
+            format!("a ttl of {ttl:?} is too short for this store, whose clock is coarse"),
+        ));
+    }
+    let earlier = unsettled.take(ask.key(), ask.adopted());
+    let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
+    let UnsettledClaim { claim, first_sent, requests, beat, .. } = match earlier {
+        Some(earlier) => earlier,
+        None => UnsettledClaim {
+            claim: Claim::new(
+                ask.key().clone(),
+                settings.lessee.clone(),
+                settings.random.nonce()?,
+                ttl,
+            )
+            .with_attributes(settings.attributes.clone()),
+            first_sent: now,
+            requests: Arc::default(),
+            beat: Beat::GRANTED,
+            adopts: ask.adopted(),
+            clearing: Arc::default(),
+            kept_since: None,
+        },
+    };
+
+    let attempting = PendingAttempt {
+        settings: Arc::clone(settings),
+        runtime: runtime.clone(),
+        unsettled: Arc::clone(unsettled),
+        ask,
+        claim,
+        first_sent,
+        requests,
+        began: now,
+        sent: now,
+        beat,
+        taken_over,
+        clearing: Arc::default(),
+    };
+    let (key, is_adoption) = (attempting.claim.key.clone(), attempting.ask.adopted().is_some());
+    // In a box, since its state is large and would move several times.
+    match runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await? {
+        // Boxed: few keys are held under a session.
+        Attempt::Held(holder) if holder.parent.is_some() && !is_adoption => {
+            Box::pin(take_over(settings, runtime, holder, key)).await
+        }
+        answer => Ok(answer),
+    }
+}
+
+struct PendingAttempt {
+    settings: Arc<Settings>,
+    runtime: LockerRuntime,
+    unsettled: Arc<UnsettledClaims>,
+    ask: Request,
+    claim: Claim,
+    first_sent: Moment,
+    requests: Arc<ClaimRequests>,
+    /// When the caller's attempt began.
+    began: Moment,
+    /// When the last request for the key was sent.
+    sent: Moment,
+    /// The number of the last heartbeat that was sent under the claim.
+    beat: Beat,
+    /// The cleanup after the earlier attempt whose claim this attempt repeats.
+    taken_over: Option<Arc<ClaimCleanup>>,
+    clearing: Arc<ClaimCleanup>,
+}
+
+impl PendingAttempt {
+    async fn settle(mut self) -> Result<Attempt, StoreError> {
+        if let Some(earlier) = self.taken_over.take() {
+            earlier.take_over().await;
+        }
+        let error = match self.ask_and_confirm().await {
+            Ok(Settled::Held(holder)) => {
+                if self.requests.has_unanswered() {
+                    // An earlier request may still be granted: the next attempt must know its nonce.
+                    let now = self.settings.clock.now();
+                    self.unsettled.keep(self.unsettled_claim(Some(now)), now);
+                }
+                return Ok(Attempt::Held(holder));
+            }
+            Ok(settled) => return self.answer(settled),
+            Err(error) => error,
+        };
+        if error.is_retryable() {
+            // Stored before the caller gets the error: its next attempt must repeat this claim.
+            self.unsettled.put(self.unsettled_claim(None));
+            let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
+            runtime.spawn(self.clear_up(guard).instrument(Span::current()));
+        }
+        Err(error)
+    }
+
+    fn unsettled_claim(&self, kept_since: Option<Moment>) -> UnsettledClaim {
+        UnsettledClaim {
+            claim: self.claim.clone(),
+            first_sent: self.first_sent,
+            requests: Arc::clone(&self.requests),
+            beat: self.beat,
+            adopts: self.ask.adopted(),
+            clearing: Arc::clone(&self.clearing),
+            kept_since,
+        }
+    }
+
+    /// Repeats the claim until its outcome is known, or a ttl has passed since the caller's attempt. Ends
+    /// at once if a new attempt takes over the claim.
+    ///
+    /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
+    /// claim. An adoption is not repeated: it would use up the hand-over, and the caller may still try to
+    /// resume that.
+    async fn clear_up(mut self, _guard: RequestGuard) {
+        let settings = Arc::clone(&self.settings);
+        let clearing = Arc::clone(&self.clearing);
+        let gives_up = self.began + self.claim.ttl;
+        let limit = settings.options.request_timeout();
+        let mut pauses = Pauses::new(&settings.options, &settings.random);
+        // The caller has this long to repeat its attempt before the cleanup does.
+        let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
+        let mut next = settings.clock.now() + patience;
+        loop {
+            let repeats = matches!(self.ask, Request::Obtain(_)) && next < gives_up;
+            let moment = if repeats { next } else { gives_up };
+            let slept = clearing.sleep_until(&*settings.clock, moment, limit).await;
+            if slept.is_none() {
+                return;
+            }
+            if !repeats {
+                self.unsettled.remove(&self.claim);
+                return;
+            }
+            if !self.unsettled.contains(&self.claim) {
+                return;
+            }
+            let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
+            match answer {
+                Ok(obtained) => {
+                    // If another attempt has taken over the claim, it gets the same answer.
+                    if self.unsettled.remove(&self.claim) {
+                        // No caller waits for this lease: dropping it releases the key.
+                        if let Obtained::Granted(grant, attributes) = obtained {
+                            drop(self.lease(grant, attributes, settings.clock.now()));
+                        }
+                    }
+                    return;
+                }
+                Err(error) if !error.is_retryable() => {
+                    self.unsettled.remove(&self.claim);
+                    return;
+                }
+                Err(_unclear) => next = settings.clock.now() + pauses.next(),
+            }
+        }
+    }
+
+    /// Sends one request for the key, under a number of its own.
+    async fn ask(&mut self) -> Result<Obtained, StoreError> {
+        self.claim.request = self.requests.next();
+        self.sent = self.settings.clock.now();
+        let store = &self.settings.store;
+        let limit = self.settings.options.request_timeout();
+        let answer = match &self.ask {
+            Request::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
+            Request::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
+        };
+        match answer {
+            Ok(obtained) => {
+                self.requests.answered();
+                Ok(obtained)
+            }
+            Err(error) => {
+                debug!(
+                    key = %self.claim.key, lessee = %self.claim.lessee, error = &error as &dyn Error,
+                    "attempt failed"
+                );
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks for the key, and makes sure that the grant lasts from now on.
+    ///
+    /// All requests have one nonce, since a store may grant an earlier one late: the key is then ours. If
+    /// the store names an earlier request, a heartbeat shows whether its grant still holds the key.
+    async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
+        let (grant, attributes) = match self.ask().await? {
+            Obtained::Held(holder) => return Ok(Settled::Held(holder)),
+            Obtained::Granted(grant, attributes) => (grant, attributes),
+        };
+        match grant.request {
+            Some(request) if request == self.claim.request => {
+                Ok(Settled::Granted(grant, attributes, self.sent))
+            }
+            // In boxes, since they are rare.
+            Some(_earlier) => Box::pin(self.confirm(grant, attributes, None)).await,
+            None => Box::pin(self.settle_unnumbered(grant, attributes)).await,
+        }
+    }
+
+    /// Treats a grant of an earlier request whose number the store does not know.
+    ///
+    /// The first request may have made the grant, so its ttl counts from before that request. A heartbeat
+    /// extends it if its answer arrives within this ttl. A later answer proves only that the store knows the
+    /// nonce. Another claim may have been granted a larger token and released, and then a duplicate of this
+    /// claim may have been granted.
+    ///
+    /// If half of the ttl had passed when the attempt began, the grant is released, and the key is claimed
+    /// under a new nonce. An adoption would use up the hand-over, so an old adoption is left to expire.
+    async fn settle_unnumbered(
+        &mut self,
+        grant: Grant,
+        attributes: Attributes,
+    ) -> Result<Settled, StoreError> {
+        let (settings, half) = (Arc::clone(&self.settings), grant.ttl / 2);
+        if self.began.since(self.first_sent) >= half {
+            if matches!(self.ask, Request::Obtain(_)) {
+                let limit = settings.options.request_timeout();
+                within(limit, settings.store.release(&grant, None)).await?;
+            }
+            self.claim.nonce = settings.random.nonce()?;
+            self.requests = Arc::default();
+            self.first_sent = settings.clock.now();
+            self.beat = Beat::GRANTED;
+            return Ok(match self.ask().await? {
+                Obtained::Held(holder) => Settled::Held(holder),
+                Obtained::Granted(grant, attributes) => {
+                    Settled::Granted(grant, attributes, self.first_sent)
+                }
+            });
+        }
+        let deadline = self.first_sent + settings.trusted(grant.ttl);
+        let now = settings.clock.now();
+        if now.since(self.first_sent) < half || now >= deadline {
+            return Ok(Settled::Granted(grant, attributes, self.first_sent));
+        }
+        self.confirm(grant, attributes, Some(deadline)).await
+    }
+
+    /// Sends a heartbeat. The lease then counts from this heartbeat, if its answer arrives before `deadline`.
+    async fn confirm(
+        &mut self,
+        grant: Grant,
+        attributes: Attributes,
+        deadline: Option<Moment>,
+    ) -> Result<Settled, StoreError> {
+        let settings = Arc::clone(&self.settings);
+        let sent = settings.clock.now();
+        self.beat = self.beat.next();
+        let limit = settings.options.request_timeout();
+        match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
+            Heartbeat::Extended
+                if deadline.is_none_or(|deadline| settings.clock.now() < deadline) =>
+            {
+                Ok(Settled::Granted(grant, attributes, sent))
+            }
+            // `answer` releases this grant, since its deadline has passed.
+            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, self.first_sent)),
+            Heartbeat::Overtaken => {
+                Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
+            }
+            Heartbeat::Lost(_cause) => Ok(Settled::TooLate),
+        }
+    }
+
+    fn answer(&self, settled: Settled) -> Result<Attempt, StoreError> {
+        let too_late = "the key was granted too late to be of use";
+        let too_late = StoreError::new(StoreErrorKind::Unavailable, too_late);
+        let (grant, attributes, sure_from) = match settled {
+            Settled::Granted(grant, attributes, sure_from) => (grant, attributes, sure_from),
+            Settled::Held(holder) => return Ok(Attempt::Held(holder)),
+            Settled::TooLate => return Err(too_late),
+        };
+        let now = self.settings.clock.now();
+        if now >= sure_from + self.settings.trusted(grant.ttl) {
+            // The dropped lease is dated from now, so that its drop releases the key and counts no loss.
+            drop(self.lease(grant, attributes, now));
+            return Err(too_late);
+        }
+        Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from)))
+    }
+
+    /// Makes a lease on `grant`. The grant lasts for at least a ttl from `sure_from`.
+    fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment) -> Lease {
+        let deadline = sure_from + self.settings.trusted(grant.ttl);
+        let beat = self.beat;
+        let granted = GrantedLease { grant, attributes, granted_at: sure_from, deadline, beat };
+        Lease::new(&self.settings, &self.runtime, granted)
+    }
+}
+
+/// The store's answer to an attempt.
+enum Settled {
+    /// Granted for at least a ttl from this moment.
+    Granted(Grant, Attributes, Moment),
+    Held(Holder),
+    /// Granted, but expired before the answer arrived.
+    TooLate,
+}

@@ -9,7 +9,8 @@ use lease_core::StoreError;
 use tokio::sync::oneshot;
 
 use crate::error::Fault;
-use crate::file::opening::{self, Settings};
+use crate::file::opening;
+use crate::file::settings::Settings;
 use crate::machine::{Machine, ThisMachine};
 use crate::statements::Statements;
 use crate::store::SqliteStore;

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row as SqlRow, ToSql, named_params};
 
 use crate::error::Fault;
 use crate::file::identity::Identity;
-use crate::file::opening::Settings;
+use crate::file::settings::Settings;
 use crate::row::Row;
 
 /// A connection to the file of a store.

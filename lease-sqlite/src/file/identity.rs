@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::error::Fault;
 use crate::file::identity::presence::Folder;
-use crate::file::opening::Settings;
+use crate::file::settings::Settings;
 
 /// The files that a store has opened.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -11,17 +10,8 @@ use crate::error::Fault;
 use crate::file::identity::Identity;
 use crate::file::network::refuse_network;
 use crate::file::schema;
+use crate::file::settings::Settings;
 use crate::functions;
-use crate::machine::Machine;
-use crate::statements::Statements;
-
-/// What the connections of one store share.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) statements: Arc<Statements>,
-    pub(crate) timeout: Duration,
-}
 
 /// The connections of one store: one for writes, one for reads.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use lease_core::StoreErrorKind;
 use rusqlite::{Connection, Error, TransactionBehavior};
 
 use crate::error::{Fault, is_busy};
-use crate::file::opening::Settings;
+use crate::file::settings::Settings;
 use crate::statements::CREATE_TABLES;
 
 /// `Leas` in ASCII: marks a file of this crate.

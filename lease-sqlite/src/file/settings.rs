@@ -1,0 +1,15 @@
+//! What the connections of one store share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::machine::Machine;
+use crate::statements::Statements;
+
+/// The machine, the statements and the time limit of a store's connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) timeout: Duration,
+}

@@ -7,7 +7,6 @@ use lease_core::store::LeaseTable;
 
 use crate::any_store::AnyStore;
 use crate::scheme::Kind;
-use crate::stores;
 use crate::url::StoreUrl;
 
 /// Opens the store at `url`. The [crate's page](crate#urls) lists the URLs.
@@ -39,19 +38,19 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
     let url = StoreUrl::parse(url)?;
     match url.scheme.kind {
         #[cfg(feature = "memory")]
-        Kind::Memory => stores::memory::open(url),
+        Kind::Memory => crate::stores::memory::open(url),
         #[cfg(feature = "sqlite")]
-        Kind::Sqlite => stores::sqlite::open(url).await,
+        Kind::Sqlite => crate::stores::sqlite::open(url).await,
         #[cfg(feature = "redis")]
-        Kind::Redis => stores::redis::server(url).await,
+        Kind::Redis => crate::stores::redis::server(url).await,
         #[cfg(feature = "redis")]
-        Kind::RedisSentinel => stores::redis::sentinel(url).await,
+        Kind::RedisSentinel => crate::stores::redis::sentinel(url).await,
         #[cfg(feature = "redis")]
-        Kind::RedisCluster => stores::redis::cluster(url).await,
+        Kind::RedisCluster => crate::stores::redis::cluster(url).await,
         #[cfg(feature = "redis")]
-        Kind::RedisQuorum => stores::redis::quorum(url).await,
+        Kind::RedisQuorum => crate::stores::redis::quorum(url).await,
         #[cfg(feature = "dynamodb")]
-        Kind::DynamoDb => stores::dynamodb::open(url).await,
+        Kind::DynamoDb => crate::stores::dynamodb::open(url).await,
         Kind::Postgres => Err(url.refuse("has a scheme that lease-store does not have yet")),
         #[cfg(not(all(
             feature = "memory",

@@ -7,7 +7,7 @@ use lease_memory::MemoryStore;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locker = Locker::new(MemoryStore::new());
-    let ledger = Gate::new(Vec::new()); // stands for your database
+    let ledger = Gate::new(Vec::new()); // represents your database
 
     let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
     let pay = async { ledger.write(lease.token(), |paid| paid.push("Ada Lovelace")) };

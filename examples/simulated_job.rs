@@ -1,9 +1,9 @@
 //! A job under simulated faults: paused processes, suspended machines, skewed clocks, and requests
 //! that arrive late, twice or never.
 //!
-//! The example runs a correct job through 2,000 seeds in virtual time. With `-- --careless` the job
-//! does not stop when its lease is lost, and sends no fencing token. Then the example prints the
-//! first seed in which an invoice is paid twice, with all events that led to it.
+//! The example runs a correct job with 2,000 seeds in virtual time. With `-- --careless` the job does not stop
+//! when its lease is lost, and sends the largest token, which is never refused. Then the example prints the
+//! first seed with which an invoice is paid twice, with all events that led to it.
 
 use std::sync::Arc;
 use std::time::Duration;

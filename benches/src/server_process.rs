@@ -21,7 +21,7 @@ struct ServerProcess {
 /// An emulator of DynamoDB.
 pub(crate) struct DynamoDb(ServerProcess);
 
-/// A server that answers each request at once with a canned reply.
+/// A server that answers each request at once with a fixed reply.
 pub(crate) struct CannedDynamoDb(ServerProcess);
 
 impl ServerProcess {
@@ -83,7 +83,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Serves until the parent process closes standard input.
+/// Serves until the parent process closes the standard input of this process.
 pub(crate) async fn serve() {
     let server = Server::dynoxide().await;
     println!("{}", server.address());

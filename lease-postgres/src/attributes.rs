@@ -30,7 +30,7 @@ pub(crate) fn escaped(text: &str) -> String {
     text.replace(ESCAPE, &format!("{ESCAPE}{ESCAPE}")).replace('\0', &format!("{ESCAPE}0"))
 }
 
-/// The limit of `DynamoDB`. `serde_json` reads little more than this.
+/// The limit of `DynamoDB`. `serde_json` reads about twice this number of levels.
 pub(crate) const MAX_LEVELS: usize = 32;
 
 /// The control character "data link escape".

@@ -112,9 +112,9 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Listens for releases through another URL than that of requests: for a server behind a pooler.
+    /// Sets another URL for the connection that listens for releases. Use it behind a pooler.
     ///
-    /// A pooler in transaction mode loses notifications. Without a URL that goes around the pooler, the store
+    /// A pooler in transaction mode loses notifications. Without a URL of the server itself, the store
     /// notices this, and waiters poll.
     pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
         self.listen_url = Some(url.into());
@@ -136,7 +136,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Returns the statement that creates the table. It may run again: it changes nothing then.
+    /// Returns the statement that creates the table. If it runs again, it changes nothing.
     ///
     /// # Errors
     ///

@@ -10,10 +10,12 @@ use std::fmt::Write;
 use lease_core::{Attributes, Change, Number, Value};
 use serde_json::{Map, Value as Json, json};
 
-/// The limit of `DynamoDB`. SQLite reads JSON of up to 1,000 levels, and a level of a value has two of JSON.
+/// The limit of `DynamoDB`. SQLite reads JSON of up to 1,000 levels, and each level of a value takes two levels
+/// of JSON.
 const MAX_LEVELS: usize = 32;
 
-/// Writes the attributes of a claim or a new record. `None` if a value is nested too deep or has an unknown type.
+/// Writes the attributes of a claim or a new record. `None` if a value is nested too deeply or has an unknown
+/// type.
 pub(crate) fn write(attributes: &Attributes) -> Option<String> {
     let values = attributes.iter().map(|(name, value)| (name.as_str(), Some(value)));
     object(values)

@@ -1,4 +1,4 @@
-//! Events that the sink refuses for good: they block no other events.
+//! Events that the sink always refuses: they block no other events.
 
 use std::sync::Arc;
 use std::time::Duration;

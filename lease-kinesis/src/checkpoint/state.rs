@@ -13,7 +13,7 @@ use super::error::CheckpointError;
 use crate::position::Position;
 use crate::time::now;
 
-/// The checkpoints of one shard under one lease, over all of its processors.
+/// The checkpoints of one shard under one lease, for all of its processors.
 pub(crate) struct CheckpointState {
     /// Locked during each write, so that writes do not overlap.
     progress: tokio::sync::Mutex<Progress>,
@@ -42,7 +42,7 @@ struct Failed {
 /// Writes the checkpoints of one shard: to its row, or through another process.
 #[async_trait]
 pub trait CheckpointWriter: Send + 'static {
-    /// Moves the stored checkpoint towards `requested`, and sets `written` to the stored
+    /// Stores `requested`, or an earlier checkpoint before it, and sets `written` to the stored
     /// checkpoint. Called until `written` has reached `requested`.
     ///
     /// # Errors

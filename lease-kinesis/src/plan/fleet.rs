@@ -26,7 +26,7 @@ pub(crate) fn change(member: &Member) -> Change {
     }
 }
 
-/// Reads a worker's row. Returns `None` if its lease is free, since the worker has gone then.
+/// Reads a worker's row. Returns `None` if its lease is free, since the worker has then ended.
 pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     let holder = record.holder.as_ref()?;
     let text = |name: &str| record.attributes.get(name).and_then(Value::as_text);
@@ -96,7 +96,7 @@ impl MemberTracker {
 }
 
 /// After this number of settling times, a worker counts even if newer workers appear. Otherwise, a
-/// worker that crashes at each start would delay it for ever.
+/// worker that crashes at each start would delay other new workers for ever.
 const MAX_SETTLING_TIMES: u32 = 10;
 
 const STATE: &str = "state";
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::time::now;
 
-    /// Lists workers at intervals of one second, and returns the counting ones.
+    /// Lists workers at intervals of one second, and returns those that count.
     struct Listings {
         members: MemberTracker,
         at: Instant,

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads lines from the other process, which may write anything.
 ///
-/// Its buffer never exceeds the limit plus 64 KiB.
+/// Its buffer never exceeds the limit plus 64 KiB and one byte.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,

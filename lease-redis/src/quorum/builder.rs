@@ -25,8 +25,8 @@ use crate::scripts::key_space::KeySpace;
 impl RedisQuorum {
     /// Connects to the independent servers at `urls`: all nodes of the quorum, in any order.
     ///
-    /// Three servers tolerate the loss of one, five the loss of two. An even number tolerates no more than
-    /// the odd number below it, but occurs while the [list of nodes changes](crate#a-quorum).
+    /// Three servers tolerate the loss of one, and five tolerate the loss of two. An even number tolerates no
+    /// more than the odd number below it, but occurs while the [list of nodes changes](crate#a-quorum).
     ///
     /// # Errors
     ///
@@ -114,8 +114,8 @@ impl RedisQuorumBuilder {
         /// Limits each request to a node to `timeout`: 1 ms to an hour, by default 500 ms.
         ///
         /// Calls do not wait for a minority of the nodes. If a majority is unavailable, calls fail after the
-        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for the same time, and
-        /// a restarted node accepts restored leases after it.
+        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for the same time, and a
+        /// restarted node accepts restored leases after this time.
         ///
         /// All clients of the same nodes need the same time-out: a client with a different one is refused.
     }
@@ -130,7 +130,7 @@ impl RedisQuorumBuilder {
         self
     }
 
-    /// Lets nodes vote as soon as they are up, without the rejoin delay.
+    /// Lets nodes vote as soon as they have started, without the rejoin delay.
     ///
     /// Use this for tests and for the first start of a new set of nodes. A restarted node may have
     /// forgotten a held lease. If such nodes, with nodes that never knew the lease, are a majority, two
@@ -215,7 +215,7 @@ impl RedisQuorumBuilder {
         Membership::new(settings, rejoin_delay, record, Arc::clone(&self.clock))
     }
 
-    /// The age by this client's clock at which a run has lasted for `length` by every clock.
+    /// The length that this client's clock must show, so that every clock shows at least `length`.
     fn with_clock_error(&self, length: Duration) -> Duration {
         match self.rejoin_delay {
             RejoinDelay::On => length.mul_f64(1.0 + self.clock_rate_error),
@@ -245,7 +245,7 @@ impl RedisQuorumBuilder {
         }
         if !(0.0..0.5).contains(&self.clock_rate_error) {
             return Err(ServerFault::misconfigured(format!(
-                "the clock-rate error {} is out of range: at least 0 and less than 0.5",
+                "the clock rate error {} is out of range: at least 0 and less than 0.5",
                 self.clock_rate_error
             )));
         }

@@ -185,7 +185,7 @@ async fn documented_rights_suffice_behind_sentinels() {
     assert_eq!(denied(&started.servers[0]), "");
 }
 
-/// The commands that the server has denied, by its statistics.
+/// The commands that the server has denied, according to its statistics.
 fn denied(server: &RedisServer) -> String {
     let stats = server.command("INFO stats");
     let lines = stats.lines().filter(|line| line.starts_with("acl_access_denied"));

@@ -1,4 +1,4 @@
-//! Nodes that hang or are gone: a minority causes no wait, and a majority is reported.
+//! Nodes that hang or have stopped: a minority causes no wait, and a majority is reported.
 //!
 //! A quoted row is a row of the table *What happens when* in the README.
 

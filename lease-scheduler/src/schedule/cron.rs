@@ -9,9 +9,9 @@ use lease_core::InvalidInput;
 
 /// A cron expression in a time zone.
 ///
-/// `croner` parses the expression and searches the calendar, in civil time. This module decides at
-/// which instants a civil time happens. `croner` would treat lists and ranges as wildcards, and would drop
-/// or repeat them when the clocks change.
+/// `croner` parses the expression and searches the calendar, in civil time. This module decides to which
+/// instants a civil time corresponds. `croner` would treat lists and ranges as wildcards, and would drop or
+/// repeat them when the clocks change.
 #[derive(Clone, PartialEq)]
 pub(super) struct CronTimes {
     cron: Box<Cron>,
@@ -24,7 +24,7 @@ pub(super) struct CronTimes {
 enum ClockChange {
     /// Each time of day happens once a day.
     FixedTimes,
-    /// Each time that the wall clock shows counts, also if the clock shows it twice.
+    /// Every time on the wall clock is a tick. If the clock shows it twice, there are two ticks.
     WallClock,
 }
 
@@ -111,7 +111,8 @@ impl CronTimes {
         if tick.is_some_and(|tick| tick < second_pass) {
             return tick;
         }
-        // The search runs forward in civil time, so it cannot meet times after the clock is turned back.
+        // The search runs forward in civil time, so it does not find the repeated times after the clock was
+        // turned back.
         [tick, self.first_shown(second_pass)].into_iter().flatten().min()
     }
 
@@ -200,5 +201,5 @@ fn is_day(pattern: &CronPattern, year: u16, month: u16, day: i8) -> Option<bool>
 }
 
 /// Vixie's cron treats a longer jump as a clock that was set, and runs nothing for it. No zone skips more
-/// for daylight saving; Samoa skipped a day when it crossed the date line.
+/// for daylight saving; Samoa skipped a day when it moved to the other side of the date line.
 const LONGEST_CLOCK_CHANGE: SignedDuration = SignedDuration::from_hours(3);

@@ -36,10 +36,9 @@ pub use self::fault::Faults;
 /// Simulates a Kinesis stream in memory. Give it to a worker as its source to test the worker's
 /// processors.
 ///
-/// It enforces the read
-/// [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html) of a
-/// shard: five fetches and five iterators a second, 2 MB a second (with a burst of one second's
-/// share), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes.
+/// It enforces the read [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
+/// of a shard: five fetches and five iterators a second, 2 MB a second (with a burst of up to one second's
+/// amount), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes.
 ///
 /// Subscriptions end after 5 minutes. A new subscription is rejected within 5 seconds of the previous
 /// one, and replaces it after that. [`try_put`](Self::try_put) enforces the write limits. Sequence
@@ -127,7 +126,7 @@ impl SimStream {
         Self { consumer: name.into(), ..self.clone() }
     }
 
-    /// Reports no children at a shard's end, as most emulators do. Only the list of shards has
+    /// Reports no children at a shard's end, like most emulators. Only the list of shards has
     /// them.
     #[must_use]
     pub fn without_reported_children(self) -> Self {
@@ -135,7 +134,7 @@ impl SimStream {
         self
     }
 
-    /// Lists children `lag` after their parents are listed as closed.
+    /// Delays the listing of children by `lag`, from the time at which their parents are listed as closed.
     #[must_use]
     pub fn with_late_listing(self, lag: Duration) -> Self {
         self.lock().behavior.lag = lag;
@@ -154,8 +153,8 @@ impl SimStream {
         self.faults.set(faults);
     }
 
-    /// Returns the stream's time in milliseconds since 1970. The stream is created at midnight of 1
-    /// January 2025.
+    /// Returns the stream's time in milliseconds since 1970. The stream is created at midnight on 1 January
+    /// 2025.
     pub fn wall_clock(&self) -> u64 {
         self.now().millis_since_1970()
     }
@@ -276,7 +275,7 @@ impl SimStream {
         self.lock().everything_put().to_vec()
     }
 
-    /// Returns all records ever written by partition key, in order, including the trimmed ones. The
+    /// Returns all records ever written, grouped by partition key, in order, including the trimmed ones. The
     /// workers of an application must deliver them in this order.
     pub fn put_by_partition_key(&self) -> BTreeMap<Arc<str>, Vec<RawRecord>> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();

@@ -33,7 +33,9 @@ pub(crate) fn check_exists(command: &ChildCommand) -> Result<(), Failure> {
         }
         (None, [_]) if program.is_dir() => format!("{name} is a folder: name the program in it"),
         (None, [_]) if program.is_absolute() => format!("there is no program {name}"),
-        (None, [_]) => format!("there is no program {name} below the folder of this process"),
+        (None, [_]) => {
+            format!("there is no program {name} in the working directory of this process")
+        }
         (None, _) => format!("there is no program {name} in any folder of PATH"),
     };
     Err(Failure::other(format!("executableName = {command}: {reason}")))

@@ -26,7 +26,7 @@ impl Signals {
         Ok(Self { arrivals, repeats: RepeatFilter::default() })
     }
 
-    /// Returns the name of the next signal. Skips repeats of the previous signal.
+    /// Returns the name of the next signal. Skips all signals within a second of the previous one.
     ///
     /// # Cancel safety
     ///
@@ -41,7 +41,7 @@ impl Signals {
 struct Arrivals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` if the daemon must outlive its terminal.
+    /// `None` if the daemon must continue after its terminal has closed.
     hang_up: Option<Signal>,
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct FaultRecord {
     pub(crate) counters: Option<Vec<usize>>,
 }
 
-/// The last token of a counter's key that a promoted server knew when the judge reached it.
+/// A promotion, and the last token of a key that the promoted server had when the judge first read it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Outage {
     pub(crate) until: Monotonic,
 }
 
-/// A part of a run, by the numbers of its worker and its server, from 0 on.
+/// A part of a run. Workers and servers are numbered from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Process(usize),

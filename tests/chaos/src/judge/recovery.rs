@@ -25,5 +25,5 @@ pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec
 }
 
 /// The time limit after the last fault until every key is held again, on a busy machine. It covers the ttl
-/// of the last lease, a quarantine, and a clock that was set back.
+/// of the last lease, a rejoin delay, and a clock that was set back.
 const RECOVERY: Duration = Duration::from_mins(2);

@@ -14,7 +14,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Asks a server. A server that does not reply counts as one that executed nothing.
+    /// Reads the counts from a server. A server that does not reply counts as one that executed nothing.
     pub(crate) fn of(server: SocketAddr) -> Self {
         Self::read(&PlainConnection::to(server, TIMEOUT).first("INFO commandstats"))
     }

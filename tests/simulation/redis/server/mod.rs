@@ -35,7 +35,7 @@ use super::shared_random::SharedRandom;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
-    /// The length of a leap of its clock, in microseconds.
+    /// The length of a step of its clock, in microseconds.
     leap: Option<i64>,
     ledger: Ledger,
     recorder: Arc<dyn Recorder>,
@@ -66,14 +66,15 @@ struct Inside {
     executed: u64,
 }
 
-/// The commands of a transaction that has begun, and their replies if a control executes them already.
+/// The commands of a transaction that has begun, If a sabotaged run executes them on arrival, also their
+/// replies.
 #[derive(Debug, Default)]
 struct Queued {
     commands: Vec<Vec<Bytes>>,
     early: Vec<(Reply, u64)>,
 }
 
-/// A command in flight.
+/// A command that has not arrived yet.
 #[derive(Debug)]
 pub(crate) struct Mail {
     pub(crate) process: usize,
@@ -87,7 +88,7 @@ pub(crate) enum Then {
     Answer,
     AnswerAfter(Duration),
     Break,
-    /// The connection is silent from then on.
+    /// The server sends nothing more on the connection.
     FallSilent,
 }
 
@@ -145,7 +146,7 @@ impl Server {
             self.execute_due(now);
             let next = self.inside().next_arrival();
             select! {
-                // A change may bring an earlier arrival, so it comes first.
+                // A change may add an earlier command, so it is polled first.
                 biased;
                 () = self.changed.notified() => (),
                 () = sleep(next.map_or(Duration::MAX, |at| at.saturating_sub(now))) => (),
@@ -313,7 +314,7 @@ impl Server {
     }
 
     fn queue(&self, inside: &mut Inside, words: &[Bytes], connection: u64) {
-        // A control executes the commands as they arrive.
+        // A sabotaged run executes the commands as they arrive.
         let early = self.edition.without_transactions().then(|| {
             self.leap_ahead(&mut inside.node);
             (inside.node.execute(words), inside.next_execution())
@@ -323,7 +324,8 @@ impl Server {
         queued.commands.push(words.to_vec());
     }
 
-    /// Executes the queued commands of a connection. Their keys are those of leases, and of the tokens.
+    /// Executes the queued commands of a connection. They use the keys of leases, and the key of the token
+    /// stream.
     fn execute_transaction(&self, inside: &mut Inside, connection: u64) -> Reply {
         let Some(Queued { commands, early }) = inside.transactions.remove(&connection) else {
             return Reply::Error("ERR EXEC without MULTI".to_owned());

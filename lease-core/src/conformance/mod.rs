@@ -387,7 +387,8 @@ macro_rules! __promise_list {
 /// Makes one test for each promise of a [`LockStore`](crate::store::LockStore). The expression makes the
 /// [`Fixture`] of each test.
 ///
-/// Use it once per module.
+/// Use it once per module. Needs the feature `conformance`.
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
@@ -398,7 +399,8 @@ macro_rules! conformance {
 /// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable). The expression makes
 /// the [`Fixture`] of each test.
 ///
-/// Use it once per module, beside [`conformance!`](crate::conformance!).
+/// Use it once per module, beside [`conformance!`](crate::conformance!). Needs the feature `conformance`.
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 #[macro_export]
 macro_rules! table_conformance {
     ($fixture:expr) => {

@@ -32,6 +32,18 @@ pub trait LeaseTable: LockStore {
     ///
     /// The empty prefix lists all records. An error is an item of the stream: a failed list never looks
     /// empty. After an error, the stream may continue or end.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_util::TryStreamExt; // of the crate `futures-util`
+    /// use lease_core::StoreError;
+    /// use lease_core::store::{LeaseRecord, LeaseTable};
+    ///
+    /// async fn shards(table: &impl LeaseTable) -> Result<Vec<LeaseRecord>, StoreError> {
+    ///     table.list("shard-").try_collect().await
+    /// }
+    /// ```
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>>;
 
     /// Creates a record of `key` with `attributes` and without a holder, if the key has no record. Returns

@@ -17,8 +17,11 @@ pub(crate) mod scope;
 pub(crate) mod session;
 pub(crate) mod time_limit;
 
+/// Put it on the `impl` of a store: `#[async_trait]`.
 pub use async_trait::async_trait;
+/// To read a stream, use `TryStreamExt` of the crate `futures-util`.
 pub use futures_util::Stream;
+/// To read a stream, use `TryStreamExt` of the crate `futures-util`.
 pub use futures_util::stream::BoxStream;
 
 pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};

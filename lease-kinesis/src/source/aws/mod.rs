@@ -44,9 +44,9 @@ use crate::shard::{Shard, ShardId};
 /// ```no_run
 /// use lease_kinesis::KinesisSource;
 ///
-/// # fn run(client: &aws_sdk_kinesis::Client) {
-/// let orders = KinesisSource::new(client, "orders");
-/// let pushed = KinesisSource::new(client, "arn:aws:kinesis:eu-west-1:123456789012:stream/orders")
+/// # fn run(client: aws_sdk_kinesis::Client) {
+/// let orders = KinesisSource::new(&client, "orders");
+/// let pushed = KinesisSource::new(&client, "arn:aws:kinesis:eu-west-1:123456789012:stream/orders")
 ///     .with_consumer("billing");
 /// # let _ = (orders, pushed);
 /// # }

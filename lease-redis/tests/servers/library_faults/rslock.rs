@@ -25,7 +25,7 @@ async fn late_grant_is_withdrawn() {
         proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
     }
     let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    // With this clock-rate error, a lease is only trusted for half of its ttl.
+    // With this clock rate error, a lease is only trusted for half of its ttl.
     let builder = RedisQuorum::builder(urls).with_clock_rate_error(0.49).without_rejoin_delay();
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let builder = builder.with_timeout(TTL).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);

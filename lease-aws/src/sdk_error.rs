@@ -140,7 +140,7 @@ pub struct RequestError {
 }
 
 impl RequestError {
-    /// Reports an error that was found without a request.
+    /// Creates an error without a source.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }

@@ -105,7 +105,8 @@ impl KclTableBuilder {
 
     /// Sets the start position of shards that no worker has read, as in the settings of the KCL workers.
     ///
-    /// Defaults to the newest record. KCL writes `AT_TIMESTAMP` without the time, so this must supply it.
+    /// Defaults to the newest record. KCL writes `AT_TIMESTAMP` without the time, so this setting must supply
+    /// the time.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self

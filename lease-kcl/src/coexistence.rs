@@ -1,8 +1,9 @@
-//! Shares a table with workers of KCL 1 and 2: leaves them their share, and steals up to our own.
+//! Shares a table with workers of KCL 1 and 2. Our workers leave them their share, and steal leases until our
+//! workers have their own share.
 //!
-//! KCL workers follow no plan and never hand a lease over. `DynamoDBLeaseTaker` has their rule: each
-//! worker's share is the number of leases divided by the number of workers, rounded up. A worker below
-//! its share takes expired leases. Without expired leases, it steals from the worker with the most leases.
+//! KCL workers follow no plan and never hand a lease over. `DynamoDBLeaseTaker` implements their rule: each
+//! worker's share is the number of leases divided by the number of workers, rounded up. A worker below its
+//! share takes expired leases. Without expired leases, it steals from the worker with the most leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,7 +75,7 @@ impl Coexistence for KclCoexistence {
     }
 
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey> {
-        // As rarely as KCL: after a steal, the records after the last checkpoint are processed again.
+        // Steals as rarely as KCL, because each steal repeats the records after the last checkpoint.
         if self.looked.is_some_and(|last| now - last < self.table.failover_time() * 2) {
             return Vec::new();
         }
@@ -93,7 +94,7 @@ impl LeaseTaker<'_> {
         self.0.held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key)
     }
 
-    /// The leases of each KCL worker. A worker without a lease leaves no trace in the table.
+    /// The leases of each KCL worker. The table does not show a worker without a lease.
     fn kcl_workers(&self) -> BTreeMap<&Lessee, Vec<&LeaseKey>> {
         let mut workers: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for key in self.0.foreign {
@@ -154,7 +155,8 @@ impl LeaseTaker<'_> {
         let need = share.min(me.most.unwrap_or(usize::MAX)).saturating_sub(mine);
         let spare = leases.len().saturating_sub(share);
         let count = match need.min(spare) {
-            // Otherwise a worker without leases gets none while all others have exactly their share.
+            // Without this case, a worker without leases would get none while all others have exactly their
+            // share.
             0 if need > 1 && leases.len() == share => 1,
             count => count,
         };

@@ -1,11 +1,11 @@
-//! The part of a row that changes while its owner lives.
+//! The part of a row that changes while its owner is running.
 //!
 //! KCL writes no time to a row. A lease has expired if its owner has not changed the row for a failover
 //! time.
 
 use lease_core::{FencingToken, Lessee};
 
-/// An owner, and the last sign that it lives.
+/// An owner, and the last sign that the owner is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Liveness {
     pub(crate) owner: Option<Lessee>,

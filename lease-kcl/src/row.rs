@@ -27,10 +27,10 @@ pub(crate) struct Row {
 
 /// The attributes that this crate adds to a row.
 ///
-/// KCL ignores attributes that it does not know, and its updates name only its own. So the attributes of
-/// this crate stay until the row is deleted, and may be outdated. Each write of this crate also stores the
-/// new counter. Every write of KCL that changes an owner increments the counter. While both counters are
-/// equal, this crate wrote last.
+/// KCL ignores attributes that it does not know, and its updates name only KCL's attributes. So the attributes
+/// of this crate stay until the row is deleted, and may be outdated. Each write of this crate that increments
+/// the counter also stores the new value. Every write of KCL that changes an owner increments the counter.
+/// While both counters are equal, this crate wrote last.
 #[derive(Debug, Clone)]
 struct Mark {
     /// Kept after the release, to recognise late duplicates.
@@ -40,9 +40,10 @@ struct Mark {
     ttl: Duration,
     /// `leaseCounter` after our last write.
     counter: u64,
-    /// Set if the lease is free: for this time, only its owner may obtain it, or no worker if it has none.
+    /// Set if the last holder released the lease with a reservation. For this time, only the row's owner may
+    /// obtain the lease. If the row has no owner, no worker may obtain the lease.
     reserved: Option<Duration>,
-    /// The lessee that released it last.
+    /// The lessee that last released the lease.
     former: Option<Lessee>,
     evicted: bool,
 }
@@ -78,7 +79,7 @@ impl Row {
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
 
-    /// Whether no KCL worker has changed the owner since this crate's last write.
+    /// Whether no KCL worker has taken, assigned or renewed the lease since this crate's last write.
     pub(crate) fn is_ours(&self) -> bool {
         self.processor.is_none() && self.mark.as_ref().is_some_and(|m| m.counter == self.counter)
     }
@@ -141,7 +142,7 @@ impl Row {
             && self.owner.as_ref() == Some(&grant.lessee)
     }
 
-    /// The values that a live owner keeps changing.
+    /// The values that a running owner changes.
     pub(crate) fn liveness(&self) -> Liveness {
         let sign = match &self.mark {
             Some(mark) if self.is_ours() => LivenessSign::Heartbeat {

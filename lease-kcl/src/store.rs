@@ -1,4 +1,4 @@
-//! The store: each lock operation on a shard's row is one conditional write.
+//! The store: each change of a shard's row is one conditional write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ use crate::write;
 /// KCL's table. The rows of our workers are in another store, since KCL reads every row of its table as a
 /// lease.
 ///
-/// Every operation on a row is one conditional write; a claim reads the row first. See
+/// Every change of a row is one conditional write. A claim reads the row first. See
 /// [the crate's page](crate#what-happens-when-something-fails) for faults. Clones share one table.
 ///
 /// # Examples
@@ -83,7 +83,8 @@ pub(crate) struct Settings {
 pub(crate) enum LeaseState {
     /// The lease is free.
     Free,
-    /// The lease is free. For this time, only its owner may obtain it, or no worker if it has none.
+    /// The lease is free. For this time, only the row's owner may obtain the lease. If the row has no owner, no
+    /// worker may obtain the lease.
     Reserved(Duration),
     /// A grant of this crate or a KCL worker holds the lease.
     Held(Holder),
@@ -117,7 +118,7 @@ impl KclTable {
         self.shared.settings.failover
     }
 
-    /// The position from which shards are read that no worker has read.
+    /// The start position of shards that no worker has read.
     pub(crate) fn initial_position(&self) -> InitialPosition {
         self.shared.settings.initial
     }
@@ -132,7 +133,7 @@ impl KclTable {
     ///
     /// # Errors
     ///
-    /// If `key` is of a shard of another application.
+    /// If `key` belongs to a shard of another application.
     pub(crate) fn lease_key<'a>(&self, key: &'a LeaseKey) -> Result<Option<&'a str>, StoreError> {
         if let Some(lease_key) = key.as_str().strip_prefix(&self.shared.shards) {
             return Ok(Some(lease_key));
@@ -194,7 +195,7 @@ impl KclTable {
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
         // While KCL 3 hands the lease over, its processor increments the counter. If the counter stops, the
-        // processor has died during the hand-over. KCL 3, too, then assigns the lease again.
+        // processor has stopped during the hand-over. KCL 3, too, then assigns the lease again.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return LeaseState::Free;
@@ -240,8 +241,8 @@ impl KclTable {
 
     /// Whether this process has observed that `grant` expired, although no worker has taken it.
     ///
-    /// The holder had no answer to a later heartbeat, so its own deadline has passed before. A late request
-    /// does not revive the grant.
+    /// The holder had no answer to a later heartbeat, so its own deadline has already passed. A late request
+    /// does not make the grant valid again.
     pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
         let Some(watched) = self.shared.observations.get(lease_key) else { return false };
         let nonce = grant.nonce.to_string();

@@ -122,7 +122,7 @@ impl LeaseTable for KclTable {
             return Ok(Written::Applied);
         };
         let row = self.row_after_refusal(lease_key, raw).await?;
-        // An earlier attempt of the SDK wrote it, and the answer was lost.
+        // An earlier attempt of the SDK made the transfer, and its answer was lost.
         let is_done = row.as_ref().is_some_and(|row| {
             row.shows(grant)
                 && row.reserved().is_some()

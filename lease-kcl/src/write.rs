@@ -1,9 +1,9 @@
 //! The conditional writes to a KCL table: their conditions and changes.
 //!
-//! Every write increments `leaseCounter`, as KCL's own writes do. DynamoDB then refuses the write of a KCL
-//! worker with an older view of the row. Every write also stores the counter in `grantCounter`. A write under
-//! one of our grants requires that both counters are equal. Then no KCL worker has written an owner since,
-//! not even the same owner.
+//! Every claim, and every update under a grant, increments `leaseCounter`, as KCL's own writes do. DynamoDB
+//! then refuses the write of a KCL worker that has read an older row. The same writes store the new counter in
+//! `grantCounter`. An eviction changes neither counter. A write under one of our grants requires that both
+//! counters are equal. Then no KCL worker has written an owner since our last write, not even the same owner.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
     match &seen.processor {
-        // The processor died during a hand-over of KCL 3. This write ends the hand-over.
+        // The processor stopped during a hand-over of KCL 3. This write ends the hand-over.
         Some(processor) => {
             write.value("seenProcessor", processor.as_str());
             write.condition("#checkpointOwner = :seenProcessor");
@@ -151,8 +151,8 @@ fn is_granted(write: &mut Expression) {
 
 /// Sets the attributes of a new grant, except its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    // By two, because a KCL worker may have our name. After a refused renewal, it treats the renewal as done
-    // if the row has its name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
+    // Counts by two, because a KCL worker may have our name. After a refused renewal, it treats the renewal as
+    // done if the row has its name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
     count(write, 2);
     write.set([
         "#leaseOwner = :lessee",

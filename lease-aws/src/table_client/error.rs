@@ -37,7 +37,7 @@ pub(super) fn timed_out(operation: &'static str, table: &str, limit: Duration) -
     )
 }
 
-/// Reports an error that was found without an answer of DynamoDB.
+/// Creates an error that has no error of the SDK as its source.
 pub fn store_error(kind: StoreErrorKind, message: impl Into<String>) -> StoreError {
     StoreError::new(kind, RequestError::new(message))
 }

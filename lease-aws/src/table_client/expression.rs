@@ -163,8 +163,8 @@ fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<s
     }
 }
 
-/// Replaces each placeholder in `text` whose column has a plain name. Adds the columns of the others
-/// to `names`: DynamoDB refuses names that no expression uses.
+/// Replaces each placeholder in `text` whose column has a plain name. Adds to `names` only the columns of the
+/// placeholders that stay: DynamoDB refuses names that no expression uses.
 fn with_names(
     text: &str,
     column: impl Fn(&str) -> Option<ColumnName>,

@@ -18,10 +18,10 @@ pub struct Observation<S> {
     /// How long the state must be unchanged before a contender may take the lease. `None` if the
     /// item has no such column.
     pub ttl: Option<Duration>,
-    /// The receipt of the first answer with this state. The writer counts from before its write,
+    /// The time at which the first answer with this state arrived. The writer counts from before its write,
     /// which is earlier.
     pub since: Moment,
-    /// The receipt of the last answer with this state.
+    /// The time at which the last answer with this state arrived.
     pub last: Moment,
 }
 
@@ -36,7 +36,7 @@ pub struct Observations<S> {
 }
 
 impl<S: Clone + PartialEq> Observations<S> {
-    /// Creates a map of at most `capacity` keys: at least one.
+    /// Creates a map of at most `capacity` keys, or of one key if `capacity` is zero.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, by_key: Mutex::new(HashMap::new()) }
     }
@@ -46,8 +46,8 @@ impl<S: Clone + PartialEq> Observations<S> {
         self.lock().get(key).cloned()
     }
 
-    /// Records the state in an answer that was received at `now`. Returns the receipt of the first
-    /// answer with this state.
+    /// Records the state in an answer that arrived at `now`. Returns the time at which the first answer with
+    /// this state arrived.
     pub fn observe(&self, key: &str, state: S, ttl: Option<Duration>, now: Moment) -> Moment {
         let mut by_key = self.lock();
         if let Some(known) = by_key.get_mut(key)

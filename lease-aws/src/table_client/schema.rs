@@ -1,4 +1,4 @@
-//! Creates the table if it does not exist, and checks its key if it does.
+//! Creates a missing table, and checks the key of an existing one.
 
 use std::time::Duration;
 

@@ -185,7 +185,7 @@ impl World {
         self.simulation.kill(actor.process);
     }
 
-    /// Stops a worker in good order. A KCL worker releases nothing when it stops, so it is killed.
+    /// Stops a worker gracefully. A KCL worker releases nothing when it stops, so it is killed.
     fn stop(&mut self, number: usize) {
         match &self.actors[number].handle {
             None => self.kill(number),

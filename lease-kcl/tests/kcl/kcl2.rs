@@ -47,7 +47,7 @@ impl Kcl2 {
         }
     }
 
-    /// Renews every lease in hand, unless another worker wrote to the row.
+    /// Renews every lease that the worker considers its own, unless another worker wrote to the row.
     async fn renew(&self) {
         let in_hand = self.in_hand.lock().unwrap().clone();
         for (key, lease) in in_hand {

@@ -28,7 +28,8 @@ struct Inside {
     rights: BTreeMap<String, Right>,
     taken: u64,
     tokens: BTreeMap<String, u64>,
-    /// The last sign of life of each owner. For our workers, only heartbeats count.
+    /// The time at which each row was last taken or renewed. For our workers, only heartbeats count as
+    /// renewals.
     alive: BTreeMap<String, Duration>,
     /// The versions of each row, with their times.
     versions: BTreeMap<String, Vec<(Duration, Option<Item>)>>,
@@ -52,7 +53,7 @@ pub(crate) struct Setup {
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
     pub(crate) taken_by_kcl: usize,
-    /// Takes from another owner that had shown a recent sign of life.
+    /// Takes from another owner that had taken or renewed the lease a short time before.
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
@@ -73,7 +74,7 @@ pub(crate) enum Kind {
 /// The writer of a row.
 enum By {
     Takes(Right),
-    /// The flag says whether the write is a sign of life.
+    /// The flag says whether the write renews the lease.
     Under(Right, bool),
 }
 
@@ -413,5 +414,5 @@ fn object(body: &Value, field: &str) -> Item {
     body.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// An owner with a sign of life within this time was alive when its lease was taken.
+/// An owner that renewed within this time was running when its lease was taken.
 const STOLEN: Duration = Duration::from_secs(1);

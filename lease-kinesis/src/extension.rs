@@ -1,6 +1,6 @@
 //! Items for crates that extend this one.
 //!
-//! - [`Coexistence`]: workers of another library on the same table, as `lease-kcl` has them.
+//! - [`Coexistence`]: shares a table with workers of another library, as `lease-kcl` does.
 //! - [`CheckpointScope`] and [`CheckpointWriter`]: a program that calls a
 //!   [`RecordProcessor`](crate::RecordProcessor) without a [`Worker`](crate::Worker), as
 //!   `lease-multilang` does.

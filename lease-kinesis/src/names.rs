@@ -64,8 +64,8 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// Returns the key of the row that stores when a stream was first started. No worker holds it,
-    /// and no tick lists it.
+    /// Returns the key of the row that stores the time of a stream's first start. No worker holds its lease,
+    /// and a tick ignores the row.
     #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
     pub(crate) fn start(&self, stream: Option<&StreamId>) -> LeaseKey {
         let key = match stream {

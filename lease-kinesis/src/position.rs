@@ -39,8 +39,8 @@ pub enum Position {
     AtTimestamp(u64),
     /// Nothing has been read. Reading starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// Nothing has been read. Reading starts with the next record that arrives. Occurs only in
-    /// tables that other libraries wrote: after a restart, it would skip records.
+    /// Nothing has been read. Reading starts with the next record that arrives. Occurs only in tables that
+    /// other libraries wrote, because a restart at this position skips records.
     Latest,
     /// All records up to and including this one have been read.
     Record(RecordNumber),
@@ -79,7 +79,7 @@ pub enum InitialPosition {
 }
 
 impl InitialPosition {
-    /// Reports whether an unread row was created for another initial position than this one. `now`
+    /// Reports whether `row` has a start time that does not fit this initial position. `now`
     /// is in milliseconds since 1970.
     ///
     /// A row may hold the time at which a stream started at [`Latest`](Self::Latest). Such a time

@@ -17,7 +17,7 @@ use crate::shard::ShardId;
 /// The worker creates one processor for each shard that it obtains. It calls the processor's
 /// methods one at a time: first `initialize`, then `process_records` any number of times, then at
 /// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
-/// If `shard_ended` fails, the worker may call it again, or call one of the other two. The
+/// If `shard_ended` fails, the worker may call it again, or call `lease_lost` or `shutdown_requested`. The
 /// [`Checkpointer`] ends with its processor.
 ///
 /// If the lease is lost, the worker drops the running call at its next await, before another worker
@@ -50,32 +50,34 @@ pub trait RecordProcessor: Send {
     /// worker has read them.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
-    /// Called when another worker has obtained the shard, or soon will. All checkpoints fail.
+    /// Called after the lease is lost, or the grace time has ended. Another worker reads the shard, or soon
+    /// will. All checkpoints fail.
     async fn lease_lost(&mut self) {}
 
-    /// Called when all records of a closed shard have been processed. Must checkpoint the end:
-    /// until then, no worker reads the shards that it was split or merged into.
+    /// Called when all records of a closed shard have been processed. The implementation must checkpoint the
+    /// end: until then, no worker reads the shard's children.
     ///
     /// The default implementation checkpoints the end.
     ///
     /// # Errors
     ///
-    /// After an error, the worker calls this again after a backoff. If the error is a
-    /// [`NeedsRestart`], it calls another processor. If this returns `Ok` and the checkpoint is
-    /// pending, the worker writes it without another call.
+    /// After an error, the worker calls this again after a backoff. If the error is a [`NeedsRestart`], the
+    /// worker calls a new processor instead. If this returns `Ok` and the checkpoint is pending, the worker
+    /// writes the checkpoint without another call.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())
     }
 
-    /// Called when the worker stops, or hands over this shard. It is the last chance to checkpoint.
+    /// Called when the worker stops, or hands over this shard. After this call, the processor cannot
+    /// checkpoint.
     ///
     /// The default implementation checkpoints all delivered records, so that none is delivered
     /// twice.
     ///
     /// # Errors
     ///
-    /// After an error, the worker logs it, and still gives the shard up.
+    /// The worker logs an error, and still hands over or releases the shard.
     async fn shutdown_requested(
         &mut self,
         checkpointer: &Checkpointer,
@@ -138,14 +140,14 @@ pub enum Outcome {
     /// records up to the last checkpoint that the processor requested. If no record is left,
     /// continues with the next batch. After [the maximum
     /// number](crate::WorkerBuilder::with_max_failures) of consecutive failures without a
-    /// checkpoint, the worker gives the shard up as for `StopShard`. If the error is a
+    /// checkpoint, the worker releases the shard as for `StopShard`. If the error is a
     /// [`NeedsRestart`], another processor receives the records.
     Failed(ProcessorError),
     /// Continues with the next batch, although this one was not processed. The worker logs and
     /// counts the skip. If you need the records, save them before you return this.
     Skip,
-    /// Gives the shard up for a time that grows with each consecutive stop. After that, the plan
-    /// assigns it to a worker again, which reads it from its checkpoint.
+    /// Releases the shard for a time that grows with each consecutive stop. After that time, the plan assigns
+    /// the shard to a worker again. That worker reads the shard from its checkpoint.
     StopShard(ProcessorError),
     /// Hands over all shards and ends the worker.
     StopWorker(ProcessorError),

@@ -43,7 +43,7 @@ pub enum Checkpoints {
     #[default]
     ByProcessor,
     /// The worker checkpoints between two batches, once the last checkpoint is older than this and
-    /// further records were processed. It also checkpoints before it gives the shard up.
+    /// further records were processed. It also checkpoints before it releases the shard or hands it over.
     Every(Duration),
 }
 
@@ -68,7 +68,7 @@ impl Settings {
 }
 
 impl Checkpoints {
-    /// Reports whether a checkpoint by the worker is due, this long after the last checkpoint.
+    /// Reports whether a checkpoint by the worker is due, `since` being the time since the last checkpoint.
     pub(crate) fn is_due(self, since: Duration) -> bool {
         match self {
             Self::ByProcessor => false,

@@ -11,10 +11,10 @@ use crate::position::{Position, RecordNumber};
 pub enum Checkpointed {
     /// The store has this checkpoint, or a later one.
     Stored,
-    /// The write failed for this reason, and the worker retries it. The processor may continue.
-    /// The worker writes the latest pending checkpoint within 5 s of the store's recovery, and
-    /// before it gives the shard to another worker. If the process crashes or the lease is lost
-    /// before that, records are delivered again.
+    /// The checkpoint is not stored yet, for this reason. The worker retries the write, and the processor may
+    /// continue. The worker writes the latest pending checkpoint within 5 s of the store's recovery, and before
+    /// it hands the shard over to another worker. If the process crashes or the lease is lost before that,
+    /// records are delivered again.
     Pending(StoreError),
 }
 
@@ -39,7 +39,7 @@ pub enum CheckpointError {
         /// The last delivered record.
         delivered: Position,
     },
-    /// The processor has ended. Its shard was given up, or another processor reads it.
+    /// The processor has ended. Its shard was released, or another processor reads the shard.
     #[error("the processor has ended and cannot checkpoint")]
     Over,
     /// The store rejects the write until an operator corrects the cause. The worker retries.

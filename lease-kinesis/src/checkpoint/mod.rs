@@ -1,8 +1,8 @@
 //! How far a shard has been read: stored on its row, fenced, and never moved back.
 //!
-//! Start here with [`Checkpointer`], the processor's handle. `state` holds the stored checkpoint
-//! and the requested one, and retries the write between them. `row_writer` writes a checkpoint to
-//! the shard's row. `error` has the results.
+//! Start here with [`Checkpointer`], the processor's handle. `state` holds the stored checkpoint and the
+//! requested one, and retries failed writes. `row_writer` writes a checkpoint to the shard's row. `error` has
+//! the results.
 
 mod error;
 mod row_writer;
@@ -26,10 +26,9 @@ use crate::position::{Position, RecordNumber};
 
 /// Writes how far a shard has been read.
 ///
-/// Each checkpoint is one write that requires the lease and the previous checkpoint. So the write
-/// of a former reader changes nothing, and a late write does not undo a newer one. Clones share the
-/// checkpointer, and may be used from other tasks. After the processor has ended, all calls return
-/// [`CheckpointError::Over`].
+/// Each checkpoint is one write that requires the lease and the previous checkpoint. So the write of a former
+/// reader changes nothing, and a late write does not undo a newer one. Clones share one state, and other tasks
+/// may use them. After the processor has ended, all calls return [`CheckpointError::Over`].
 ///
 /// A checkpoint states that all records up to it are processed. A batch that fails after a
 /// checkpoint inside it is delivered again from the record after that checkpoint.
@@ -45,7 +44,7 @@ struct Shared {
 
 /// The checkpointer of one processor, and the records that this processor has received.
 ///
-/// A [`Worker`](crate::Worker) creates its own. This is for programs that call a
+/// A [`Worker`](crate::Worker) creates its own scopes. This type is for programs that call a
 /// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
 /// Drop it to end the checkpointer and its clones.
 pub struct CheckpointScope(Checkpointer);
@@ -139,8 +138,8 @@ impl fmt::Debug for CheckpointScope {
 }
 
 impl Checkpointer {
-    /// Checkpoints all delivered records; in [`shard_ended`](crate::RecordProcessor::shard_ended),
-    /// the end.
+    /// Checkpoints all delivered records. In [`shard_ended`](crate::RecordProcessor::shard_ended), checkpoints
+    /// the end of the shard.
     ///
     /// Writes nothing if the store has this checkpoint already, or no record was delivered yet.
     /// While the store does not answer, this returns [`Checkpointed::Pending`].
@@ -161,7 +160,7 @@ impl Checkpointer {
 
     /// Checkpoints all records up to and including `record`.
     ///
-    /// Does nothing if a later checkpoint was requested before.
+    /// If a later checkpoint was requested before, that request remains.
     ///
     /// # Errors
     ///
@@ -291,7 +290,7 @@ impl Checkpointer {
         self.shared.write(&mut progress).await
     }
 
-    /// Writes pending checkpoints once the store answers again, for as long as it is polled.
+    /// Writes pending checkpoints once the store answers again, while the caller polls this future.
     pub(crate) async fn settle(&self) -> Infallible {
         self.shared.state.settle(|| self.shared.is_over()).await
     }

@@ -42,8 +42,8 @@ struct Failed {
 /// Writes the checkpoints of one shard: to its row, or through another process.
 #[async_trait]
 pub trait CheckpointWriter: Send + 'static {
-    /// Stores `requested`, or an earlier checkpoint before it, and sets `written` to the stored
-    /// checkpoint. Called until `written` has reached `requested`.
+    /// Stores `requested` or an earlier checkpoint, and sets `written` to the stored one. The caller repeats
+    /// the call until `written` has reached `requested`.
     ///
     /// # Errors
     ///
@@ -76,8 +76,8 @@ impl CheckpointState {
         })
     }
 
-    /// Returns where the next processor starts: after the last requested checkpoint. The previous
-    /// processor has processed all records up to it. The store may not have it yet, and the worker
+    /// Returns where the next processor starts: after the last requested checkpoint. The previous processor has
+    /// processed all records up to that checkpoint. If the store does not have the checkpoint yet, the worker
     /// retries the write.
     pub(crate) async fn start_position(&self) -> Position {
         self.progress.lock().await.requested.clone()
@@ -119,7 +119,7 @@ impl CheckpointState {
         Ok(())
     }
 
-    /// Writes pending checkpoints once the store answers again, for as long as it is polled.
+    /// Writes pending checkpoints once the store answers again, while the caller polls this future.
     ///
     /// # Cancel safety
     ///

@@ -48,9 +48,9 @@ pub(crate) fn decide(
 
 /// Returns the steps of the worker `me` before it counts: it claims one shard, and gives none away.
 ///
-/// In the final plan, each worker has at least one shard, unless workers outnumber shards. In that
-/// case, each holder keeps its shard. So the claimed shard stays here, and its first records need not
-/// wait until all new workers are known. With unequal weights, it may move once more.
+/// In the final plan, each worker has at least one shard, unless workers outnumber shards. In that case, each
+/// holder keeps its shard. So the claimed shard stays with this worker, which reads it before all new workers
+/// are known. With unequal weights, the shard may move once more.
 pub(crate) fn begin(
     me: &Member,
     reading: &BTreeSet<LeaseKey>,

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::time::now;
 
-    /// Lists workers at intervals of one second, and returns those that count.
+    /// Lists workers at intervals of one second, and returns the workers that count.
     struct Listings {
         members: MemberTracker,
         at: Instant,

@@ -19,19 +19,19 @@ use siphasher::sip::SipHasher13;
 pub struct Member {
     /// The worker's name, which is the lessee of its leases.
     pub name: Lessee,
-    /// Whether it stays.
+    /// Whether the worker stays or leaves.
     pub state: MemberState,
     /// The worker's share relative to the others, 1 to 1,000: twice the weight gets twice the
     /// shards.
     pub weight: u16,
     /// The maximum number of shards that the worker reads.
     pub most: Option<usize>,
-    /// The worker that this one replaces. This worker gets no shards until that worker leaves, and
-    /// then all of its shards. A rolling deployment then moves each shard once.
+    /// The worker that this one replaces. This worker gets no shards until that worker leaves. Then it gets all
+    /// shards of that worker. A rolling deployment then moves each shard once.
     pub replaces: Option<Lessee>,
 }
 
-/// Whether a worker stays.
+/// Whether a worker stays or leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a worker stays or leaves")]
 pub enum MemberState {
@@ -50,9 +50,10 @@ impl Member {
 
 /// Assigns a worker to each key of `held`, whose values are the current holders.
 ///
-/// Every worker computes the same plan from the same input, in any order of `members`. For members of
-/// equal weight, no member has two keys more than another, and no such plan moves fewer keys. A key
-/// has no entry if there are no members, or all members have reached their limit.
+/// Every worker computes the same plan from the same input, in any order of `members`. For members of equal
+/// weight and without a limit, the numbers of keys of two members differ by at most one. No other plan with
+/// this property moves fewer keys. A key has no entry if there are no members, or all members have reached
+/// their limit.
 ///
 /// A quota is `keys / members`, rounded down. The remaining keys raise some quotas by one, first the
 /// quotas of members that already hold more. So keys move only away from members above their quota. A
@@ -77,10 +78,10 @@ pub(crate) struct Reshaping {
 
 /// Computes the [`plan`] while shards are split or merged.
 ///
-/// When shards are merged, a member that reads its parent shards to their end early has room for more
-/// children than its final share. Each extra child would move again later. A free lasting shard
-/// therefore goes to a member below its quota of lasting shards. That member may exceed its total
-/// quota by ending shards, which it gives away first.
+/// When shards are merged, a member that reads its parent shards to their end early has room for more children
+/// than its final share. Each extra child would move again later. A free lasting shard therefore goes to a
+/// member below its quota of lasting shards. That member may exceed its total quota by ending shards, which it
+/// hands over first.
 pub(crate) fn plan_amid(
     reshaping: &Reshaping,
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -93,7 +94,7 @@ pub(crate) fn plan_amid(
     let mut total = Capacity::new();
     for (member, quota) in quotas(&eligible, held.len(), &counts(&holdings, |_key| true)) {
         let Some(keys) = holdings.get_mut(member) else { continue };
-        // Ending shards are given away first, then lasting ones, each kind by ascending hash.
+        // Ending shards are handed over first, then lasting ones, each kind by ascending hash.
         keys.sort_by_cached_key(|key| {
             (!ends(key), rendezvous_hash(key.as_str(), member.as_str()), *key)
         });
@@ -131,7 +132,7 @@ type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
 /// The number of keys that each member may still get.
 type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
 
-/// The keys that each member may still get.
+/// The number of keys that each member may still get, by three bounds.
 struct Capacities<'a> {
     /// Up to its quota of all keys.
     total: Capacity<'a>,

@@ -33,7 +33,7 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 ///
 /// # Cancel safety
 ///
-/// The caller may drop any call. No call changes the results of later calls, with two exceptions: it
+/// The caller may drop any call. No call changes the results of later calls, with two exceptions: each call
 /// counts towards the rate limits, and a dropped subscription may delay the next one.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
@@ -87,7 +87,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum ReadFrom {
-    /// The record with this number, or the next one after it.
+    /// The record with this number, or the next record.
     At(SequenceNumber),
     /// The first record that arrived at this time or later, in milliseconds since 1970.
     Timestamp(u64),
@@ -159,7 +159,7 @@ pub enum SourceErrorKind {
     /// The source rejected the request: the shard has no such position, or the time is in the
     /// future.
     Refused,
-    /// The stream did not answer in time.
+    /// The stream did not answer, or its answer was invalid or an error that may be temporary.
     Unavailable,
 }
 

@@ -128,8 +128,9 @@ impl Reader {
             };
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
-                // Renewed at once, from the last returned record. If the previous iterator failed
-                // before its first fetch, the renewal waits. The same applies to subscriptions.
+                // The reader renews the iterator at once, from the last returned record. If the previous
+                // iterator failed before its first fetch, the reader waits first. The same applies to
+                // subscriptions.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
                     self.cursor = Cursor::Unknown;
                     self.pause(&failed).await;
@@ -177,7 +178,7 @@ impl Reader {
             (Position::ShardEnd, _) => return Ok(Cursor::End(Vec::new())),
             // At the last returned record, since records of an aggregate may remain.
             (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
-            // No record was returned yet, and `Latest` has moved on.
+            // No record was returned yet. A new start at `Latest` would skip the records that arrived since.
             (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
             (Position::AtTimestamp(at), None) => ReadFrom::Timestamp(*at),
             (Position::TrimHorizon, None) => ReadFrom::TrimHorizon,

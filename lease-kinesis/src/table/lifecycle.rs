@@ -23,9 +23,9 @@ pub(crate) struct RowState {
 /// Returns the shards of `listed` whose rows are missing, with the positions to start at. Parents
 /// come first, and rows are created in this order.
 ///
-/// A descendant of a shard with a row is read from its first record, or from the configured time if
-/// the initial position is a time. So no record that arrived after the application's first start is
-/// skipped. No generation is skipped.
+/// A descendant of a shard with a row is read from its first record. If the initial position is a time, the
+/// descendant is read from that time. So no record that arrived after the application's first start is skipped.
+/// No generation is skipped.
 ///
 /// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store
 /// the time instead of the word `LATEST`, with which a restart would skip records. With any other
@@ -100,7 +100,7 @@ pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool 
 /// Reports whether `listed` has all children of `shard`, or the open shards in their place if the
 /// stream has dropped them. `shard` had `hash_keys`.
 ///
-/// A stream may list a shard as closed before it lists its children, and one child before the
+/// A stream may list a shard as closed before it lists the shard's children. It may list one child before the
 /// other.
 pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[Shard]) -> bool {
     let others = listed.iter().filter(|other| other.id != *shard);
@@ -111,10 +111,9 @@ pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[S
 
 /// Returns the shards of `listed` that descend from a shard with a row.
 ///
-/// The stream may have dropped such a shard and generations after it, so that no listed shard names
-/// it. Then each listed shard with some of its hash keys descends from it. Of two shards with a
-/// common hash key, the younger descends from the older, and dropped shards are older than listed
-/// ones.
+/// The stream may have dropped such a shard and generations after it. Then no listed shard names the dropped
+/// shard, but each listed shard with some of its hash keys descends from it. Of two shards with a common hash
+/// key, the younger descends from the older, and dropped shards are older than listed ones.
 fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
     let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for shard in listed {
@@ -157,12 +156,11 @@ pub(crate) fn may_be_read(shard: &RowState, rows: &Rows) -> bool {
 pub(crate) enum Obsolete {
     /// The shard was read to its end, or all of its children have rows. No record can be lost.
     Succeeded,
-    /// The stream lists neither the shard nor a child of it, and it was not read to its end. Either
+    /// The stream lists neither the shard nor a child of it, and the shard was not read to its end. Either
     /// its records have expired, or the worker reads another stream than before.
     Stray,
-    /// A stray with hash keys of an open, older shard. In one stream, the open shard would descend
-    /// from this one, and would be younger, because the shard ids of Kinesis grow. So the row
-    /// belongs to another stream.
+    /// A stray with hash keys of an open, older shard. In one stream, the open shard would descend from this
+    /// one and have a larger id, because the shard ids of Kinesis grow. So the row belongs to another stream.
     Foreign,
     /// The shard was read to its end although it is open. It was read in another stream that has a
     /// shard of the same name.

@@ -1,5 +1,5 @@
-//! The row of a shard: its attributes in addition to the lease. Where the Kinesis Client Library
-//! has an attribute for a value, the row uses its name.
+//! The row of a shard: its attributes in addition to the lease. If the Kinesis Client Library has an attribute
+//! for a value, the row uses the name of that attribute.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub struct ShardRow {
     pub hash_keys: HashKeyRange,
     /// Whether the row has hash keys. Rows of the Kinesis Client Library 1 have none.
     pub(crate) has_hash_keys: bool,
-    /// How often another worker obtained the shard since its last checkpoint.
+    /// How often workers have obtained the shard since its last checkpoint.
     pub switches: u32,
     /// Whether a worker of another library holds the lease.
     pub is_foreign: bool,

@@ -158,7 +158,7 @@ impl ShardSync {
             }
         }
         let mut created = false;
-        // No missing shard descends from another one, so their order does not matter.
+        // No missing shard descends from another one, so the order of the shards does not matter.
         for some in missing.chunks(CONCURRENT_ROWS) {
             // The snapshot may be old if this process was paused. A row that existed meanwhile, and
             // was removed at its shard's end, must not be created again.
@@ -194,8 +194,9 @@ impl ShardSync {
         Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
-    /// Returns the rows that have been obsolete long enough to be removed. Until then, another worker
-    /// may still create the row, and an operator may notice a stray row. Logs stray rows.
+    /// Returns the rows that have been obsolete long enough to be removed. If a row were removed earlier, a
+    /// worker with an older listing could create it again, and an operator could not notice a stray row. Logs
+    /// stray rows.
     fn removable<'a>(
         &self,
         stream: Option<&StreamId>,

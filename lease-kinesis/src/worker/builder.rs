@@ -203,7 +203,7 @@ impl WorkerBuilder {
     ///
     /// This limits memory: a fetch has up to 10 MB, and each shard that is behind has one batch in
     /// memory. The number of concurrent fetches is not limited, so 100 such shards take up to 1 GB.
-    /// Set this to the records that fit into the memory for one shard, or limit [the shards of a
+    /// Set this to the number of records that fit into the memory for one shard, or limit [the shards of a
     /// worker](Self::with_max_shards).
     pub fn with_max_records(mut self, records: u16) -> Self {
         self.settings.pace.most_records = records;
@@ -223,7 +223,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Delivers batches without records too, so that processors learn how far they are behind.
+    /// Also delivers batches without records. Each batch reports how far the processor is behind.
     pub fn with_empty_batches(mut self) -> Self {
         self.settings.empty_batches = true;
         self
@@ -240,20 +240,19 @@ impl WorkerBuilder {
         self
     }
 
-    /// Gives a shard up for a while after its processor was replaced `restarts` times without a new
-    /// checkpoint. A processor is replaced if it panicked, exceeded its time limit, failed to
-    /// initialize, or [asked for it](crate::NeedsRestart). By default the worker retries without a
-    /// limit.
+    /// Releases a shard for a while after its processor was replaced `restarts` times without a new checkpoint.
+    /// A processor is replaced if it panicked, exceeded its time limit, failed to initialize, or [requested a
+    /// restart](crate::NeedsRestart). By default the worker retries without a limit.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
         self.settings.restarts = Some(restarts);
         self
     }
 
-    /// Gives a shard up for a while, as [`StopShard`](crate::Outcome::StopShard) does, after the
+    /// Releases a shard for a while, as [`StopShard`](crate::Outcome::StopShard) does, after the
     /// same batch [failed](crate::Outcome::Failed) `failures` times in a row without a checkpoint.
     /// A new processor then starts at the checkpoint, on this worker or another.
     ///
-    /// The default is 30: with the default backoff, the worker gives the shard up after 23 minutes.
+    /// The default is 30: with the default backoff, the worker releases the shard after 23 minutes.
     /// Database failovers and deployments take less time. A longer failure may be caused by this
     /// machine or by the processor's state. The minimum is 1; `None` retries without a limit.
     pub fn with_max_failures(mut self, failures: impl Into<Option<u32>>) -> Self {

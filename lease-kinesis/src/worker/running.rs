@@ -156,13 +156,14 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the time to the next tick. It is short after a failure, while shards are handed over,
-    /// and while a worker does not count yet. A worker that does not count reads at most one shard.
+    /// Returns the time to the next tick. It is short after a failure, while other workers are about to take
+    /// free shards, and while a worker does not count yet. A worker that does not count reads at most one
+    /// shard.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // The first retry follows soon. Later retries back off for a throttling store, up to a ttl, so
-            // that the worker notices its recovery.
+            // The first retry follows soon. Later retries back off, because the store may throttle. The backoff
+            // is at most a ttl, so that the worker notices the store's recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
@@ -179,7 +180,7 @@ impl Running {
         self.worker.settings.tick().min(self.worker.settings.settling)
     }
 
-    /// Reads all rows, and carries out this worker's part of the plan.
+    /// Reads all rows, and executes this worker's part of the plan.
     async fn tick(&mut self, begun: Instant) -> Tick {
         let mut failed = Tick::Failed;
         let is_there = match self.be_there().await {
@@ -390,7 +391,7 @@ impl Running {
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
         let options = &self.worker.settings.options;
-        // No `Lease::update`: it reports a timeout as an error, and the worker would skip this tick.
+        // Does not use `Lease::update`, which reports a timeout as an error: the worker would skip this tick.
         let written = self.worker.settings.table.update(row.grant(), &change);
         // Without an answer, the next tick writes the row again.
         if let Ok(written) = timeout(options.request_timeout(), written).await {
@@ -438,5 +439,6 @@ enum Tick {
 /// the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
-/// The limit of a comparison of streams and rows: many pages of shards, and as many rows to create.
+/// The time limit of a comparison of streams and rows, which may list many pages of shards and create as many
+/// rows.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

@@ -69,7 +69,7 @@ pub(crate) enum TaskEnd {
     ShardEnd,
     /// The stream no longer has the shard.
     Missing,
-    /// The shard was given up for a while.
+    /// The shard was released for a while.
     GivenUp,
     /// A processor stopped the worker.
     StopWorker(ProcessorError),
@@ -164,7 +164,7 @@ impl ShardTask {
         } else {
             select! {
                 biased;
-                // The pause first: an interruption also ends the writing of pending checkpoints.
+                // The pause is polled first: an interruption also ends the writing of pending checkpoints.
                 paused = self.pause(pause) => paused,
                 never = checkpointer.settle() => match never {},
             }
@@ -250,7 +250,7 @@ impl ShardTask {
         let checkpointer = CheckpointScope::of(checkpoints);
         let begun = select! {
             biased;
-            // Reading first: an interruption also ends the writing of pending checkpoints.
+            // The reading is polled first: an interruption also ends the writing of pending checkpoints.
             begun = self.begin(&mut *processor, &context, &checkpointer) => begun,
             never = checkpointer.settle() => match never {},
         };
@@ -315,7 +315,7 @@ impl ShardTask {
             let read = loop {
                 select! {
                     biased;
-                    // The loss first: nothing is read after it. Then the orders to stop.
+                    // The loss is polled first, so that nothing is read after it. The orders to stop follow.
                     _lost = self.lease.lost() => return Err(Interrupted::Lost),
                     () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
                     () = ordered(&mut orders) => return Err(Interrupted::Ordered),
@@ -381,7 +381,7 @@ impl ShardTask {
         };
         let finished = select! {
             biased;
-            // The loss first: the work is not polled after it.
+            // The loss is polled first, so that the work is not polled after it.
             _lost = self.lease.lost() => return Err(Interrupted::Lost),
             () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
             finished = limited => finished,

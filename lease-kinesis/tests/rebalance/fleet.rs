@@ -8,7 +8,7 @@ pub(crate) type Millis = u64;
 
 /// Disturbances of workers and leases.
 pub(crate) trait Disturbances {
-    /// A worker pauses without noticing it, like in a long garbage collection.
+    /// A worker pauses without noticing it, as in a long garbage collection.
     fn pause(&mut self, now: Millis, worker: usize, length: Millis);
     /// A worker cannot reach the store for a while.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis);
@@ -97,7 +97,7 @@ impl Readers {
         self.open.resize(leases, false);
     }
 
-    /// Makes a lease readable. Returns whether it was not.
+    /// Makes a lease readable. Returns whether the lease was not readable before.
     pub(crate) fn open(&mut self, lease: usize) -> bool {
         self.changes += 1;
         !std::mem::replace(&mut self.open[lease], true)

@@ -1,7 +1,7 @@
 //! The rule of the Kinesis Client Library 1 and 2: every worker takes leases for itself.
 //!
-//! Re-codes `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each constant names
-//! the KCL class or setting that it is from.
+//! Reimplements `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each constant names its
+//! class or setting in KCL.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl Kcl2 {
         }
     }
 
-    /// `DynamoDBLeaseRenewer`: renews every lease that it holds, unless another worker wrote to the
+    /// `DynamoDBLeaseRenewer`: renews every lease that the worker holds, unless another worker wrote to the
     /// row.
     fn renew(&mut self, worker: usize) {
         let holds = self.workers[&worker].holds.clone();
@@ -113,7 +113,7 @@ impl Kcl2 {
                 expired
             }
         } else {
-            // The target does not limit these, only `maxLeasesForWorker`, which is unlimited.
+            // The target does not limit these leases. Only `maxLeasesForWorker` does, and it is unlimited.
             very_old
         };
         taken.sort_unstable();

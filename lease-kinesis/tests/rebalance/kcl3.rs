@@ -1,9 +1,9 @@
 //! The rule of the Kinesis Client Library 3: a leader assigns leases, and the workers discover
 //! them.
 //!
-//! Re-codes `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`,
-//! `WorkerMetricStatsReporter` and `DynamoDBLockBasedLeaderDecider`. Each constant names the KCL class
-//! or setting that it is from. All leases have the same throughput.
+//! Reimplements `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`, `WorkerMetricStatsReporter`
+//! and `DynamoDBLockBasedLeaderDecider`. Each constant names its class or setting in KCL. All leases have the
+//! same throughput.
 
 mod assignment;
 
@@ -93,7 +93,7 @@ impl Kcl3 {
         }
     }
 
-    /// Renews each lease that it holds. A row that names this worker as `checkpointOwner` starts a
+    /// Renews each lease that the worker holds. A row that names this worker as `checkpointOwner` starts a
     /// shutdown.
     fn renew(&mut self, worker: usize, now: Millis) {
         let holds = self.workers[&worker].holds.clone();

@@ -193,7 +193,7 @@ fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     for (rule, runs) in models {
         let lost = match rule {
             Rule::Kcl2 | Rule::Kcl2StealsTen => idle_and_overlap(runs),
-            // A rule that never balances loses no time.
+            // A rule that never balances may lose no time. It must not count as better.
             _ if balanced(runs) >= f64::MAX => f64::MAX,
             _ => idle(runs),
         };

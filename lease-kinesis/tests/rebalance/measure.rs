@@ -44,7 +44,7 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let observed = fleet.observed();
     let fewest_moves = fewest_moves(scenario, &steps, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    // At its last step, a storm has not reached any worker yet.
+    // At the last step of a storm, no worker has noticed the new shards yet.
     let has_to_stay = scenario.event == Event::ReshardStorm;
     let mut watch = Watch { has_to_stay, ..Watch::default() };
     let mut steps = steps.into_iter().peekable();

@@ -18,7 +18,7 @@ pub(crate) struct Span {
     pub(crate) settles: Millis,
     /// From the last step to the end.
     pub(crate) watched: Millis,
-    /// The last part of that, in which the fleet is at rest and its costs are measured.
+    /// The last part of `watched`, in which the fleet is at rest and its costs are measured.
     pub(crate) rests: Millis,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Event {
     /// One worker pauses for long enough to be noticed under each rule. A leader of version 3
     /// assigns leases to a worker until it has not reported for a minute.
     OnePauses,
-    /// One worker cannot reach the store for the same time.
+    /// One worker cannot reach the store for as long as in `OnePauses`.
     OneIsCutOff,
     /// The store rejects one in ten requests while a worker joins. The models' store rejects none.
     ThrottledJoin,

@@ -56,7 +56,7 @@ async fn first_record_during_stream_outage_is_read() {
         sleep(Duration::from_secs(5)).await;
 
         stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
-        // After this time, no push is in flight.
+        // After this time, no push is pending.
         sleep(Duration::from_secs(10)).await;
         stream.put_all([("a", "first")]);
         sleep(Duration::from_mins(6)).await;

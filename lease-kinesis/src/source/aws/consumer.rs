@@ -100,7 +100,7 @@ impl Consumer {
         requests
             .ask("RegisterStreamConsumer", async {
                 match request.await {
-                    // Another worker was faster.
+                    // Another worker has registered the consumer.
                     Err(error)
                         if is(
                             &error,

@@ -43,7 +43,7 @@ fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Invalid
 }
 
 pub(super) fn record(record: types::Record) -> Result<RawRecord, InvalidAnswer> {
-    // Rounded, since the service sends seconds with a fraction, and its last digit may arrive inexact.
+    // Rounded, since the service sends seconds with a fraction, whose last digit may be inexact.
     let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,

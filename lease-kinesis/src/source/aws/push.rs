@@ -71,9 +71,8 @@ fn fetched(
     let children = convert::all(event.child_shards.unwrap_or_default(), convert::child)?;
     let records = convert::all(event.records, convert::record)?;
     let next = event.continuation_sequence_number;
-    // At the end, Kinesis sends no number. An emulator sends one, and sends the children with every
-    // event of a closed shard. From an emulator, an event without
-    // records is the last one.
+    // At the end of a shard, Kinesis sends no number. An emulator sends a number, and sends the children with
+    // every event of a closed shard. So an event with children and without records is also the end.
     let ended = next.is_empty() || (records.is_empty() && !children.is_empty());
     Ok(Fetched {
         records,
@@ -83,8 +82,8 @@ fn fetched(
     })
 }
 
-/// Kinesis pushes every few seconds, even without records. A connection without pushes for this time
-/// is dead.
+/// Kinesis pushes every few seconds, even without records. A connection without pushes for this time has
+/// failed.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ impl Calls {
     }
 }
 
-/// Limits the bytes read per second. An answer may exceed the limit. Later calls then wait until the
-/// limit has caught up.
+/// Limits the bytes read per second. An answer may exceed the limit. Until enough time has passed, later
+/// fetches are throttled, and later pushes wait.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     paid_off: Duration,
@@ -36,7 +36,7 @@ impl Bytes {
         self.paid_off <= now + SECOND
     }
 
-    /// Counts `bytes` read at `now`. Returns when the limit has caught up with them.
+    /// Counts `bytes` read at `now`. Returns the time at which the limit allows all bytes read so far.
     pub(super) fn give(&mut self, now: Duration, bytes: usize) -> Duration {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let micros = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;

@@ -231,7 +231,7 @@ impl SimStream {
         put
     }
 
-    /// Splits `shard` into one for the hash keys below `at`, and one for the others.
+    /// Splits `shard` into two. The first child has the hash keys below `at`, and the second has the rest.
     ///
     /// # Errors
     ///

@@ -106,5 +106,5 @@ impl Subscription {
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const LIFETIME: Duration = Duration::from_mins(5);
 
-/// Kinesis pushes about as often, even without records.
+/// The longest time between two pushes. Kinesis pushes about as often, even without records.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);

@@ -90,8 +90,8 @@ impl WorkerBuilder {
         if let InitialPosition::AtTimestamp(at) = settings.initial {
             let now = (settings.wall_clock)();
             if at > now {
-                // No record can have arrived at a future time. If the worker wrote this time to the
-                // rows, they would keep it, even after the setting was corrected.
+                // No record can have arrived at a future time. If the worker wrote this time to the rows, the
+                // rows would keep it even after the setting was corrected.
                 let rule = format!(
                     "a timestamp must be in milliseconds since 1970, and not in the future: {at} \
                      is after the current time, {now}"

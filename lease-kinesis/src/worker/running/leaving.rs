@@ -63,7 +63,7 @@ impl Running {
 
     /// Frees the shards that others hand over to this worker while it leaves.
     ///
-    /// The worker's row says `leaving` before the list is read. A worker that hands over later reads this,
+    /// The worker's row says `leaving` before the list is read. A worker that hands over later reads `leaving`,
     /// and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
@@ -93,7 +93,7 @@ impl Running {
         Ok(())
     }
 
-    /// Decides to give up all shards, for a leaving worker that cannot list the rows. Hand-overs that have
+    /// Returns the decision of a leaving worker that cannot list the rows. Hand-overs that have
     /// started keep their target. The worker releases its other shards, and their planned workers claim them.
     pub(super) fn release_all_shards(&self) -> Decision {
         let to = |order: &watch::Sender<Order>| match &*order.borrow() {

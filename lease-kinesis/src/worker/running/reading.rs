@@ -46,7 +46,7 @@ impl Running {
             match attempt {
                 None => debug!(%key, "a parent of the shard has not been read to its end"),
                 Some(Ok(Attempt::Obtained(lease))) => obtained.push(lease),
-                // Another worker was faster, or the shard is reserved. The next tick decides.
+                // Another worker holds the shard, or the shard is reserved. The next tick decides.
                 Some(Ok(Attempt::Held(_))) => (),
                 Some(Err(cause)) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");

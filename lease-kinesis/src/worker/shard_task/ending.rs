@@ -46,7 +46,8 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // The processor has accepted the end, so a failure of the store does not call it again.
+                // The processor has accepted the end, so the worker does not call it again after a failure of
+                // the store.
                 self.write_last_checkpoint(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
@@ -126,8 +127,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // An unanswered transfer may have succeeded. If the lease ended before it expired, the
-            // transfer did succeed, since nothing but an operator ends a lease early otherwise.
+            // An unanswered transfer may have succeeded. If the lease ended before it expired, the transfer has
+            // succeeded: apart from a transfer, only an operator ends a lease early.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -139,7 +140,7 @@ impl ShardTask {
     async fn handed_over_to(&self, to: &Lessee) -> TaskEnd {
         info!(shard = %self.row.shard, %to, "shard handed over");
         self.entry.handed_over();
-        // Limited only by the grace time, since the lease has ended.
+        // Only the grace time limits this request, since the lease has ended.
         let look = async {
             if self.is_leaving(to).await {
                 self.take_back_from(to).await;
@@ -153,7 +154,7 @@ impl ShardTask {
         !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
-    /// Writes the last checkpoint before the shard is given up for the reason `interrupted`. Takes
+    /// Writes the last checkpoint before the task ends for the reason `interrupted`. Takes
     /// no longer than the grace time, except before a hand-over.
     pub(super) async fn write_before(
         &self,
@@ -198,5 +199,5 @@ impl ShardTask {
     }
 }
 
-/// Short: a stream lists the children within seconds, and no worker reads them before.
+/// Short: a stream lists the children within seconds, and no worker reads them during the wait.
 const MAX_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

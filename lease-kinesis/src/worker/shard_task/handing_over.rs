@@ -6,7 +6,7 @@
 //! - The giver reads the target's own row after the transfer. If the target leaves, or has gone, the
 //!   giver frees the shard.
 //! - Otherwise the target's row said `live` after the transfer. A leaving worker writes `leaving` before
-//!   it lists the rows that are reserved for it. So its list has this row, and it frees the shard.
+//!   it lists the rows that are reserved for it. So its list includes this row, and the target frees the shard.
 
 use std::error::Error;
 
@@ -22,7 +22,7 @@ use crate::table::row;
 impl ShardTask {
     /// Hands the shard over to `to`.
     pub(super) async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
-        // By the raw grant, since `Lease::transfer` consumes the lease. The task still needs the lease: it
+        // Uses the raw grant, since `Lease::transfer` consumes the lease. The task still needs the lease: it
         // may transfer to another worker, or find out from the lease's end that the transfer succeeded.
         let (table, grant) = (&self.settings.table, self.lease.grant());
         let limit = self.settings.options.request_timeout();

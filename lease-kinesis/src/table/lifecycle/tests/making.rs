@@ -168,7 +168,7 @@ fn descendants_are_found_by_hash_keys_across_dropped_shards() {
 
     let missing = stream.missing(&rows, LATEST);
 
-    // Not at the latest record, which would skip records.
+    // A start at the latest record would skip records.
     let expected = [upper, lowest, 5].map(|shard| (shard, Position::TrimHorizon));
     assert_eq!(missing, expected);
 }

@@ -52,8 +52,8 @@ where
             loop {
                 select! {
                     biased;
-                    // Requests first, so that the daemon answers each before it reads the status. It would
-                    // treat a request after the status as part of the next action.
+                    // Requests are polled first, so that the daemon answers each request before it reads the
+                    // status. The daemon would treat a request after the status as part of the next action.
                     Some(request) = requests.recv() => {
                         connection.serve(request, policy).await?;
                     }

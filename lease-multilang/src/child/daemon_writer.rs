@@ -63,7 +63,8 @@ fn request(position: &Position, generation: Generation) -> CheckpointRequest {
             (position.to_string(), 0)
         }
     };
-    // The first generation has no field for it. Java's daemon never sends a number above `i64::MAX`.
+    // The first generation has no field for the sub-sequence number. Java's daemon never sends a number above
+    // `i64::MAX`.
     let sub_sequence = i64::try_from(sub_sequence).ok();
     let sub_sequence_number = sub_sequence.filter(|_| generation > Generation::G0);
     CheckpointRequest { sequence_number: Some(sequence_number), sub_sequence_number }

@@ -18,7 +18,7 @@ pub enum ChildError {
     /// Writing to the daemon failed.
     #[error("cannot write to the daemon")]
     Write(#[source] io::Error),
-    /// The daemon closed the pipe, or died, in the middle of an action, a checkpoint or a message.
+    /// The daemon closed the pipe, or ended, in the middle of an action, a checkpoint or a message.
     #[error("the daemon closed the pipe in the middle of {during}")]
     Gone {
         /// The name of the action, or the words "a checkpoint" or "a message".

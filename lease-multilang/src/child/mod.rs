@@ -2,7 +2,7 @@
 //! Amazon's `MultiLangDaemon`.
 //!
 //! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts
-//! one process per shard. **The process' stdout belongs to the protocol.** Write logs to stderr
+//! one process per shard. **Only messages of the protocol may appear on stdout.** Write logs to stderr
 //! (`tracing_subscriber::fmt().with_writer(std::io::stderr)`), and print nothing.
 //!
 //! ```no_run
@@ -42,9 +42,9 @@
 //!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, or when
 //!   the daemon is gone.
 //! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
-//!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the
-//!   end of a shard that it gives away. `lease_lost` is not called after `shutdown_requested`, although
-//!   the daemon reports it at the end of each hand-over.
+//!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the end
+//!   of a shard that it hands over. `lease_lost` is not called after `shutdown_requested`, although the daemon
+//!   reports it at the end of each hand-over.
 //! - A checkpoint that another task requests between two actions waits for the next action.
 //! - The child cannot return a failed batch to the daemon. It retries the batch a
 //!   [limited number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
@@ -123,7 +123,7 @@ pub enum Ended {
     ShardEnd,
     /// Another worker has the shard.
     LeaseLost,
-    /// The daemon closed the pipe, or died, between two actions.
+    /// The daemon closed the pipe, or ended, between two actions.
     InputEnded,
 }
 
@@ -187,7 +187,7 @@ impl Child {
 
     /// Processes the records that the daemon sends on stdin, until the daemon ends the shard.
     ///
-    /// Reads stdin on a separate thread, so a program that ends with an error does not wait for the daemon's
+    /// Reads stdin on a separate thread. So a program that ends with an error does not wait for the daemon's
     /// next line, which may never come. Call this once per process.
     ///
     /// # Errors

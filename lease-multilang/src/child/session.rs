@@ -71,8 +71,8 @@ where
         }
     }
 
-    /// Calls the processor with a batch until the batch is done. If the processor gives up,
-    /// [`OnStop`] decides whether the child ends or skips the rest of the batch.
+    /// Calls the processor with a batch until the batch is done. After the last attempt, or if the processor
+    /// wants to stop, [`OnStop`] decides: the child ends or skips the rest of the batch.
     async fn process(&mut self, message: ProcessRecords) -> Result<(), ChildError> {
         let (action, policy) = (Action::ProcessRecords, CheckpointPolicy::Forward);
         let records = message.records.into_iter().map(Record::from).collect();
@@ -220,7 +220,8 @@ where
                 break;
             };
             let shard = &self.context.shard;
-            // Inline, since a `&dyn Error` held across an await makes the future not `Send`.
+            // The error is converted inline, since a `&dyn Error` held across an await makes the future not
+            // `Send`.
             warn!(%shard, failures, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             self.pipe.during(action, CheckpointPolicy::Forward, sleep(pause)).await?;
         }

@@ -70,7 +70,8 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // By number, because the checkpointer may already have a batch that was not sent to the child.
+            // Checkpoints by number, because the checkpointer may already have a batch that was not sent to the
+            // child.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),

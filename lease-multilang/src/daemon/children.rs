@@ -66,8 +66,9 @@ impl Children {
         self
     }
 
-    /// Gives a child `timeout` for each step of its end. After its lease is lost, the child has this time
-    /// to finish its action or read its messages, again to answer `leaseLost`, and again to exit.
+    /// Gives a child `timeout` for each step of its end. After its lease is lost, the child has this time to
+    /// finish its action or read its messages. It has the same time again to answer `leaseLost`, and again to
+    /// exit.
     ///
     /// Defaults to 5 s.
     #[must_use]

@@ -1,4 +1,4 @@
-//! The task that talks with one child, from its start to its end: one action at a time.
+//! The task that exchanges messages with one child, from its start to its end: one action at a time.
 
 use std::error::Error;
 use std::future::Future;
@@ -22,7 +22,7 @@ use super::shared::Shared;
 use super::stderr::drain;
 use crate::protocol::{Action, FromChild, Generation, ToChild};
 
-/// Talks with one child. The child is killed when this is dropped.
+/// Exchanges messages with one child. Dropping the conversation kills the child.
 pub(super) struct Conversation {
     shard: ShardId,
     shared: Shared,
@@ -84,7 +84,7 @@ impl Conversation {
     ) {
         loop {
             select! {
-                // Requests first: a child that sends many messages must not delay them.
+                // Requests are polled first: a child that sends many messages must not delay them.
                 biased;
                 request = requests.recv() => {
                     let Some(Request { message, checkpointer, done }) = request else {
@@ -191,9 +191,9 @@ impl Conversation {
         checkpointer: Option<Checkpointer>,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        // A checkpoint request without a number covers the records that the child has read. The child sent
-        // late requests before it could read all of `message`. They are answered first, because they do
-        // not cover the records of `message`.
+        // A checkpoint request without a number covers the records that were sent to the child. A late request
+        // was sent before the child could read all of `message`. Late requests are answered first, because they
+        // must not cover the records of `message`.
         for _ in 0..MAX_LATE {
             let Some(late) = self.pipe.try_receive().await? else { break };
             self.answer(late, limit).await?;
@@ -325,7 +325,7 @@ async fn sleep_after(token: CancellationToken, time: Duration) {
     sleep(time).await;
 }
 
-/// Returns whether a status answers `action`. Old children answer `shutdown` for every end.
+/// Returns whether a status answers `action`. Children of old generations answer `shutdown` for every end.
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);

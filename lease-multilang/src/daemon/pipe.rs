@@ -163,8 +163,8 @@ async fn receive_or_end(
     process: &mut Process,
 ) -> Result<FromChild, ChildFailure> {
     select! {
-        // Messages first: the child may exit right after its last one. The exit is polled too, because
-        // another process may hold stdout open.
+        // Messages are polled first: the child may exit right after its last one. The exit is polled too,
+        // because another process may hold stdout open.
         biased;
         message = receive(stdout, filter) => message,
         status = process.ended() => Err(ChildFailure::Ended(status)),

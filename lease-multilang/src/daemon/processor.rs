@@ -17,8 +17,8 @@ use crate::protocol::{Initialize, ProcessRecords, StartPosition, ToChild, WireRe
 
 /// Sends actions to a child process and waits until the child has done each.
 ///
-/// A separate task talks with the child, so a dropped call never leaves half a line in the pipe. The
-/// child finishes its current action before it gets the next one.
+/// A separate task exchanges messages with the child, so a dropped call never leaves half a line in the pipe.
+/// The child finishes its current action before it gets the next one.
 pub(super) struct ChildProcessor {
     shared: Shared,
     requests: Option<mpsc::Sender<Request>>,

@@ -27,7 +27,7 @@ pub enum Action {
     LeaseLost,
     /// Checkpoint the end of a shard.
     ShardEnded,
-    /// Prepare to give the shard away.
+    /// Prepare for the hand-over of the shard.
     ShutdownRequested,
     /// The end of a shard or the loss of its lease, in generations without a separate name for each.
     Shutdown,

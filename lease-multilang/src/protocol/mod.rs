@@ -3,9 +3,9 @@
 //!
 //! Start with [`ToChild`] and [`FromChild`]. [`LineReader`] and [`LineWriter`] read and write lines.
 //!
-//! A daemon starts one child per shard that it holds. They exchange messages over the child's stdin and
-//! stdout, one JSON object per line. The daemon sends an action ([`ToChild`]). The child may request
-//! checkpoints ([`FromChild`]), and answers with a status when the action is done. The daemon sends one
+//! A daemon starts one child per shard that it holds. The daemon and the child exchange messages over the
+//! child's stdin and stdout, one JSON object per line. The daemon sends an action ([`ToChild`]). The child may
+//! request checkpoints ([`FromChild`]), and answers with a status when the action is done. The daemon sends one
 //! action at a time.
 //!
 //! | the daemon sends | the child may request | the child answers |
@@ -16,8 +16,8 @@
 //! | `leaseLost`, or `shutdown` with `ZOMBIE` or `LEASE_LOST` | | `status` |
 //! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`, at least once | `status` |
 //!
-//! A checkpoint without a number covers all records that the daemon has sent to the child. If a child
-//! requests one after its `status`, the daemon may send the next records at the same moment. It cannot know
+//! A checkpoint without a number covers all records that the daemon has sent to the child. If a child requests
+//! one after its `status`, the daemon may send the next records at the same moment. The daemon cannot know
 //! whether the child has read them. Such a child must request a checkpoint by number.
 //!
 //! The protocol has three [generations](Generation), which differ in their fields. The fields and their

@@ -27,7 +27,7 @@ pub enum ToChild {
     LeaseLost,
     /// All records of a closed shard are processed. The child must checkpoint its end.
     ShardEnded,
-    /// The daemon is about to give the shard away.
+    /// The daemon is about to hand the shard over.
     ShutdownRequested,
     /// The end of the shard or the loss of its lease, in generations 0 and 1.
     Shutdown(ShutdownReason),

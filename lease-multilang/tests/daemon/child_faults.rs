@@ -127,7 +127,8 @@ async fn repeated_refused_checkpoints_are_logged_a_few_times() {
     has(&log, "checkpoints=100");
 }
 
-/// A checkpoint without a number covers the records that the child has read.
+/// A checkpoint without a number covers only the batches that the daemon had completely sent when it received
+/// the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_checkpoint_does_not_cover_the_next_batch() {
     let Some(command) = raw() else { return };

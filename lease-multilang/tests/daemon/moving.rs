@@ -111,7 +111,7 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     }
 }
 
-/// Creates a table in KCL's format, with a row for each shard. The first row has an owner that is dead.
+/// Creates a table in KCL's format, with a row for each shard. The first row has an owner that no longer runs.
 /// Returns the checkpoints.
 async fn leave_behind(
     place: &Place,

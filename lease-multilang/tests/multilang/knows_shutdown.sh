@@ -1,4 +1,5 @@
-# Knows only the end message `shutdown`, like children of the first two generations. Exits at other ones.
+# Knows only the end message `shutdown`, like children of the first two generations. Exits at every other end
+# message.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

@@ -46,8 +46,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the number of threads, at most four. The children do the work, and a few threads can talk with
-/// many children.
+/// Returns the number of threads, at most four. The children do the work, and a few threads can serve many
+/// children.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }

@@ -1,8 +1,8 @@
 //! Makes children end with the daemon, even if the daemon is killed.
 //!
-//! On Linux, a process can ask the kernel to kill it when its parent's thread ends. Only the process itself
-//! can do so. The daemon therefore starts this program for each child. It makes the request and then
-//! executes the child's command.
+//! On Linux, a process can ask the kernel to kill it when its parent's thread ends. Only the process itself can
+//! make this request. The daemon therefore starts this program for each child. The new process makes the
+//! request and then executes the child's command.
 
 use std::process::ExitCode;
 

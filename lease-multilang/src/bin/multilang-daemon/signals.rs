@@ -81,8 +81,8 @@ impl RepeatFilter {
             };
             select! {
                 biased;
-                // Signals first: if this process is paused, a repeat may be pending when the window has
-                // already ended.
+                // Signals are polled first: if this process is paused, a repeat may be pending when the window
+                // has already ended.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));

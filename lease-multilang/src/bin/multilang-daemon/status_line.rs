@@ -44,7 +44,7 @@ impl StatusLine {
     }
 }
 
-/// Reports the worker's progress until this is dropped.
+/// Reports the worker's progress until the future is dropped.
 pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     let every = if line.is_shown() { SECOND } else { MINUTE };
     let mut ticks = interval(every);

@@ -90,7 +90,7 @@ async fn next_child_gets_a_shutdown_after_an_unknown_end_message() {
     }
 }
 
-/// When the shard is given away, the conversation itself sends `leaseLost` at the end.
+/// When the shard is handed over, the conversation itself sends `leaseLost` at the end.
 #[tokio::test]
 async fn failure_at_the_final_lease_lost_changes_the_end_message() {
     let children = children("knows_shutdown.sh");
@@ -99,7 +99,7 @@ async fn failure_at_the_final_lease_lost_changes_the_end_message() {
     send(&children, ToChild::ShardEnded).await.unwrap();
 }
 
-/// After a crash at the end of its shard, a child gets a `shutdown`, which it may not know.
+/// After a child has crashed at the end of its shard, the next child gets a `shutdown`, which it may not know.
 #[tokio::test]
 async fn shutdown_without_checkpoint_is_followed_by_shard_ended() {
     for times_lost in 0..3 {

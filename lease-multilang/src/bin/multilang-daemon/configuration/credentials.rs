@@ -2,8 +2,8 @@
 
 use super::properties::Properties;
 
-/// Checks that this daemon supports the named credentials providers. It always uses the SDK's default
-/// search, which includes them all. One identity serves Kinesis and DynamoDB, so both properties must name
+/// Checks that this daemon supports the named credentials providers. The daemon always uses the SDK's default
+/// search, which includes all of them. One identity serves Kinesis and DynamoDB, so both properties must name
 /// the same providers.
 pub(crate) fn check(file: &mut Properties) {
     let of_table = file.text("awsCredentialsProviderDynamoDB");

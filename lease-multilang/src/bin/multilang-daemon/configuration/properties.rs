@@ -136,7 +136,7 @@ impl Properties {
         )
     }
 
-    /// Takes one of `words`, in any case.
+    /// Takes one of `words`, in upper or lower case.
     pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         self.parsed(key, |text| {
             let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
@@ -233,7 +233,8 @@ const CREDENTIALS: &str = "awscredentialsprovider";
 
 const CREDENTIALS_KEY: &str = "awsCredentialsProvider";
 
-/// A key with at most this number of wrong letters, in any case, counts as misspelled.
+/// A key with at most this number of wrong letters counts as misspelled. The case of the letters does not
+/// matter.
 const MAX_WRONG_LETTERS: usize = 2;
 
 /// Three weeks: longer than any setting needs.

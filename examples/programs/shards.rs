@@ -1,4 +1,4 @@
-//! The example `shards`: workers that join, die and stop.
+//! The example `shards`: workers that join, are killed and stop.
 
 #[cfg(unix)]
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! Workers share the shards of a stream while workers join, die and stop, and shards are split and
+//! Workers share the shards of a stream while workers join, are killed and stop, and shards are split and
 //! merged. Every record is processed, in the order of its partition key.
 
 mod fleet;

@@ -165,7 +165,7 @@ async fn bare_read_and_remove(bare: &mut MultiplexedConnection) {
     assert_eq!(total, EVENTS);
 }
 
-/// Measures how far this process grows while it exports as many events as a buffer holds by default.
+/// Measures how much memory this process adds while it exports as many events as a buffer holds by default.
 async fn memory_of_many(server: &RedisServer) {
     let link = RedisLink::connect(&server.url()).await.unwrap();
     let buffer = RedisBuffer::new(link, "many", Capacity::default());
@@ -176,7 +176,7 @@ async fn memory_of_many(server: &RedisServer) {
     }
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let exporter = exporter(Arc::new(store), Arc::new(buffer));
-    // Resets the peak, so that it is the export's.
+    // Resets the peak of the memory, so that the peak belongs to the export.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
     let seconds = timed(Box::pin(flush(&exporter, count))).await;

@@ -47,7 +47,7 @@ pub enum Unsendable {
         /// The number of exports.
         exports: u32,
     },
-    /// The sink refused requests that had only this event, before and after it took others.
+    /// The sink refused a request with only this event twice: before and after it took other events.
     #[error("it was refused")]
     Refused(#[source] ServiceError),
 }

@@ -222,8 +222,8 @@ impl Job {
         Ok(self)
     }
 
-    /// Sets the ttl of the job's lease: the time after a holder's death in which no other machine can
-    /// start. By default the locker's ttl. The locker's other options stay as they are.
+    /// Sets the ttl of the job's lease: the time after a holder's death in which no other machine can start the
+    /// job. By default the locker's ttl. The locker's other options stay as they are.
     ///
     /// A body may run for longer than the ttl, since heartbeats extend the lease.
     /// [`timeout`](Self::timeout) limits the body.
@@ -280,10 +280,10 @@ impl Job {
     /// Starts a tick up to `attempts` times, until its body has finished. By default 1, since a body
     /// may not be safe to repeat. 0 counts as 1.
     ///
-    /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow
-    /// until the next tick is due, even if the first one took long. After a failure or a timeout the
-    /// next attempt waits for the [backoff](Self::backoff); after the death of the machine, for the
-    /// lease to expire.
+    /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow until
+    /// the next tick is due, even if the first one took long. After a failure or a timeout, the next attempt
+    /// waits for the [backoff](Self::backoff). After the death of the machine, it waits until the lease has
+    /// expired.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self

@@ -42,7 +42,7 @@ impl Runner {
     }
 
     async fn reconcile_under(&self, lease: &Lease, since: Timestamp, is_on: bool) -> bool {
-        // The next due tick logs a record that cannot be read.
+        // The run of the next due tick logs that the record cannot be read.
         let Ok(mut record) = JobRecord::read(lease.attributes()) else { return true };
         let now = self.wall.now();
         let (died, passed) = (record.running(), self.missed(&record, since, now));

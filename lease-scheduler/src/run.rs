@@ -337,7 +337,7 @@ impl Runner {
         Err(record.settled(1).map_or(Skip::Unknown(error), Skip::AlreadyRan))
     }
 
-    /// Writes `change`. Repeats it while its outcome is unknown and the lease is held, up to three times.
+    /// Writes `change`. Tries up to three times, while the outcome is unknown and the lease is held.
     pub(crate) async fn write(&self, lease: &Lease, change: &Change) -> Result<Marked, Skip> {
         let options = self.locker.options();
         let mut tries = 0;

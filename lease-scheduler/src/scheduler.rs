@@ -262,7 +262,7 @@ impl SchedulerHandle {
         Ok(runner.job.schedule.next(runner.wall.now()))
     }
 
-    /// Removes the mark of the job `name` that a machine with a clock ahead has written. Ticks after the
+    /// Removes the mark of the job `name` that a machine whose clock was ahead has written. Ticks after the
     /// current time of this machine's clock run again. Earlier ticks do not count.
     ///
     /// Set the clocks right first, and call this on a machine whose clock is right. All schedulers

@@ -152,7 +152,7 @@ impl TickLoop {
     }
 
     /// Returns the time until the next tick, at most a minute, and at most the time by which a tick may
-    /// start late. It is limited since the clock may be set meanwhile.
+    /// start late. The time is limited, since the clock may be set meanwhile.
     fn until_next(&self) -> Duration {
         let (job, wall) = (&self.runner.job, &self.runner.wall);
         let now = wall.now();
@@ -166,7 +166,7 @@ impl TickLoop {
         wall.timer_for(left.min(longest)).min(longest)
     }
 
-    /// Creates the job's record, if the table has none, so that its ticks can be missed from now on. Then
+    /// Creates the job's record if the table has none, so that ticks from now on can count as missed. Then
     /// reads the record.
     async fn register(&mut self) {
         let limit = self.runner.locker.options().request_timeout();

@@ -58,12 +58,11 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// If the store did not answer.
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError>;
 
-    /// Reads a piece of a closed bucket: the first piece, or the one at `from`, the
-    /// [`next`](Piece::next) of the piece before. The entries of a piece are in the order of their
-    /// keys. Pieces have no order.
+    /// Reads a piece of a closed bucket. `from` is the [`next`](Piece::next) of the previous piece, or `None`
+    /// for the first piece. The entries of a piece are in the order of their keys. Pieces have no order.
     ///
-    /// A piece ends with the entry that brings it to `bytes` bytes by [`Entry::bytes`]. Entries of
-    /// earlier pieces may be removed before the next piece is read.
+    /// A piece ends with the entry with which its size reaches `bytes`, as [`Entry::bytes`] counts it. Entries
+    /// of earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors
     ///
@@ -80,7 +79,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Removing the same again is harmless.
+    /// If the outcome is unknown. Removing the same buckets again is harmless.
     async fn remove(
         &self,
         token: FencingToken,
@@ -93,7 +92,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Removing the same again is harmless.
+    /// If the outcome is unknown. Removing the same keys again is harmless.
     async fn remove_keys(
         &self,
         token: FencingToken,
@@ -204,9 +203,9 @@ impl BucketOptions {
         Ok(Self { interval: seconds, margin: 10, cap: 360 })
     }
 
-    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10
-    /// s, which outlasts requests in flight. The maximum is [`Bucket::MAX`] seconds; a longer
-    /// margin counts as the maximum.
+    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10 s, longer
+    /// than a request takes to arrive. The maximum is [`Bucket::MAX`] seconds; a longer margin counts as the
+    /// maximum.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         let seconds = margin.as_secs().saturating_add(u64::from(margin.subsec_nanos() > 0));
@@ -215,7 +214,7 @@ impl BucketOptions {
     }
 
     /// Keeps up to `cap` buckets, 1 or more, and then stops the intake. The default is 360: half an
-    /// hour of buckets of 5 s. An unreadable bucket counts, since it takes room and needs an operator.
+    /// hour of buckets of 5 s. An unreadable bucket counts, since it takes room until an operator removes it.
     ///
     /// # Errors
     ///
@@ -362,7 +361,7 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
 
 const ENTRY_BYTES: usize = 100;
 
-/// Without an exporter, collected changes are useless, so an operator opens the intake.
+/// An operator opens the intake: without an exporter, collected changes are useless.
 const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);
 
 #[cfg(test)]

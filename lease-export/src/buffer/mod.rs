@@ -49,8 +49,8 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// them twice, each time under the same id.
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError>;
 
-    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one if
-    /// there is any. Leaves them in the buffer. The buffer refuses smaller tokens from then on.
+    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one if an event
+    /// exists. The events stay in the buffer. From then on, the buffer refuses smaller tokens.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Moves the events at `positions` out of the pending ones, since the sink never takes them.
+    /// Sets aside the events at `positions`, since the sink never takes them. They are no longer pending.
     /// Returns the number of events that existed. The buffer keeps them until they are
     /// [cleared](Self::clear_aside), up to the number of events of its [`Capacity`].
     ///
@@ -116,9 +116,9 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
-    /// Opens the intake if it was stopped for lack of room, and returns whether it did. An
-    /// operator's stop stays. The exporter calls this if at most a tenth of the capacity is pending
-    /// and it has tried to send all pending events.
+    /// Opens the intake if it was stopped for lack of room, and returns whether it did. An operator's stop
+    /// stays. The exporter calls this once it has tried to send all pending events, if at most a tenth of the
+    /// capacity is still pending.
     ///
     /// # Errors
     ///
@@ -194,9 +194,8 @@ pub enum Intake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the buffer stops and opens it, or an operator does")]
 pub enum StopCause {
-    /// There was no room. The intake opens by itself once nothing is pending. It also opens once
-    /// only a few events are left, all of which the sink did not take: see
-    /// [`resume_intake`](EventBuffer::resume_intake).
+    /// There was no room. The intake opens by itself once nothing is pending. It also opens once only a few
+    /// events are left and the sink took none of them: see [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
     /// An operator stopped it. Only an operator opens it.
     Operator,

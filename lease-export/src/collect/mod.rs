@@ -59,9 +59,8 @@ impl BucketSource {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets per job, oldest first, at least 1. An unreadable bucket counts
-    /// each time. If `most` buckets are unreadable, nothing else is collected until an operator
-    /// removes them.
+    /// Reads up to `most` buckets per job, oldest first, at least 1. An unreadable bucket counts in each job.
+    /// If `most` buckets are unreadable, nothing else is collected until an operator removes them.
     #[must_use]
     pub fn with_max_buckets(mut self, most: usize) -> Self {
         self.most = most.max(1);
@@ -181,8 +180,8 @@ impl BucketSource {
     /// Reads the next pieces, oldest first, as many as fit into memory together. Returns none at
     /// the end.
     ///
-    /// A bucket that does not answer is skipped. If the whole store does not answer, reading stops:
-    /// each further bucket would take its own time-out.
+    /// A bucket whose read fails is skipped. If the store does not answer at all, reading stops: each further
+    /// bucket would take its own time-out.
     async fn read(&self, reading: &mut Reading) -> Vec<(Bucket, Piece)> {
         let (mut pieces, mut left) = (Vec::new(), READ_BYTES);
         while left > 0

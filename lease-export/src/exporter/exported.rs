@@ -44,8 +44,8 @@ pub struct Exported {
     pub failed: u64,
     /// Events that are larger than a record of the sink.
     pub too_large: u64,
-    /// Events that the sink refused twice, each in a record of its own: the second time after it
-    /// took others.
+    /// Events that the sink refused twice, each in a record of its own. The sink took other events between the
+    /// two refusals.
     pub refused: u64,
     /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
     /// that sent others.

@@ -80,10 +80,10 @@ impl fmt::Display for Worked {
 impl Exporter {
     /// Takes a job from the queue, waiting up to `patience` for one, and runs it to its end.
     ///
-    /// The worker adopts the lease that the job carries, which works once. If the lease was adopted
-    /// before or has expired, the worker obtains it anew. While another process holds the lease,
-    /// the job returns to the end of the queue, with a delay of 1 s. The delay doubles each time, up
-    /// to 30 s. While the job runs, the worker extends its visibility and the lease.
+    /// The worker adopts the lease that the job carries. A lease can be adopted only once. If the lease was
+    /// adopted before or has expired, the worker obtains it anew. While another process holds the lease, the
+    /// job returns to the end of the queue, with a delay of 1 s. The delay doubles each time, up to 30 s. While
+    /// the job runs, the worker extends its visibility and the lease.
     ///
     /// # Errors
     ///

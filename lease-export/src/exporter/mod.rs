@@ -156,7 +156,7 @@ impl Exporter {
     ///
     /// # Cancel safety
     ///
-    /// The switch may or may not be turned.
+    /// The switch may or may not have changed.
     pub async fn enable(&self) -> Result<(), ExportError> {
         self.parts.switch.turn_on().await.map_err(ExportError::Switch)
     }
@@ -169,7 +169,7 @@ impl Exporter {
     ///
     /// # Cancel safety
     ///
-    /// The switch may or may not be turned.
+    /// The switch may or may not have changed.
     pub async fn disable(&self) -> Result<(), ExportError> {
         self.parts.switch.turn_off().await.map_err(ExportError::Switch)
     }
@@ -286,15 +286,15 @@ impl Exporter {
         }
     }
 
-    /// Sends up to `limit` of the oldest pending events, or all that are pending now. Returns the
-    /// number of events that the sink has taken: 0 if export is disabled or the lease is held,
-    /// which [`flush`](Self::flush) distinguishes. Events larger than a record do not count towards
+    /// Sends up to `limit` of the oldest pending events, or all that are pending now. Returns the number of
+    /// events that the sink has taken. The number is 0 if export is disabled or the lease is held:
+    /// [`flush`](Self::flush) distinguishes these cases. Events larger than a record do not count towards
     /// `limit`.
     ///
     /// # Errors
     ///
-    /// If the switch, the lease store or the buffer did not answer, or the lease was lost. An error
-    /// of the sink is no error of this call: its events stay pending.
+    /// If the switch, the lease store or the buffer did not answer, or the lease was lost. An error of the sink
+    /// is no error of this call: the events stay pending.
     ///
     /// # Cancel safety
     ///
@@ -401,7 +401,7 @@ impl Exporter {
         Ok(Exported { collected, filtered, bad, source_error, ..exported })
     }
 
-    /// The number of pending events from which a job sends.
+    /// The minimum number of pending events for a job to send.
     async fn least(&self) -> Result<u64, ExportError> {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;

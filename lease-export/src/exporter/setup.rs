@@ -30,7 +30,7 @@ impl Exporter {
         self
     }
 
-    /// Retries failed records and requests as `retries` says.
+    /// Sets how failed records and requests are retried.
     #[must_use]
     pub fn with_retries(mut self, retries: Retries) -> Self {
         self.retries = retries;
@@ -92,9 +92,9 @@ impl Exporter {
         self
     }
 
-    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is
-    /// 6 minutes. A job that waits longer obtains the lease anew. If a process dies between taking
-    /// the lease and enqueuing its job, no process can export for that long.
+    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is 6 minutes. A
+    /// job that waits longer obtains the lease anew. If a process crashes after it has obtained the lease and
+    /// before it has enqueued its job, no process can export for that long.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Job queues: a job survives the worker that took it.
+//! Job queues: if a worker crashes, the queue delivers its job again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ pub use redis::RedisQueue;
 
 /// Carries jobs from schedulers to workers.
 ///
-/// A job that was taken is invisible to other workers for a time, the queue's *visibility*. Its
-/// worker [extends](Self::keep) that while it runs the job, and then [finishes](Self::finish) the
-/// job. If the worker dies, the queue delivers the job again, and counts the deliveries. Each job
-/// therefore runs at least once, and must tolerate running twice.
+/// A job that was taken is invisible to other workers for a time, the queue's *visibility*. Its worker
+/// [extends](Self::keep) the visibility while it runs the job, and then [finishes](Self::finish) the job. If
+/// the worker crashes, the queue delivers the job again, and counts the deliveries. Each job therefore runs at
+/// least once, and must tolerate running twice.
 ///
 /// # To ensure correctness
 ///
@@ -49,9 +49,8 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown: the queue has either the new job or the old ones.
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Takes the first job, and waits up to `patience` for one. A job that is delivered again,
-    /// since it was returned or its worker died, is at the end. A job that cannot run yet
-    /// therefore does not block the others.
+    /// Takes the first job, and waits up to `patience` for one. A job that was returned, or whose worker
+    /// crashed, is at the end of the queue. A job that cannot run yet therefore does not block the others.
     ///
     /// # Errors
     ///
@@ -63,7 +62,7 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// its visibility.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError>;
 
-    /// Extends the invisibility of a job by another visibility from now. Returns whether `delivery`
+    /// Hides a job for the queue's visibility, counted from now. Returns whether `delivery`
     /// is still the job's last.
     ///
     /// # Errors

@@ -53,8 +53,8 @@ impl RedisQueue {
             self.run(&TAKE, &[visibility.as_bytes()]).await?;
         Ok(taken.map(|(id, body, number, waited)| {
             let body = String::from_utf8(body).unwrap_or_else(|error| {
-                // The worker removes an unreadable job. An error here would deliver it again for
-                // ever.
+                // The worker removes an unreadable job. If this returned an error, the queue would deliver the
+                // job again and again.
                 let body = String::from_utf8_lossy(error.as_bytes()).into_owned();
                 warn!(id, body, "job is not UTF-8, decoded lossily");
                 body

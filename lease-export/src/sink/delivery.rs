@@ -14,9 +14,9 @@ use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// The number of retries of failed records, and the pauses between them. Each pause is twice the one
-/// before, plus up to as much again at random. So exporters that failed at the same time retry at
-/// different times.
+/// The number of retries of failed records, and the pauses between them. Each pause is twice as long as the
+/// previous pause, plus a random time of up to the same length. So exporters that failed at the same time retry
+/// at different times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
     times: usize,
@@ -104,15 +104,14 @@ pub(crate) enum BisectMode {
 }
 
 impl SinkCall<'_> {
-    /// Sends `records`, with retries. If the sink refuses a request's content, sends its halves,
-    /// down to the single events that it refuses.
+    /// Sends `records`, with retries. If the sink refuses a request's content, bisects the request down to the
+    /// single events that the sink refuses.
     ///
-    /// With n events in the batch, each refused event costs at most about 2 log₂ n requests, of
-    /// which the sink refuses half. After about log₂ n refusals in a row, the bisection
-    /// continues at another place of the batch, since the rest may be good. If the sink takes
-    /// nothing at several places, the next export sends the rest. That export has another token and
-    /// therefore tries other places. So every good event is found in the end, without any state
-    /// between exports.
+    /// With n events in the batch, each refused event costs at most about 2 log₂ n requests, of which the sink
+    /// refuses half. After about log₂ n refusals in a row, the bisection continues at another place of the
+    /// batch, since the events there may be good. If the sink takes nothing at several places, the next export
+    /// sends the rest. That export has another token and therefore tries other places. So every good event is
+    /// found in the end, without any state between exports.
     ///
     /// If this future is dropped, it is unknown which records of the last request arrived.
     pub(crate) async fn deliver(self, records: Vec<Record>, mode: BisectMode) -> Delivered {

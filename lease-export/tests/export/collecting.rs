@@ -205,7 +205,7 @@ async fn crash_before_removal_makes_the_same_events_again(world: World, mut minu
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     let bucket = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap()[0].0;
     minutes.pass(CLOSED).await;
-    // The run appends the events, and dies before the removal. Then other keys change.
+    // The run appends the events, and crashes before the removal. Then other keys change.
     let made = pipeline().run(read_all(&*minutes.buckets, bucket).await);
     let kept = world.buffer().append(&made.events).await.unwrap();
     assert_eq!(kept, Appended::Kept { dropped: 0 });

@@ -49,7 +49,7 @@ impl Sink for FailingSink {
     }
 }
 
-/// An exporter to a sink that fails the events of `numbers`, with two events per record.
+/// An exporter to a sink that fails the events of `numbers`.
 async fn failing(world: &World, numbers: impl IntoIterator<Item = u64>) -> Exporter {
     world.enabled().await;
     let inner = world.sink.clone();
@@ -191,8 +191,7 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
 /// The largest number of counted failures: see `MOST_COUNTED` in the exporter.
 const MOST_COUNTED: u64 = 100_000;
 
-/// If they were kept, they would fill the process's bounded count, and it would count no more
-/// failures.
+/// If the process did not forget them, they would fill its bounded count, and it would count no other failures.
 #[tokio::test(start_paused = true)]
 async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let world = World::in_memory();
@@ -204,7 +203,7 @@ async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let other = failing(&world, []).await;
     assert_eq!(flush(&other).await.sent, MOST_COUNTED);
 
-    // Only the ids of the first events fail.
+    // The sink fails only the events 1 to `MOST_COUNTED`, so it takes the other event.
     let _kept = append(&world, [1, MOST_COUNTED + 2]).await;
     assert_eq!(flush(&exporter).await.failed, 1);
     let _kept = append(&world, [MOST_COUNTED + 3]).await;

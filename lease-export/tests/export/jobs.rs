@@ -1,4 +1,4 @@
-//! Jobs: how a worker runs a job, and how the job continues after the worker's death.
+//! Jobs: how a worker runs a job, and how the job continues after the worker has crashed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +155,7 @@ async fn hand_over_is_adopted_once(world: World) {
     world.append(1).await;
     schedule(&world).await;
     let queue = world.queue();
-    // The worker takes the job, adopts the lease, and dies. The lease ends with it.
+    // The worker takes the job, adopts the lease, and crashes. The lease is no longer extended.
     let delivery = queue.take(Duration::ZERO).await.unwrap().unwrap();
     let job: serde_json::Value = serde_json::from_str(delivery.body()).unwrap();
     let handed: lease_core::HandOver = serde_json::from_value(job["hand_over"].clone()).unwrap();
@@ -352,7 +352,7 @@ impl Switch for NoSwitch {
     }
 }
 
-/// A sink that takes a while.
+/// A sink that answers each request after a delay.
 #[derive(Debug)]
 struct Slow(lease_export::MemorySink, Duration);
 

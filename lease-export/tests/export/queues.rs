@@ -1,4 +1,4 @@
-//! Job queues: a job survives its worker.
+//! Job queues: the job of a crashed worker is delivered again.
 
 use std::time::Duration;
 

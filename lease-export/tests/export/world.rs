@@ -243,7 +243,7 @@ impl Minutes {
             SetClock::Paused => panic!("a paused clock does not go back"),
             SetClock::Server { server, ahead } => {
                 *ahead -= i64::try_from(length.as_secs()).unwrap();
-                // Some seconds may have passed since, but fewer than that.
+                // Some seconds may have passed since, but fewer than 30.
                 set(server, *ahead, |now, aimed| now < aimed + 30);
             }
         }

@@ -1,4 +1,4 @@
-//! The process of an exporter that is killed: this test program again, running only
+//! The process of an exporter that is killed. It is this test program, started again to run only
 //! [`exporter_process`].
 //!
 //! It prints each step on standard output before and after it takes the step. If its environment
@@ -22,8 +22,7 @@ use tokio::time::sleep;
 
 use crate::steps::{ListSink, Steps, TracedStep};
 
-/// Starts an exporter that kills itself when it prints `step` for the `times`th time, or never if
-/// that is 0.
+/// Starts an exporter that kills itself when it prints `step` for the `times`th time, or never if `times` is 0.
 pub(crate) fn start(server: &RedisServer, name: &str, step: &str, times: u64) -> Child {
     Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "exporter::exporter_process", "--ignored", "--nocapture"])

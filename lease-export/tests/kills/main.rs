@@ -43,7 +43,7 @@ async fn five_hundred_kills_lose_nothing() {
 /// The number of exporters at a time.
 const EXPORTERS: u64 = 3;
 
-/// The steps at which an exporter may die, in the order of an export.
+/// The steps at which an exporter may be killed, in the order of an export.
 const STEPS: [&str; 11] = [
     "before enqueue",
     "after enqueue",
@@ -106,7 +106,7 @@ async fn kill(kills: u64) {
     let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
     assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
 
-    // An exporter that survives sends the rest.
+    // An exporter that is not killed sends the rest.
     let last = exporter::start(&scene.server, "last", "none", 0);
     let drained = async {
         while buffer.pending().await.unwrap() > 0 {
@@ -160,7 +160,7 @@ fn id(number: u64) -> lease_export::EventId {
     format!("event-{number}").parse().unwrap()
 }
 
-/// Starts exporters until enough were killed. Returns the step at which each died.
+/// Starts exporters until enough were killed. Returns the step at which each was killed.
 async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<String> {
     let mut ends = Vec::new();
     for life in 1.. {

@@ -23,7 +23,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Kills the process at the `times`th occurrence of the step `last`, or never if that is 0.
+    /// Kills the process at the `times`th occurrence of the step `last`, or never if `times` is 0.
     pub(crate) fn dying_at(last: String, times: u64) -> Self {
         Self { last, times, printed: AtomicU64::new(0) }
     }

@@ -48,8 +48,8 @@ impl CronTimes {
             })
         };
         let mut cron = parse(CronParser::new())?;
-        // Cron requires both day fields if either contains an asterisk, as in `*/2`; `croner` only if
-        // one is the asterisk itself.
+        // In cron, a day must fit both day fields if either contains an asterisk, as in `*/2`. In `croner`,
+        // only if one field is the asterisk itself.
         if cron.pattern.days.from_wildcard || cron.pattern.days_of_week.from_wildcard {
             cron = parse(CronParser::builder().dom_and_dow(true).build())?;
         }

@@ -41,9 +41,9 @@ mod missed;
 /// as `0 0-23 * * *`, are two hours apart once in autumn; those of `0 * * * *` are not. A step of hours
 /// can lose a run: `0 */2 * * *` has no tick at 2:00 when the clock leaves 2:00 out.
 ///
-/// These are the rules of Vixie's cron. As there, a gap of more than three hours does not count as
-/// daylight saving: its times are left out. Such gaps occur where a zone crosses the date line, as Samoa
-/// did in 2011. Intervals do not depend on a zone.
+/// These are the rules of Vixie's cron. As in that cron, a gap of more than three hours does not count as
+/// daylight saving: its times are left out. Such gaps occur where a zone crosses the date line, as Samoa did in
+/// 2011. Intervals do not depend on a zone.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ mod missed;
 /// let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin")?;
 /// let noon: Timestamp = "2026-03-28T12:00:00Z".parse()?;
 /// let night = nightly.next(noon).ok_or("none")?;
-/// assert_eq!(night.to_string(), "2026-03-29T01:00:00Z"); // summer has begun: 3 is at 1 of UTC
+/// assert_eq!(night.to_string(), "2026-03-29T01:00:00Z"); // daylight saving has begun: 3:00 is 1:00 in UTC
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq)]
@@ -76,8 +76,8 @@ enum When {
     OnDemand,
 }
 
-/// Decides whether a tick still runs that no machine could start on time: no scheduler ran, or the last
-/// run had not ended.
+/// Decides whether a late tick still runs. A tick is late if no scheduler ran at its time, or the last run had
+/// not ended.
 ///
 /// A tick stays due at most until the next one is due: of several late ticks, only the last is ever run. The
 /// others are reported as [missed](crate::Outcome::Missed).
@@ -104,9 +104,9 @@ impl Schedule {
     /// first and each Monday. If one of the two fields contains an asterisk, the day must fit both:
     /// `0 0 */2 * MON` runs on Mondays with an odd date. `+MON` requires both, too.
     ///
-    /// If all years of the expression are over, the schedule has no further ticks. This is no error: a
-    /// schedule reads no clock, and a program must start again after its last tick. If no tick ever ran,
-    /// the scheduler warns.
+    /// If all years of the expression are over, the schedule has no further ticks. This is no error: a schedule
+    /// reads no clock, and a program must be able to restart after its last tick. If no tick ever ran, the
+    /// scheduler warns.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ class Range:
                 firsts.append((place, local))
                 seen.add(local)
         self.firsts = Fields(firsts)
-        # Minutes that the clock steps over, and the place of the minute after.
+        # Minutes that the clock steps over, and the place of the next minute.
         self.left_out = []
         for place, (before, after) in enumerate(zip(shown[239:], shown[240:])):
             gap = (after - before) // timedelta(minutes=1) - 1

@@ -309,7 +309,7 @@ fn impossible_date_is_rejected_without_a_search() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// From each time between two ticks, the later one is next. A fleet agrees on ticks because of this.
+    /// At each time between two ticks, the later one is next. So all machines of a fleet agree on the ticks.
     #[test]
     fn next_tick_does_not_depend_on_the_start(
         schedule in schedules(), start in moments(), part in 0_i32..1000,

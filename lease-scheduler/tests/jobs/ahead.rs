@@ -1,4 +1,4 @@
-//! The mark that a machine with a clock ahead leaves.
+//! The mark of a machine whose clock is ahead.
 
 use jiff::SignedDuration;
 use lease_core::Locker;

@@ -106,7 +106,7 @@ async fn crashing_fleets_a_minute_apart_run_no_tick_twice() {
     let mut crashes = 0;
 
     while harness.now().duration_since(from).as_hours() < 100 {
-        // Every other crash comes just after a full minute: most of the awaits are there.
+        // Half of the crashes come just after a full half minute, when ticks may be due.
         let millis = if random.random() {
             let into_minute = u64::try_from(harness.now().as_millisecond() % 30_000).unwrap();
             30_000 * random.random_range(1..60) - into_minute + random.random_range(0..40)

@@ -39,7 +39,7 @@ repeat
         bytes = bytes + size(entries, place)
     end
     if wanted > 1 and bytes > left then
-        -- Only the shortest step can be repeated and return the same entries.
+        -- A repeated step returns the same entries only if it is the shortest step.
         wanted = 1
     else
         local first = #found + 1

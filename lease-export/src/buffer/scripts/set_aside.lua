@@ -11,7 +11,7 @@ for place = 3, #ARGV do
     if entry then
         -- XDEL first: a full server refuses a first write that may need memory.
         redis.call('XDEL', KEYS[1], ARGV[place])
-        -- Another program's entry may exceed Lua's stack: keep its first items.
+        -- An entry of another program may have more items than Lua's stack holds: keep the first 1,000.
         redis.call('XADD', KEYS[3], '*', unpack(entry[2], 1, math.min(#entry[2], 1000)))
         moved = moved + 1
     end

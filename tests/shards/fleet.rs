@@ -113,7 +113,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Sets short pauses, and a ttl that survives a pause of the machine for seconds.
+/// Sets short pauses, and a ttl that is longer than the pauses of a busy machine.
 fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuilder {
     builder
         .with_name(name.parse().unwrap())

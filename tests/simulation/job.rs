@@ -49,7 +49,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
             }
             _ => drop(lease),
         }
-        // Without a pause this contender would win again, since the store promises no fairness.
+        // Without a pause, this contender would obtain the key again, since the store promises no fairness.
         tokio::time::sleep(part_of(&mut random, ttl)).await;
     }
 }

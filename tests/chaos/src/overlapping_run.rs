@@ -49,7 +49,7 @@ pub(crate) async fn run_overlapping(
     let slots = fleet.slots.clone();
     let mut nemesis = Nemesis::new(setup, slots, links, servers, logs, &mut chance);
     let from = Monotonic::now();
-    // The nemesis owns the servers, which must outlive the workers.
+    // The nemesis owns the servers, which must run until the workers have stopped.
     let end = from + setup.length;
     let nemesis = spawn_blocking(move || nemesis.run(end).map(|()| nemesis)).await??;
     let repaired = Monotonic::now();
@@ -84,7 +84,7 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
             DynamoDbStore::new(client_of(server.address()), TABLE).ensure_table().await?;
         }
     }
-    // No new server of a quorum votes during its quarantine.
+    // No new server of a quorum votes during its rejoin delay.
     sleep(store.quarantine(setup.ttl)).await;
     Ok(servers)
 }

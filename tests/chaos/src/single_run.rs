@@ -42,7 +42,7 @@ pub(crate) async fn run_single(
     let slots = fleet.slots.clone();
     let mut episodes = Episodes::start(setup, topology, slots, &seen, &ledger, &mut chance)?;
     let end = Monotonic::now() + setup.length;
-    // It owns the servers, which must outlive the workers.
+    // `episodes` owns the servers, which must run until the workers have stopped.
     let episodes = spawn_blocking(move || episodes.run(end).map(|()| episodes)).await??;
     let starved = await_recovery(setup, &ledger).await;
     fleet.stop().await?;

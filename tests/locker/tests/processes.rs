@@ -55,7 +55,7 @@ fn is_an_hour_ahead(obtained: &str) -> bool {
     token > micros_since_1970() + 3_500_000_000
 }
 
-// S1.f6, S3.f1
+/// An earlier system compared the wall clocks of two machines: `S1.f6` in `docs/reports/earlier-systems.md`.
 #[tokio::test]
 async fn lease_survives_contender_with_clock_an_hour_off() {
     let server = Server::dynoxide().await;

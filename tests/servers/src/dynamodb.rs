@@ -74,8 +74,8 @@ impl Server {
         }
     }
 
-    /// Starts every server for acceptance tests. If `LEASE_DYNAMODB_ENDPOINT` is set, this is the server that
-    /// it names. Otherwise these are dynoxide and, if they are installed, `ministack` and `dynalite`.
+    /// Starts the servers for acceptance tests: dynoxide and, if they are installed, `ministack` and
+    /// `dynalite`. If `LEASE_DYNAMODB_ENDPOINT` is set, returns only the server that it names.
     ///
     /// # Panics
     ///

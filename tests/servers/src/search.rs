@@ -51,7 +51,7 @@ pub struct Found<M: Model> {
     pub states: usize,
     /// The length of the longest of the shortest paths.
     pub depth: usize,
-    /// The first promise that was broken, and the way there.
+    /// The first promise that was broken, and the path to it.
     pub violation: Option<(M::Violation, Path<M>)>,
 }
 

@@ -51,7 +51,7 @@ pub fn find_libfaketime() -> Option<PathBuf> {
         .find(|library| library.is_file())
 }
 
-/// Says that `name` is missing, so that a test skips a part.
+/// Prints that `name` is missing. The test then skips the part that needs it.
 ///
 /// # Panics
 ///

@@ -23,7 +23,7 @@ use super::setup::{Breach, Setup};
 use super::table::Table;
 use super::wire::Wire;
 
-/// Clones are the same service.
+/// Clones share one service.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) network: Handle,
@@ -171,7 +171,7 @@ impl Service {
         }
     }
 
-    /// Copies an item to the other Region. The last write wins.
+    /// Copies an item to the other Region after `delay`. The copy replaces the item there.
     fn replicate(&self, key: String, item: Item, to: Region, delay: Duration) {
         let service = self.clone();
         self.network.spawn(async move {

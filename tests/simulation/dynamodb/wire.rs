@@ -19,7 +19,7 @@ use super::sdk::WallClock;
 use super::service::{Region, Reply, Service};
 use lease_test_servers::dynamodb_model;
 
-/// Carries requests on the network's runtime, so that a request outlives its sender.
+/// Carries requests on the network's runtime, so that a request arrives even if its sender has ended.
 #[derive(Clone)]
 pub(crate) struct Wire {
     pub(crate) service: Service,

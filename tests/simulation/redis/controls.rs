@@ -20,7 +20,7 @@ use super::{
 };
 use crate::job::Write;
 
-/// A former holder's heartbeat would extend the next holder's grant, and return that its own is extended.
+/// A former holder's heartbeat would extend the next holder's grant, and report that its own grant is extended.
 #[test]
 fn heartbeat_of_any_nonce_is_detected() {
     let nonce = "if sub(text, 3, 34) ~= nonce then";
@@ -61,7 +61,7 @@ fn short_grant_from_a_queue_is_detected() {
     on_locks("grants of a queue for a quarter of the ttl", &edition, SeedRange::first(300));
 }
 
-/// A later grant would have a smaller token: a clock leaps between the two commands.
+/// A later grant would have a smaller token: a clock steps between the two commands.
 #[test]
 fn claim_without_a_transaction_is_detected() {
     let plan = Plan { clocks: Clocks::LeapAhead, ..sound(1) };
@@ -74,7 +74,7 @@ fn claim_without_a_transaction_is_detected() {
     );
 }
 
-/// Of a quorum, no control omits the nonce alone: the token of a later grant is larger.
+/// On a quorum, no control omits the nonce alone: the token of a later grant is larger.
 #[test]
 fn release_of_any_nonce_is_detected() {
     let lock = edition("release", "string.sub(text, 1, 32) ~= nonce or ", "");
@@ -98,7 +98,7 @@ fn heartbeats_of_a_quorum_without_numbers_are_detected() {
     on_a_quorum("heartbeats of a quorum without numbers", &edition, SeedRange::first(1000));
 }
 
-/// Two grants would have one token, or a later one the smaller token.
+/// Two grants would have the same token, or a later grant would have a smaller token.
 #[test]
 fn smaller_proposal_is_detected() {
     let edition = edition("quorum/claim", " and sub(text, 35, 50) > former", "");

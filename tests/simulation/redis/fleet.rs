@@ -66,7 +66,7 @@ pub(crate) enum Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clocks {
     Steady,
-    /// A clock leaps by a ttl before every eighth script, so a lease may expire at any time.
+    /// A clock steps forward by a ttl before every eighth script, so a lease may expire at any time.
     LeapAhead,
 }
 
@@ -222,11 +222,11 @@ impl Fleet {
         self.end(|_| true);
     }
 
-    /// Returns whether the failure table of the README covers the strike together with earlier ones.
+    /// Returns whether the failure table of the README covers the strike together with earlier strikes.
     fn may(&self, strike: Strike, place: usize, now: Duration) -> bool {
         let minority = self.servers.len() - (self.servers.len() / 2 + 1);
         match strike {
-            // Lost data on a server whose clock was set back would make tokens non-unique.
+            // If a server whose clock was set back lost its data, its tokens would not be unique.
             Strike::Amnesia => {
                 let going_down = self.faults.iter().filter_map(|(_, place, fault)| {
                     matches!(fault, ServerFault::DownAndEmpty).then_some(*place)

@@ -41,7 +41,7 @@ pub(crate) struct Episodes {
 pub(crate) struct Outcome {
     pub(crate) to: String,
     pub(crate) hit: BTreeSet<usize>,
-    /// The time at which leases ended early for another reason than a promotion.
+    /// The time at which leases ended early for a reason other than a promotion.
     pub(crate) forgot: Option<Monotonic>,
     pub(crate) full: Option<(usize, Monotonic, Monotonic)>,
     pub(crate) slices: Vec<Slice>,

@@ -34,7 +34,7 @@ pub(crate) enum LinkFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerFault {
     Stopped,
-    /// Killed, and restarted with the data on its disk, which is all that it acknowledged.
+    /// Killed, and restarted with the data on its disk: all writes that it acknowledged.
     Killed,
     ConnectionsKilled,
     ScriptsFlushed,

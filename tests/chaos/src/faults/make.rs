@@ -266,7 +266,7 @@ impl Episodes {
 /// Longer than the ttl of the kept lease and its grace.
 const OUTLASTING: Duration = Duration::from_secs(9);
 
-/// Shorter than the ttl of the kept lease: without a promotion, the lease must survive.
+/// Shorter than the ttl of the kept lease: without a promotion, the lease must not be lost.
 const BRIEF: Duration = Duration::from_secs(3);
 
 /// Longer than the bound for a grant, so that a missing grant is found.

@@ -251,12 +251,12 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Draws the servers for a fault: in most cases one, and none that is stopped or down.
+    /// Draws the servers for a fault, in most cases one. Stopped or killed servers are not drawn.
     fn healthy_servers(&mut self, fault: ServerFault) -> Vec<usize> {
         let all = self.servers.count();
         let most = match fault {
             ServerFault::Stopped | ServerFault::Killed | ServerFault::ClockBack => all.min(3),
-            // At most a minority lacks a vote: earlier restarted servers vote after their quarantine.
+            // At most a minority lacks a vote: earlier restarted servers vote after their rejoin delay.
             ServerFault::RestartedEmpty => {
                 let rest = self.store.quarantine(self.ttl) + self.ttl;
                 let room = (all / 2).max(1);
@@ -327,7 +327,7 @@ impl Nemesis {
     }
 
     fn repair_all(&mut self) -> Result<(), Failure> {
-        // Every fault is shorter, so all repairs are due by then.
+        // Every fault is shorter than ten ttls, so all repairs are due by then.
         self.repair(Monotonic::now() + self.ttl * 10)
     }
 

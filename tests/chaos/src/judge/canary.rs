@@ -114,7 +114,7 @@ impl State {
     /// Records the tokens that a promoted server knows: it lost all later grants.
     fn note_promotion(&self, at: Monotonic, plain: &mut PlainConnection) {
         for &counter in &self.counters {
-            // A Cluster counts in each key. One logical server has one stream for all.
+            // A Cluster counts tokens per key. One logical server has one stream of tokens for all keys.
             let token = plain.first(&format!("HGET lease:{{counter-{counter}}} token"));
             let known = token.parse().unwrap_or_else(|_| last_of_stream(plain));
             let mut ledger = lock(&self.ledger);
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-/// The last token of one logical server: 0 if it has given none.
+/// The last token of one logical server: 0 if it has granted none.
 fn last_of_stream(plain: &mut PlainConnection) -> u64 {
     let script = "local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1] \
         local millis, number = string.match(last and last[1] or '0-0', '(%d+)-(%d+)') \

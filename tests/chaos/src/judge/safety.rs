@@ -88,8 +88,8 @@ impl FaultRecord {
     }
 }
 
-/// Finds leases that were held at once. Also finds leases that were held in another order than that of
-/// their tokens: the lease with the smaller token was granted before, so both existed at once.
+/// Finds leases that were held at once. Also finds leases that were held in a different order from their
+/// tokens: the lease with the smaller token was granted first, so both existed at once.
 fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();

@@ -32,7 +32,7 @@ pub(crate) struct LoadProgress {
     pub(crate) after: Option<Phase>,
     /// The time in which the store and a process of the load could work.
     pub(crate) open: Duration,
-    /// The longest part of it without a cycle.
+    /// The longest part of this time without a cycle.
     pub(crate) longest_silence: Duration,
     pub(crate) breaches: Vec<String>,
 }

@@ -12,8 +12,8 @@ use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 use lease_test_servers::sync::lock;
 use tokio::sync::oneshot;
 
-/// Swaps the answers of a refused claim and of the next claim that is granted, as a client does that
-/// confuses the answers of a batch.
+/// Swaps the answers of a refused claim and of the next granted claim, like a client that confuses the answers
+/// of a batch.
 #[derive(Debug)]
 pub(crate) struct Swapped {
     store: Arc<dyn LockStore>,
@@ -104,7 +104,7 @@ impl LockStore for Swapped {
         self.store.watch(key).await
     }
 
-    /// None: the sabotage swaps the answers of claims, and a release grants the key to a waiter in a queue.
+    /// Returns `None`: in a queue, a release grants the key, but the sabotage swaps the answers of claims.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
     }

@@ -76,7 +76,7 @@ impl Servers {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // Negative if the clock's offset is larger than then.
+            // Negative if the offset would still be larger than at the loss.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
             if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);

@@ -13,8 +13,8 @@ use crate::failure::Failure;
 /// Opens `redis://HOST:PORT`, a quorum if several are separated by commas,
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, or `dynamodb://HOST:PORT/TABLE`.
 ///
-/// A quorum keeps its quarantine: a server that restarted empty must not vote before the leases that it
-/// forgot have expired. The ttls of a run are short, so the quarantine takes seconds.
+/// A quorum keeps its rejoin delay: a server that restarted empty must not vote before the leases that it
+/// forgot have expired. The ttls of a run are short, so the delay takes seconds.
 pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {

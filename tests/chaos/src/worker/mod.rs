@@ -241,7 +241,8 @@ impl Task {
             drop(timeout(self.ttl * 2, on).await);
             return;
         }
-        // Most tenures are short, so that keys change hands often. Some are long enough for heartbeats.
+        // Most tenures are short, so that keys often pass to another process. Some are long enough for
+        // heartbeats.
         let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
         let length = self.chance.up_to(longest);
         select! {

@@ -95,7 +95,7 @@ impl WorkerIo {
         match verb {
             "answer" => {
                 let reply = self.requests().open.remove(&number.parse().ok()?)?;
-                // The caller may have given up.
+                // The caller may have stopped waiting.
                 let _ = reply.send(rest.parse().ok());
                 None
             }

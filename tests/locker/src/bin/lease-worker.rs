@@ -1,6 +1,7 @@
 //! A process that holds one lease until it is killed, for tests with several processes.
 //!
-//! `lease-worker ADDRESS KEY TTL_MS` prints a line when it obtains the lease, and another if it loses it.
+//! `lease-worker ADDRESS KEY TTL_MS` prints a line when it obtains the lease, and another line if it loses the
+//! lease.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,

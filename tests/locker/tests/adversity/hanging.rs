@@ -84,7 +84,7 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     let least = Arc::new(LeastMargin::default());
     let locker = Locker::new(PartlyHanging(MemoryStore::new()))
         .with_metrics(Arc::clone(&least) as Arc<dyn Metrics>);
-    // More than the limit of heartbeats in flight.
+    // More than the limit of concurrent heartbeats.
     let mut hanging = Vec::new();
     for number in 0..10_000 {
         hanging.push(obtained(&locker, &format!("hang/{number}")).await);
@@ -103,8 +103,8 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
 
-/// Obtains leases whose heartbeats are due at the same time, and waits until the maximum number of
-/// heartbeats in flight hangs. The heartbeats of the other leases are then queued.
+/// Obtains leases whose heartbeats are due at the same time, and waits until the maximum number of concurrent
+/// heartbeats hang. The heartbeats of the other leases are then queued.
 async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
     store.every(Call::Heartbeat, Fault::Hang);
     let mut leases = Vec::new();
@@ -219,7 +219,7 @@ async fn next_waiter_claims_after_the_release_request() {
     assert_eq!(store.calls(Call::Obtain), 2, "the waiter claimed a key that was still held");
 }
 
-/// The limit of heartbeats in flight, except slow ones.
+/// The limit of concurrent heartbeats, except slow ones.
 const AT_ONCE: usize = 4096;
 const OTHERS: usize = 900;
 /// The period of heartbeats for a ttl of 30 s.

@@ -53,7 +53,7 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
-    // It replaces itself by the program, which so keeps the process id.
+    // `setpriv` replaces itself with the program, so the program has the process id of the child.
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
     command

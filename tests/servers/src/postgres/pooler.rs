@@ -9,7 +9,7 @@ use super::{Folder, PostgresServer, signal, unprivileged};
 use crate::port::free_port;
 use crate::tools::tool;
 
-/// A PgBouncer on a free port, which gives each transaction some connection of its pool. Dropping it stops it.
+/// A PgBouncer on a free port, which runs each transaction on any connection of its pool. Dropping it stops it.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
@@ -24,7 +24,7 @@ impl PgBouncer {
     ///
     /// If it does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn in_front_of(server: &PostgresServer) -> Option<Self> {
-        // Debian keeps it where the path of a user does not lead.
+        // Debian installs it in a folder that is not on the path of a user.
         let debian = Some(std::path::PathBuf::from("/usr/sbin/pgbouncer"));
         let program = debian.filter(|program| program.is_file());
         let program = program.or_else(|| tool("pgbouncer", &[]))?;

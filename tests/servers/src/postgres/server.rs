@@ -164,7 +164,7 @@ impl PostgresServer {
         self.folder.path().join("data")
     }
 
-    /// Runs SQL as superuser. Returns the rows as text, one a line, with `|` between columns.
+    /// Runs SQL as superuser. Returns the rows as text, one per line, with `|` between columns.
     ///
     /// # Panics
     ///
@@ -175,7 +175,7 @@ impl PostgresServer {
         self.run(&mut psql)
     }
 
-    /// Requires a password of each role but the superuser.
+    /// Requires a password from each role except the superuser.
     ///
     /// # Panics
     ///

@@ -28,7 +28,7 @@ pub enum Flow {
     Free,
     /// Bytes arrive this much later, in order.
     Delayed(Duration),
-    /// Bytes wait until the flow changes. Then they arrive, even if the client has given up.
+    /// Bytes wait until the flow changes. Then they arrive, even if the client has disconnected.
     Held,
 }
 
@@ -93,7 +93,7 @@ impl Link {
         self.state.send_modify(|state| (state.requests, state.replies) = (Flow::Held, Flow::Held));
     }
 
-    /// Breaks all connections, drops the bytes in flight, and closes new connections at once.
+    /// Breaks all connections, drops the bytes that have not arrived, and closes new connections at once.
     pub fn cut(&self) {
         self.state.send_modify(|state| {
             state.is_down = true;
@@ -146,7 +146,7 @@ async fn carry(client: TcpStream, server: SocketAddr, mut states: watch::Receive
     );
 }
 
-/// Carries bytes until their sender closes the connection, then closes it to their receiver.
+/// Forwards bytes until their sender closes the connection, then closes the connection to their receiver.
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

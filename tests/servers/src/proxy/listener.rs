@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Accepts connections until it is dropped, which ends them, too.
+/// Accepts connections. Dropping it ends them.
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,

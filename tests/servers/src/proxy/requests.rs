@@ -129,7 +129,7 @@ impl Proxy {
     }
 
     /// Holds the next request that contains `text`. [`Held::deliver`] delivers it, even if the client has
-    /// given up.
+    /// disconnected.
     pub fn hold_next_with(&self, text: &str) -> Held {
         let (arrived, has_arrived) = oneshot::channel();
         let (let_go, deliver) = oneshot::channel();

@@ -35,7 +35,7 @@ impl RedisCluster {
         Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
     }
 
-    /// The options of a node. With replicas, the Cluster replaces a dead master after two seconds.
+    /// The options of a node. With replicas, the Cluster replaces a failed master after two seconds.
     pub(crate) fn options(replicas: usize) -> [&'static str; 6] {
         let timeout = if replicas == 0 { "60000" } else { "2000" };
         [

@@ -199,7 +199,7 @@ impl RedisServer {
     /// Kills the server, truncates its append-only file to `written`, and starts it again. This simulates a
     /// power cut, in which `appendfsync everysec` may lose a second.
     ///
-    /// To kill only the process would lose no write, even without a sync.
+    /// Killing only the process would lose no write, even without a sync.
     ///
     /// # Panics
     ///
@@ -211,7 +211,7 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// Kills the server, and starts it again with what it wrote.
+    /// Kills the server, and starts it again with the data that it wrote.
     ///
     /// # Panics
     ///
@@ -278,7 +278,8 @@ impl RedisServer {
     /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
     /// is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
-        // A lock is a string with an expiry, on a node of a quorum a string with its end, a record is a hash.
+        // A lock is a string with an expiry, or on a node of a quorum a string that contains its end. A record
+        // is a hash.
         let script = "local time, ends = redis.call('TIME'), 0 \
             if redis.call('TYPE', KEYS[1]).ok == 'string' then \
             local text = redis.call('GET', KEYS[1]) \

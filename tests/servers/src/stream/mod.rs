@@ -18,7 +18,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Starts ferrokinesis, and creates a stream with this number of shards.
+    /// Starts ferrokinesis, and creates a stream with `count` shards.
     ///
     /// # Panics
     ///

@@ -46,7 +46,7 @@ struct Proposal {
 
 #[derive(Debug, Default)]
 struct NodePage {
-    /// The nonces and tokens of the proposals that the node accepted, without those withdrawn.
+    /// The nonces and tokens of the proposals that the node accepted, except withdrawn proposals.
     accepted: Vec<(String, u64)>,
     /// The nonces and tokens of the releases that the node has executed.
     released: Vec<(String, u64)>,

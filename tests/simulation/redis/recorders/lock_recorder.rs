@@ -72,8 +72,8 @@ impl LockRecorder {
         }
     }
 
-    /// Checks that a record does not grant the claim again that was released last. A lock has no memory of
-    /// its releases.
+    /// Checks that a record does not grant again the claim that was released last. A lock does not store its
+    /// releases.
     fn check_claim(&self, key: &str, nonce: &str) {
         let released = self.book.lock().unwrap().released.remove(key);
         if released.as_deref() == Some(nonce) {

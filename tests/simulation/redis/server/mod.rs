@@ -56,8 +56,7 @@ struct Inside {
     /// Hashes of the loaded scripts.
     loaded: BTreeSet<&'static str>,
     connections: BTreeMap<u64, Client>,
-    /// The transactions that have begun, by connection. A connection may end while its last packets are
-    /// still in flight.
+    /// The transactions that have begun, by connection. A connection may end before its last packets arrive.
     transactions: BTreeMap<u64, Queued>,
     /// Commands by arrival, connection and number.
     inbox: BTreeMap<(Duration, u64, u64), Mail>,
@@ -66,7 +65,7 @@ struct Inside {
     executed: u64,
 }
 
-/// The commands of a transaction that has begun, If a sabotaged run executes them on arrival, also their
+/// The commands of a transaction that has begun. If a sabotaged run executes them on arrival, also their
 /// replies.
 #[derive(Debug, Default)]
 struct Queued {

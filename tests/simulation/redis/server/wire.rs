@@ -50,7 +50,7 @@ impl Link {
 
 /// Carries commands and replies over `stream`, until either side or a fault ends the connection.
 ///
-/// This runs on the network's runtime, so that commands in flight arrive even if their sender has ended.
+/// This runs on the network's runtime, so that sent commands arrive even if their sender has ended.
 pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, link: Link) {
     let (client, sent) = mpsc::unbounded_channel();
     if !server.accept(link.connection, link.process, client) {
@@ -206,7 +206,7 @@ fn call_of(words: &[Bytes]) -> Option<Call> {
     Some(script_of(words)?.call)
 }
 
-/// The name of a transaction in plans. Its last command has the faults of the whole.
+/// The name of a transaction in plans. Its last command has the faults of the whole transaction.
 fn transaction_of(words: &[Bytes]) -> Option<&'static str> {
     (words[0] == b"EXEC").then_some("claims")
 }

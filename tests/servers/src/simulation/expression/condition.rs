@@ -140,7 +140,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// A comparison with a missing value is false, except `<>`. So is a comparison of different types.
+    /// A comparison with a missing value, or of different types, is false, except `<>`.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Result<bool, Refusal> {
         let (Some(left), Some(right)) = (left, right) else {
             return Ok(self == Self::Unequal);

@@ -90,7 +90,7 @@ func cyclesByTasks(locks *redsync.Redsync, tasks, cycles int) ([]time.Duration, 
 		})
 	}
 	running.Wait()
-	// One failure is enough for a message: if the server dies, all tasks fail.
+	// One failure is enough for a message: if the server crashes, all tasks fail.
 	return slices.Concat(untilGranted...), cmp.Or(failures...)
 }
 

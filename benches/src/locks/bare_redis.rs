@@ -17,9 +17,9 @@ use crate::{CALL_TIMEOUT, TTL};
 
 /// A lock on one server, or on a majority of several servers.
 ///
-/// The client's work per command is as small as the client allows: no timer, no task, and no wake-up
-/// but the answer's. `FuturesUnordered` would wake its own task after each first poll, and a spawned
-/// task would wake another thread.
+/// The client's work per command is as small as the client allows: no timer, no task, and one wake-up, by the
+/// answer. `FuturesUnordered` would wake its own task after each first poll, and a spawned task would wake
+/// another thread.
 #[derive(Clone)]
 pub(crate) struct Bare(Arc<Servers>);
 
@@ -148,7 +148,7 @@ const BUFFERED: usize = 4_096;
 const KEPT: usize = 1_024;
 
 /// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
-/// (`BLPOP`). If the holder dies, the key is never free again.
+/// (`BLPOP`). If the holder crashes, the key is never free again.
 pub(crate) struct BlockingList {
     /// A separate connection, since `BLPOP` blocks it.
     waiting: tokio::sync::Mutex<MultiplexedConnection>,

@@ -24,7 +24,7 @@ pub(crate) async fn after_release() -> Vec<Table> {
 async fn on_one() -> Table {
     let mut scores = Vec::new();
     for contestant in ["counter", "bare", "store", "locker", "rslock"] {
-        // An empty server each, so that no contestant uses memory that another has left.
+        // Each contestant has an empty server, so that no contestant uses memory that another has left.
         let servers = [RedisServer::start()];
         let url = servers[0].url();
         let lock: Arc<dyn Lock> = match contestant {
@@ -86,7 +86,7 @@ async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
     use_once(lock, "key", KEYS).await;
     // The servers may still execute the last commands.
     sleep(Duration::from_secs(1)).await;
-    // Buffers of connections may be smaller than before.
+    // The difference may be negative: buffers of connections may have shrunk.
     (used_memory(servers) - before).max(0.0) / f64::from(KEYS)
 }
 

@@ -1,4 +1,4 @@
-//! The contestants of several scenarios. The first are the baselines.
+//! The contestants of several scenarios. The first contestants are the baselines.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

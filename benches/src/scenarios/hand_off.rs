@@ -173,7 +173,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
             loop {
                 let Some(taken) = lock.take(&key).await else { continue };
                 let since = clock.now();
-                // Long enough for all others to wait again.
+                // Long enough for all other contenders to wait again.
                 sleep(HELD_FOR).await;
                 let until = clock.now();
                 if held.send((since, until)).is_err() {

@@ -40,7 +40,7 @@ public final class RedissonPeer {
             run(arguments);
         } catch (IOException | RuntimeException error) {
             System.err.println("Redisson: " + rootOf(error).getMessage());
-            // Redisson's threads would keep the process alive.
+            // Redisson's threads would keep the process running.
             System.exit(1);
         }
     }

@@ -1,13 +1,13 @@
 //! Claims and releases that are made at the same time share one write to a server.
 //!
 //! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
-//! wake-up, a system call, and for a transaction two commands more. A [`BatchWriter`] writes a batch.
+//! wake-up, a system call, and for a transaction two more commands. A [`BatchWriter`] writes a batch.
 //!
-//! While few callers make requests, each request is written at once by its caller: a task of its own, and a
-//! pause in which others add theirs, would take longer than the request.
+//! While few callers make requests, each caller writes its request at once. A separate task, and a pause in
+//! which other callers add requests, would take longer than the request.
 //!
-//! A batch has only a part of the requests, so that the server executes one batch while the client prepares
-//! the next.
+//! A batch has only some of the waiting requests, so that the server executes one batch while the client
+//! prepares the next.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,14 +64,14 @@ pub(crate) struct Batches<W: BatchWriter> {
 struct Queue<W: BatchWriter> {
     claims: VecDeque<Pending<W::Claim, W::Granted>>,
     releases: VecDeque<Pending<W::Release, bool>>,
-    /// How many callers write their own request.
+    /// The number of callers that write their own request.
     alone: usize,
     /// How many tasks write batches. At least one does while requests wait.
     senders: usize,
     /// How many requests the unanswered batches of tasks have.
     unanswered: usize,
-    /// How many requests share batches even if few are in flight, since many were recently made at the same
-    /// time.
+    /// The number of further requests that share batches even if few requests are unanswered, since many were
+    /// recently made at the same time.
     together: u8,
 }
 
@@ -91,8 +91,8 @@ impl<W: BatchWriter> Batches<W> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before its batch is written, the claim is not sent. So a release that is
-    /// submitted after that is not followed by its own claim.
+    /// If the future is dropped before its batch is written, the claim is not sent. So the claim does not
+    /// follow its own release, if the release is submitted after that.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         claim: W::Claim,
@@ -198,8 +198,8 @@ impl<W: BatchWriter> Sender<W> {
         }
     }
 
-    /// The next batch: half of the requests that wait or are unanswered. If they are many, up to four batches
-    /// in flight share them.
+    /// The next batch: half of the requests that wait or are unanswered. If they are many, up to four
+    /// unanswered batches share them.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
         // The caller of a claim may have stopped waiting.
@@ -213,7 +213,7 @@ impl<W: BatchWriter> Sender<W> {
         let claimed = queue.claims.len().min(size - released);
         let claims: Vec<_> = queue.claims.drain(..claimed).collect();
         if claims.is_empty() && releases.is_empty() {
-            // Under the same lock as the look at the queue: a later request starts another sender.
+            // Under the lock under which the queue was empty: a later request starts another sender.
             queue.senders -= 1;
             self.counted = false;
             return None;
@@ -245,8 +245,8 @@ pub(crate) fn stopped() -> ServerFault {
     ServerFault::unavailable("the runtime has ended")
 }
 
-/// After more requests at the same time than callers write themselves, this many requests share batches even if
-/// none is in flight.
+/// After more concurrent requests than callers may write themselves, this many further requests share batches,
+/// even if none is unanswered.
 const TOGETHER: u8 = 32;
 
 /// How many callers may write their own requests at the same time.
@@ -255,11 +255,12 @@ const MOST_ALONE: usize = 4;
 /// How many batches of tasks may be unanswered.
 const MOST_SENDERS: usize = 4;
 
-/// A batch has at least this many requests, if there are as many: a smaller one costs more per request than it
-/// gains by the overlap.
+/// A batch has at least this many requests, if as many wait: a smaller batch costs more per request than the
+/// overlap saves.
 const SMALLEST: usize = 8;
 
-/// Two batches share the requests up to this size of a batch. Smaller batches cost more per request.
+/// Up to this size of a batch, two batches share all requests. More and smaller batches would cost more per
+/// request.
 const HALF_UNTIL: usize = 32;
 
 /// A batch has at most this many requests, so that it blocks the server for less than a millisecond.

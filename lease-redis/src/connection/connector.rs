@@ -249,9 +249,9 @@ impl SharedConnection {
         }
     }
 
-    /// Sends one command, or two in a pipeline. For two commands, returns an array of both answers. An error
-    /// of the second is a value in it. Nil means that the caller must send the second again, to the node
-    /// that has its key.
+    /// Sends one command, or two in a pipeline. For two commands, returns an array of both answers. An error of
+    /// the second command is a value in the array. Nil means that the caller must send the second command
+    /// again, to the node that has its key.
     async fn send_all(
         &self,
         first: &Cmd,

@@ -1,4 +1,4 @@
-//! Checks how a server is set up when a connection opens, before a wrong setting costs a lease.
+//! Checks how a server is set up when a connection opens, so that no wrong setting can lose a lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,8 +15,8 @@ pub(crate) struct ServerInfo {
     pub(crate) run: String,
     /// The id of its replication, which changes with each promotion. Empty if the server reports none.
     pub(crate) replication: String,
-    /// The minimum age of the run. Zero if the server was a replica during the run, or if its clock was
-    /// set back.
+    /// The minimum age of the run. Zero if the server was a replica during the run, or if its clock was set
+    /// back to before the start.
     pub(crate) uptime: Duration,
     /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,

@@ -147,7 +147,7 @@ impl Node {
 
     /// Whether a caller waits for `key`.
     pub(crate) fn is_awaited(&self, key: &LeaseKey) -> bool {
-        // The channel is named only if there are watches.
+        // The name of the channel is made only if watches exist.
         !self.watched.is_empty() && self.is_watched(&self.keys.channel(key))
     }
 
@@ -196,8 +196,8 @@ impl Node {
         self.clock.now()
     }
 
-    /// The time from which the node counts as silent: an answer has been due for twice the usual response
-    /// time. `None` while no answer is due.
+    /// The time from which the node counts as silent: an answer has been due for twice the usual response time,
+    /// and at least 20 ms. `None` while no answer is due.
     pub(crate) fn silent_at(&self) -> Option<Moment> {
         let state = self.state();
         Some(state.due_since? + state.patience())

@@ -13,8 +13,8 @@ pub(crate) enum Request<'a> {
     /// A script, and a command that follows it directly on the connection. The answer is an array of both
     /// answers.
     ScriptThen(&'a Call, &'a Cmd),
-    /// Several commands in one write, not to a Cluster, to a server whose run has lasted for this time. The
-    /// answer is an array with the answer of each; an error of one is a value in it.
+    /// Several commands in one write, to a server whose run has lasted for this time. Not for a Cluster. The
+    /// answer is an array of all answers. An error of one command is a value in the array.
     Pipeline(&'a Pipeline, Duration),
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// One run of a server. A restart or a promotion begins another.
 ///
-/// A connection never outlives the run in which it was opened.
+/// A connection never lasts longer than the run in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) id: String,

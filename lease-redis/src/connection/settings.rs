@@ -117,13 +117,13 @@ macro_rules! connection_setters {
             self
         }
 
-        /// Keeps a key's last token and the nonce of its last release for `retention` after its last use.
-        /// At least a minute; by default 7 days. A lock on one logical server leaves nothing behind: its
-        /// server keeps one token for all keys.
+        /// Keeps a key's last token and the nonce of its last release for `retention` after its last use. At
+        /// least a minute; by default 7 days. On one logical server, no data of a lock remains: the server
+        /// keeps one token for all keys.
         ///
-        /// The tokens of a key that is used again later start from the server's time, in microseconds
-        /// since 1970. They are then still larger than the last token, unless the clock was set back by as
-        /// much. A claim with a longer ttl is refused.
+        /// The tokens of a key that is used again later start from the server's time, in microseconds since
+        /// 1970. They are still larger than the last token, unless the clock was set back by as much as the
+        /// retention. A claim with a longer ttl is refused.
         pub fn with_retention(mut self, retention: ::std::time::Duration) -> Self {
             self.settings.retention = retention;
             self

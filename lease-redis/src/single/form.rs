@@ -1,8 +1,8 @@
 //! Prepares a server for locks, and the records of earlier versions.
 //!
 //! The hash of a record shows that its key is no lock. Earlier versions let this hash expire after the
-//! retention. So for one retention after the first connection of this version, each new connection looks at
-//! all records and keeps their hashes for ever. Processes of both versions may run until then.
+//! retention. So for one retention after the first connection of this version, each new connection makes the
+//! hashes of all records permanent. Processes of both versions may run until then.
 
 use redis::Value;
 use tracing::warn;
@@ -14,15 +14,15 @@ use crate::error::ServerFault;
 use crate::scripts::{self, millis};
 use crate::single::table::listed_names;
 
-/// Creates the stream of tokens, so that the first claims need not, and keeps the hashes of all records for
-/// ever, unless that was done a retention ago.
+/// Creates the stream of tokens, so that the first claims need not. Makes the hashes of all records permanent,
+/// unless the first connection of this version was more than a retention ago.
 pub(crate) async fn prepare(node: &Node) -> Result<(), ServerFault> {
     if !node.has_locks() {
         return Ok(());
     }
     match prepare_locks(node).await {
         Err(fault) if fault.kind == StoreErrorKind::Throttled => {
-            // A server without memory still extends held leases. The next connection looks again.
+            // A server without free memory still extends held leases. The next connection tries again.
             warn!(server = %node.name, %fault, "records of earlier versions were not prepared");
             Ok(())
         }

@@ -102,7 +102,7 @@ impl Node {
             .number(u64::from(joining == Joining::Allowed));
         match self.call(&call).await {
             Ok(answer) => self.read_place(claim, &answer),
-            // A user of an earlier version has no right to lists.
+            // A Redis user that was created for an earlier version has no rights to lists.
             Err(fault) if fault.kind == StoreErrorKind::Denied => Ok(Enqueued::NoQueue),
             Err(fault) => Err(fault),
         }

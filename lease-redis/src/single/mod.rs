@@ -26,9 +26,9 @@ use crate::single::transaction::LockWriter;
 /// Keeps leases in Redis, on one logical server: standalone, behind Sentinel, or a Cluster.
 ///
 /// Clones share connections. Each call takes one round trip, and calls that are made at the same time share
-/// requests. It fails after [a
-/// time-out](crate::RedisStoreBuilder::with_timeout) and can be repeated safely. The [crate's
-/// table](crate#what-happens-when) lists what a server forgets when it restarts or fails over.
+/// requests. A call fails after [a time-out](crate::RedisStoreBuilder::with_timeout) and can be repeated
+/// safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it restarts or fails
+/// over.
 ///
 /// # Examples
 ///

@@ -70,7 +70,7 @@ impl RedisStore {
             return Ok(reply);
         }
         let marks = request.adopts.is_none() && self.node.is_awaited(&claim.key);
-        // In a box, as each path that is rare: the state of the usual one stays small.
+        // In a box, like every rare path, so that the state of the usual path stays small.
         let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
             self.node.note_mark(&self.node.keys.channel(&claim.key));
@@ -82,8 +82,8 @@ impl RedisStore {
         reply
     }
 
-    /// Claims a key that may be free with the next batch. `None` if a script has to claim it: a record, an
-    /// adoption, and a key for which this client waits, since the script marks it.
+    /// Claims a lock with the next batch. `None` if a script has to claim the key: for a record, for an
+    /// adoption, and for a key for which this client waits, since the script marks the key.
     async fn claim_of_lock(
         &self,
         request: &ClaimRequest<'_>,
@@ -117,7 +117,7 @@ impl RedisStore {
         if let ClaimReply::Granted(..) = reply
             && copies < self.replicas
         {
-            // The caller gets an error, so the key is released. If that fails, it expires.
+            // The caller gets an error, so the key is released. If the release fails, the lease expires.
             drop(self.released_claim(request.claim).await);
             return Err(ServerFault::unavailable(format!(
                 "{}: {copies} replicas have the grant, not {}",

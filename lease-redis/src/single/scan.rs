@@ -13,7 +13,7 @@ use crate::error::ServerFault;
 use crate::scripts::{BATCH, read_page};
 use crate::single::RedisStore;
 
-/// The place of a scan: the nodes of a Cluster that follow, and the cursor on the present one.
+/// The place of a scan: the remaining nodes of a Cluster, and the cursor on the first of them.
 struct ScanState {
     pattern: String,
     nodes: VecDeque<Arc<Node>>,
@@ -64,7 +64,7 @@ impl RedisStore {
         Some((held, Some(Ok(state))))
     }
 
-    /// The holders of those keys that are held. A name that is no key of a lease belongs to another program.
+    /// The keys that are held, with their holders. A name that is no key of a lease belongs to another program.
     async fn held_of(&self, node: &Node, names: &[String]) -> Result<Vec<HeldKey>, ServerFault> {
         let keys: Vec<_> = names.iter().filter_map(|name| node.keys.key_of(name)).collect();
         let batch = if node.has_locks() { BATCH } else { 1 };
@@ -78,5 +78,5 @@ impl RedisStore {
     }
 }
 
-/// How many keys the server looks at for one page.
+/// The number of keys that the server examines for one page.
 const PAGE: usize = 1000;

@@ -8,14 +8,14 @@
 //! EXEC
 //! ```
 //!
-//! In two cases, the transaction gives no token: the stream does not exist, since the server has lost its data,
-//! perhaps within this millisecond; or the clock is so far behind the last id that the numbers of its
-//! millisecond are used up. The grants of the transaction are then released, a script continues the stream
+//! In two cases, the transaction returns no token. The stream does not exist, since the server has lost its
+//! data, perhaps within this millisecond. Or the clock is so far behind the last id that the numbers of that
+//! id's millisecond are used up. The grants of the transaction are then released, a script continues the stream
 //! with a later millisecond, and the claims are made again.
 //!
-//! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a
-//! key at most once. The releases stand outside the transaction: a server at its maxmemory refuses SET when
-//! it is queued, and then the whole transaction, and a release must pass.
+//! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a key at
+//! most once. The releases are not part of the transaction: a server at its maxmemory refuses SET when it is
+//! queued, and then the whole transaction. A release must still succeed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl BatchWriter for LockWriter {
 }
 
 impl LockWriter {
-    /// Continues the stream of tokens, and makes claims again that found none.
+    /// Continues the stream of tokens, and repeats the claims that got no token.
     async fn claim_again(&self, claims: Vec<PendingClaim>, executed: &Executed) {
         let node = &*self.node;
         for (Pending { request: claim, .. }, reply) in claims.iter().zip(&executed.claims) {
@@ -148,7 +148,7 @@ fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]
 
 async fn answer_releases(node: &Node, releases: Vec<PendingRelease>, call: &Call, reply: Value) {
     let reply = match reply {
-        // The server does not know the script yet, or an error of this one command.
+        // The server does not know the script yet, or this command failed: send the script again.
         Value::ServerError(_) => Box::pin(node.call_at_once(call)).await,
         reply => Ok(reply),
     };

@@ -99,7 +99,7 @@ impl Router for Cluster {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => error,
                 Err(fault) => {
-                    // The node is silent, gone or a replica by now: another may serve its slots.
+                    // The node is silent, unreachable, or a replica by now: another node may serve its slots.
                     self.refresh_later(Some(&master.address));
                     // An earlier refusal explains more than a time-out after the little time that was left.
                     return Err(last_refusal.unwrap_or(fault));
@@ -277,7 +277,7 @@ impl Cluster {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = addresses.len().max(1);
         addresses.rotate_left(turn % count);
-        // The sort is stable: the others keep their order.
+        // The sort is stable: the other addresses keep their order.
         addresses.sort_by_key(|address| Some(address) == doubtful);
         addresses.iter().filter_map(|address| self.info(address)).collect()
     }

@@ -18,7 +18,7 @@ use crate::connection::diagnose::diagnose;
 use crate::connection::server_run::Run;
 use crate::error::{ServerFault, breaks_connection};
 
-/// The connection or the attempt to open it, and when the server last answered.
+/// The connection or the attempt to open it, and since when the server has not answered.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     connecting: Option<Connecting>,
@@ -46,7 +46,7 @@ impl ConnectionState {
     }
 }
 
-/// All waiting callers poll it, so a caller that gives up does not stop the others.
+/// All waiting callers poll it, so a caller that stops waiting does not stop the others.
 type Connecting = Shared<BoxFuture<'static, Result<Connected, ServerFault>>>;
 
 /// An open connection, and on a quorum's node the run of the server in which it was opened.
@@ -185,5 +185,6 @@ impl Drop for PendingRequest<'_> {
 
 const MIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// A node whose answer is due for less than this does not count as silent, however fast it usually is.
+/// A node whose answer has been due for less than this does not count as silent, even if the node usually
+/// answers faster.
 const MIN_PATIENCE: Duration = Duration::from_millis(20);

@@ -100,7 +100,7 @@ impl Grants {
     }
 
     /// Delivers a message: nonce, number of the request, token and lease. The number is 0 if the queue was
-    /// dissolved.
+    /// removed.
     pub(crate) fn deliver(&self, message: &[u8]) {
         let Some(published) = Published::parse(message) else { return };
         let mut shared = self.shared();
@@ -124,7 +124,7 @@ impl Grants {
         }
     }
 
-    /// Tells all waiters that messages may have been missed.
+    /// Notifies all waiters that messages may have been missed.
     pub(crate) fn missed(&self) {
         for listener in self.shared().listeners.values() {
             drop(listener.notify.send(Notice::Missed));
@@ -145,7 +145,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut shared = self.grants.shared();
-        // The same claim may listen again already.
+        // The same claim may be listening again already.
         if shared.listeners.get(&self.nonce).is_some_and(|listener| listener.id == self.id) {
             shared.listeners.remove(&self.nonce);
         }

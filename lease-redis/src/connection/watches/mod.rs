@@ -229,7 +229,7 @@ impl Listener {
                         self.watch(channel, id, watch).await;
                     }
                     Some(ListenerCommand::Unwatch { channel, id }) => self.unwatch(&channel, id),
-                    // The store and all its watches are gone.
+                    // The store and all its watches were dropped.
                     None => return,
                 },
                 _ = sweep.tick() => self.sweep().await,

@@ -14,11 +14,11 @@ pub(crate) struct WatchedChannels {
 #[derive(Debug, Default)]
 struct Watchers {
     count: usize,
-    /// The number of claims that marked the key since it is watched.
+    /// The number of claims that have marked the key since the first watch.
     marks: u64,
 }
 
-/// One caller that watches a channel. Dropping it ends this.
+/// One watch of a channel by a caller. Dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct WatchedEntry {
     watched: Arc<WatchedChannels>,

@@ -79,16 +79,16 @@ impl DynamoDbStoreBuilder {
     }
 
     /// Assumes that the rates of this machine's clock and of any other differ by at most `error`:
-    /// 0 to 0.1, as a part of the rate. Defaults to 0.01, as
+    /// 0 to 0.1, as a fraction of the rate. Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
         self.settings.timing.clock_rate_error = error;
         self
     }
 
-    /// Waits for each answer for at most `limit`, the SDK's retries included: more than zero.
-    /// Defaults to 3 s, less than the heartbeat period of any lease of 10 s and more. A locker
-    /// stops waiting after one heartbeat period anyway.
+    /// Waits at most `limit` for each answer, including the SDK's retries. The limit must be more than zero.
+    /// Defaults to 3 s, less than the heartbeat period of any lease of 10 s or more. A locker stops waiting
+    /// after one heartbeat period anyway.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.settings.timing.request_timeout = limit;
         self
@@ -122,7 +122,7 @@ impl DynamoDbStoreBuilder {
     /// `isReleased`), too. By default the store refuses them: that client ignores this store's
     /// leases.
     ///
-    /// Use it while a table moves from one to the other. This store takes such an item once no
+    /// Use it while a table moves from the lock client to this store. This store takes such an item once no
     /// column has changed for the item's `leaseDuration`, or for the ttl if that is longer. The
     /// lock client does not notice heartbeats of this store: it takes an item of this store after
     /// the item's `leaseDuration`, and at once if the item has `isReleased`. Then both hold the
@@ -161,7 +161,7 @@ impl DynamoDbStoreBuilder {
         let settings = &self.settings;
         settings.columns.validate()?;
         settings.timing.validate()?;
-        // An item must outlive every lease on it, or its token and nonce are lost too soon.
+        // An item must exist for longer than every lease on it, or its token and nonce are lost too soon.
         if let Some(retention) = settings.retention
             && retention < LeaseOptions::MAX_TTL
         {

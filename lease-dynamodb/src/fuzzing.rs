@@ -22,7 +22,7 @@ pub fn item(bytes: &[u8]) {
     drop(Item::read("fuzzed", raw, &columns));
 }
 
-/// Checks that a value survives both conversions.
+/// Checks that a value is the same after both conversions.
 fn assert_round_trip(value: &AttributeValue) {
     let Ok(read) = from_dynamodb(value.clone()) else { return };
     if let Ok(written) = to_dynamodb(&read) {

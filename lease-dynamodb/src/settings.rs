@@ -17,10 +17,9 @@ pub enum TimeMode {
     ServerTimeAndObservation,
     /// By observation alone: a contender takes a lease that it observed unchanged for the whole ttl.
     ///
-    /// Assumes only a bound on the rate of this machine's clock, if all lessees of the table use
-    /// this mode. A lessee that uses DynamoDB's time can still take the lease of a lessee in this
-    /// mode.
-    /// A contender observes an expired lease for a ttl before it takes it.
+    /// Assumes only a bound on the rate of this machine's clock, if all lessees of the table use this mode. A
+    /// lessee that uses DynamoDB's time can still take the lease of a lessee in this mode. A contender takes an
+    /// expired lease only after it has observed the lease for a ttl.
     ObservationOnly,
 }
 

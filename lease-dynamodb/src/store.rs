@@ -149,7 +149,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// Returns the observed item of the key if it is unchanged for the holder's whole ttl.
+    /// Returns the observed item of the key if it has been unchanged for the holder's whole ttl.
     ///
     /// `item` is the item that was received just now, if the caller has one. The store compares an
     /// item of another program by all its columns, which only `item` contains. Fails if such an

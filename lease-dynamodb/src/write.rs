@@ -46,7 +46,7 @@ pub(crate) fn obtain(
     let mut write = Expression::default();
     let purge = purge.after_grant(claim);
     may_obtain(&mut write, settings, now, stale);
-    // An item with the nonce of this claim was granted to it before, and perhaps released since. So
+    // An item with the nonce of this claim was granted to this claim before, and perhaps released since. So
     // this request is a duplicate.
     write.condition("NOT #nonce = :nonce");
     write.value("max", FencingToken::MAX.get());
@@ -288,8 +288,8 @@ fn grant(
     write.set([
         "#lessee = :lessee",
         "#nonce = :nonce",
-        // One more than the last token. Without a last token it starts from the time, and so
-        // exceeds the tokens of an item that was purged.
+        // One more than the last token. Without a last token, the token starts from the time, and so exceeds
+        // the tokens of an item that was purged.
         "#token = if_not_exists(#token, :start) + :one",
         "#beat = :granted",
         "#ttl_ms = :ttl",

@@ -12,7 +12,7 @@ use super::column::{Column, Columns};
 
 /// All columns of an item that another program may write.
 ///
-/// A change of any column may show that its holder is alive.
+/// A change of any column may show that the holder is still running.
 #[derive(Debug, Clone)]
 pub(crate) struct ForeignItem {
     /// All columns but the key.

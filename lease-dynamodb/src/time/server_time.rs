@@ -1,9 +1,8 @@
 //! Bounds of DynamoDB's own time, computed from the dates of its answers.
 //!
-//! Each answer has a `Date` header. DynamoDB wrote it between the sending of the request and the
-//! receipt of the answer, in whole seconds. So at that moment DynamoDB's time was at least `Date`
-//! and less than `Date` + 1 s. Two bounds follow, on this process' lease time with its rate error
-//! ρ:
+//! Each answer has a `Date` header. DynamoDB wrote it between the sending of the request and the receipt of the
+//! answer, in whole seconds. So at that moment DynamoDB's time was at least `Date` and less than `Date` + 1 s.
+//! Two bounds follow, by the lease time of this process with its rate error ρ:
 //!
 //! - *lowest*: `Date` at the receipt, increasing from there at the rate 1 − ρ;
 //! - *highest*: `Date` + 1 s at the sending, increasing from there at the rate 1 + ρ.
@@ -116,7 +115,7 @@ impl ServerTime {
 
     /// Adds an answer with the date `date`, in seconds since 1970.
     ///
-    /// If it contradicts the earlier answers, a clock has stepped, at DynamoDB or in this machine.
+    /// If the answer contradicts the earlier answers, a clock has stepped, at DynamoDB or on this machine.
     /// Then all answers are forgotten, this one included.
     pub(crate) fn add_answer(&self, sent: Moment, received: Moment, date: u64) {
         let date = Timestamp::from_seconds(date);

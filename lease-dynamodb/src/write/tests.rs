@@ -12,7 +12,7 @@ fn settings() -> Settings {
     Settings { existing_only: true, lock_client_items: true, ..Settings::new("leases".to_owned()) }
 }
 
-/// Counts operators and functions. DynamoDB's own count is not larger.
+/// Counts operators and functions. DynamoDB does not count more.
 fn operators(condition: &str) -> usize {
     let is_word =
         |word: &&str| matches!(*word, "AND" | "OR" | "NOT" | "=" | "<>" | "<" | "<=" | ">=");

@@ -53,7 +53,7 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
         let winner = winners.remove(0);
         assert!(winner.token > last, "round {round}");
         last = winner.token;
-        // A contender that read before the winner's write sends a read and a write.
+        // A contender whose read came before the write of the new holder sends a read and a write.
         let requests = count.take();
         assert!((CONTENDERS..=CONTENDERS * 2).contains(&requests), "round {round}: {requests}");
         stores[0].release(&winner, None).await.unwrap();

@@ -97,7 +97,7 @@ async fn item_taken_over_by_lock_client_is_not_taken() {
     }
 }
 
-/// A change of any column may show that the other program is alive.
+/// A change of any column may show that the other program is still running.
 #[tokio::test]
 async fn item_written_by_another_program_is_not_taken() {
     let server = Server::dynoxide().await;

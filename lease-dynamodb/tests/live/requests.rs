@@ -145,7 +145,8 @@ async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     }
 
     let (writes, reads) = requests();
-    // One write takes the key. The former winner did not observe the new grant, and writes once.
+    // One write takes the key. The waiter that took it has not observed its own grant, so its second attempt is
+    // a write.
     assert_eq!(writes - writes_before, 8 * 2, "writes in 8 hand-overs among 8 waiters");
     assert_eq!(reads - reads_before, 8 * (24 + 1 + 7), "reads in 8 hand-overs among 8 waiters");
 }

@@ -1,4 +1,4 @@
-//! Takeovers: how long a dead holder's lease excludes other lessees.
+//! Takeovers: how long a crashed holder's lease excludes other lessees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +23,7 @@ async fn long_expired_lease_goes_to_first_call_of_new_process() {
     let (count, config) = Count::of(config_of(proxy.address()));
     let client = Client::from_conf(config.build());
     let key = fresh_key("job");
-    // The holder died before its first heartbeat, in its first call.
+    // The holder crashes before its first heartbeat, after its first call.
     obtain(&with_long_timeout(client.clone(), TABLE).build().unwrap(), &key, "dead", LONG).await;
 
     clock.set(0);

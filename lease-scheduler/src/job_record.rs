@@ -70,8 +70,8 @@ impl JobRecord {
         })
     }
 
-    /// Returns the time up to which no tick may be started any more, if each may be started `attempts`
-    /// times; `None` if no tick was started yet.
+    /// Returns the time up to which no tick may be started any more, if each may be started `attempts` times;
+    /// `None` if every tick may be started.
     pub(crate) fn settled(&self, attempts: u32) -> Option<Timestamp> {
         self.started(attempts).max(self.from)
     }

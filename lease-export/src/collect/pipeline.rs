@@ -208,8 +208,8 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// Returns the same id each time for the same key and bucket. If the key is too long for an id, a hash
-/// replaces its end.
+/// Returns the same id each time for the same key and bucket. If the key is too long for an id or has control
+/// characters, the id has the beginning of the key and a hash.
 fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let whole = format!("{bucket}/{key}");
     if whole.len() <= EventId::MAX_BYTES && !whole.chars().any(char::is_control) {

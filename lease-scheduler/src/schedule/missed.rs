@@ -46,5 +46,5 @@ impl fmt::Display for MissedTicks {
     }
 }
 
-/// After a year, a job with a tick each second has missed thirty million: counting them takes too long.
+/// After a year, a job with a tick each second has missed thirty million ticks: counting them takes too long.
 const MOST_COUNTED: usize = 1000;

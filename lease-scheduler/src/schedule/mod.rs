@@ -197,8 +197,8 @@ impl Schedule {
         self.latest(earliest, now)
     }
 
-    /// Returns the last tick after `after` and up to `now`. It bisects that time: after a year without a
-    /// scheduler, a job with a tick each second has missed thirty million.
+    /// Returns the last tick after `after` and up to `now`. Bisects that time: after a year without a
+    /// scheduler, a job with a tick each second has missed thirty million ticks.
     fn latest(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let (mut tick, mut end) = (self.next(after).filter(|tick| *tick <= now)?, now);
         while let Some(following) = self.next(tick).filter(|following| *following <= end) {

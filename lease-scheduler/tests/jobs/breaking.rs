@@ -13,8 +13,8 @@ fn each_minute() -> Schedule {
     Schedule::cron("* * * * *", "UTC").unwrap()
 }
 
-/// Repeats the run once for each request. From that request on, the machine receives no answer. In half of
-/// the cases, that request still arrives.
+/// Repeats the run for each of the machine's first 40 requests. From that request on, the machine receives no
+/// answer. In half of the cases, that request still arrives.
 #[tokio::test(start_paused = true)]
 async fn death_at_any_request_starts_no_tick_twice() {
     let (mut deaths, mut lost) = (0, 0);

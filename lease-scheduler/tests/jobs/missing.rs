@@ -57,7 +57,7 @@ async fn ticks_missed_by_whole_fleet_are_reported_once() {
     assert_eq!(harness.log.count(), 1);
 }
 
-/// The ticks of 2:00, 6:00, … start late, and the ticks between them never start.
+/// A body runs for 330 s, and a tick is due every 120 s: two of three ticks are missed.
 #[tokio::test(start_paused = true)]
 async fn ticks_missed_during_long_runs_are_all_reported_once() {
     let (warnings, _listening) = Warnings::listen();

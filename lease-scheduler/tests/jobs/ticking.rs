@@ -133,7 +133,8 @@ async fn tick_during_long_run_starts_late_or_is_missed() {
 
     harness.until("2026-11-21T00:20:00Z").await;
 
-    // Started at 2:00, 4:30, 7:00 (the tick of 6:00 is a minute late then), 8:00 or soon after, …
+    // Starts, in minutes and seconds: 2:00, 4:30, then 7:00 (the tick of 6:00 is a minute late) or soon after
+    // 8:00, …
     let bodies = harness.log.bodies();
     assert_eq!(harness.log.overlaps(), 0);
     assert!(harness.log.ticks().values().all(|runs| *runs == 1));

@@ -63,7 +63,8 @@ impl Episodes {
         members.get(place).map(|member| Host::Server(*member)).ok_or_else(|| "no replica".into())
     }
 
-    /// Hangs or kills a host until leases have expired and its successor is promoted.
+    /// Hangs or kills a host until leases have expired and its successor is promoted, or briefly if no server
+    /// can succeed it.
     fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
@@ -179,7 +180,8 @@ impl Episodes {
         self.move_slot(slot, there, here)?;
         self.pass(LONG_AFTER)?;
         let to = format!("slot {slot}, from server {} to server {}", here + 1, there + 1);
-        // One of the two moves is to a server whose clock is ahead: it ends leases early.
+        // If the clocks differ, one of the two moves is to a server whose clock is ahead. That move ends leases
+        // early.
         let clocks_differ = self.clocks.get(here) != self.clocks.get(there);
         let hit = clocks_differ.then_some(shard).into_iter().collect();
         Ok(Outcome { to, hit, ..Outcome::default() })

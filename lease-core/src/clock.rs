@@ -102,7 +102,8 @@ impl Clock for BootClock {
 
 /// A clock that is ahead of tokio's and runs at another rate, for tests.
 ///
-/// It does not count suspensions of this machine. A test simulates one by a [leap](SkewedClock::leap).
+/// It does not count suspensions of this machine. A test simulates a suspension with
+/// [`leap`](SkewedClock::leap).
 ///
 /// # Examples
 ///
@@ -139,7 +140,7 @@ impl SkewedClock {
         Self { born: awake(), ahead: ahead.into(), rate }
     }
 
-    /// Jumps ahead, as after a suspended machine wakes up.
+    /// Moves the clock ahead by `length`, as the wake-up of a suspended machine does.
     pub fn leap(&self, length: Duration) {
         let nanos = (Moment(0) + length).0;
         let ahead = &self.ahead;
@@ -183,16 +184,17 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
     }
 }
 
-/// Returns the wall clock in microseconds since 1970. Stores in this process start their tokens from it.
-/// It is never compared with a deadline.
+/// Returns the wall clock in microseconds since 1970. Stores in this process start their tokens from this time.
+/// No deadline is compared with it.
 pub fn micros_since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The time since this process started, by tokio's clock alone. With paused time it is exactly constant,
-/// unlike the measured time of a suspension, which changes by a few microseconds at each look.
+/// The time since the first reading of a clock in this process, plus `BEGINNING`, by tokio's clock alone. While
+/// tokio's time is paused, it is constant. The measured time of a suspension changes by a few microseconds at
+/// each reading.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
     Moment(0) + BEGINNING + now.saturating_duration_since(start)
@@ -240,8 +242,9 @@ fn now() -> Moment {
     let boot = nanos(ClockId::Boottime);
     let awake = awake();
     let longest = LONGEST_SEEN.load(Ordering::Relaxed);
-    // While tokio's time is not paused, it is `CLOCK_MONOTONIC`: two reads show whether the machine was
-    // suspended since the last look. Only then, or if tokio's time is paused, a third read measures it.
+    // If tokio's time is not paused, it is `CLOCK_MONOTONIC`. Two reads then show whether the machine was
+    // suspended since the last call. After a suspension, or if tokio's time is paused, a third read measures
+    // all suspensions.
     let start = START.get_or_init(Start::now).monotonic;
     let monotonic =
         start.saturating_add(awake.as_nanos()).saturating_sub((Moment(0) + BEGINNING).as_nanos());
@@ -269,7 +272,7 @@ fn nanos(clock: ClockId) -> u64 {
 /// moment cannot be negative.
 const BEGINNING: Duration = Duration::from_secs(86_400);
 
-/// All suspensions together that may go unnoticed, in nanoseconds. A deadline allows 2 ms for late timers, and a
-/// machine needs longer than this to suspend and wake up.
+/// The longest suspended time that the clock ignores, in nanoseconds. A deadline allows 2 ms for late timers,
+/// and each suspension of a machine takes longer than 100 µs.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNNOTICED: u64 = 100_000;

@@ -95,7 +95,7 @@ impl<T> Gate<T> {
         Self { guarded: Mutex::new(Guarded { largest: None, data }) }
     }
 
-    /// Runs `write` on the data if `token` is at least the largest seen. Then `token` is the largest.
+    /// Runs `write` on the data if `token` is at least the largest seen. From then on, `token` is the largest.
     ///
     /// `write` runs under a lock, so it must not call the gate again: that would deadlock. If `write`
     /// panics, its changes so far remain, and later writes still work.

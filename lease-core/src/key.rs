@@ -11,8 +11,8 @@ use crate::invalid::InvalidInput;
 
 /// Names a job, a shard, a file or another resource that one lessee at a time may hold.
 ///
-/// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. `DynamoDB`
-/// allows hash keys of 2,048 bytes and Redis far longer ones, so that a store can always add a prefix.
+/// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. `DynamoDB` allows hash keys of
+/// 2,048 bytes, and Redis far longer ones, so a store can always add a prefix.
 ///
 /// Cloning is cheap: the text is shared.
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::invalid::InvalidInput;
 
-/// How long leases last and how they are kept alive.
+/// How long leases last, how they are extended, and how a locker waits for them.
 ///
 /// Each setter checks its value against the ttl. Its error names the rule that the value breaks.
 ///
@@ -40,7 +40,8 @@ pub struct LeaseOptions {
 #[non_exhaustive]
 pub enum Waiting {
     /// In the store's queue, if the store keeps one: first come, first served, across all processes. A release
-    /// hands the key to the next waiter in one round trip. With another store, as [`Racing`](Self::Racing).
+    /// hands the key to the next waiter in one round trip. With another store, waiters race, as with
+    /// [`Racing`](Self::Racing).
     #[default]
     InTurn,
     /// A release wakes one waiter of each locker, and the first of them obtains the key. The others wait again.
@@ -48,7 +49,7 @@ pub enum Waiting {
 }
 
 impl LeaseOptions {
-    /// The shortest ttl. With a shorter one, ordinary delays of a network or a scheduler would be losses.
+    /// The shortest ttl. With a shorter one, ordinary delays of a network or a scheduler would cause losses.
     pub const MIN_TTL: Duration = Duration::from_millis(100);
     /// The longest ttl: a day. Stores remember tokens for seven days.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
@@ -64,8 +65,8 @@ impl LeaseOptions {
 
     /// Makes options for leases that last for `ttl` without a heartbeat.
     ///
-    /// The key of a crashed holder is free after this time at the latest. A holder that cannot reach the
-    /// store continues to work for almost as long.
+    /// The key of a crashed holder is free after this time. A store that measures expiry by observation may
+    /// take longer. A holder that cannot reach the store continues to work for almost the whole ttl.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl LeaseOptions {
     /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
     /// to 0.01, or 1 %. The clocks of real machines differ far less (NTP slews by 0.05 %).
     ///
-    /// Each lease ends before the store may free the key, by this part of its ttl.
+    /// Each lease ends earlier than the store may free the key: by this part of its ttl.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl LeaseOptions {
     }
 
     /// Chooses how a locker waits for a held key. Defaults to [`Waiting::InTurn`], since each hand-over then
-    /// costs few requests however many wait.
+    /// costs few requests for any number of waiters.
     ///
     /// # Examples
     ///
@@ -246,8 +247,7 @@ impl LeaseOptions {
 }
 
 impl Default for LeaseOptions {
-    /// 30 s: long enough to survive a restart of the store, short enough to wait for after a crash of the
-    /// holder.
+    /// 30 s: a restart of the store takes less time, and a waiter can wait for it after a crash of the holder.
     fn default() -> Self {
         Self::of(Duration::from_secs(30))
     }

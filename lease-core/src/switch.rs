@@ -77,7 +77,7 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TableSwitch {
     key: LeaseKey,
-    /// Its ttl is short: a process that crashes during a change must not block others for long.
+    /// Has a short ttl: a process that crashes during a change must not block others for long.
     locker: Locker,
     table: Arc<dyn LeaseTable>,
     at_first: bool,

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::InvalidInput;
 
-/// Orders all grants of a key: every grant carries a larger token than every earlier one.
+/// Orders all grants of a key: every grant has a larger token than every earlier one.
 ///
 /// Send the token with each write that the lease guards. Let the receiver refuse a token that is smaller
 /// than the largest it has seen: see [`fence`](crate::fence). The writes of a former holder are then
 /// refused, even if the holder was paused for an hour and has not noticed its loss.
 ///
-/// Tokens are below 2⁵³, so they survive JSON, JavaScript and Lua, whose numbers are doubles.
+/// Tokens are below 2⁵³, so JSON, JavaScript and Lua, whose numbers are doubles, represent them exactly.
 /// Tokens grow, but not always by one: a counter that is new or was lost starts from the store's time in
 /// microseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

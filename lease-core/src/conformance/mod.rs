@@ -99,8 +99,8 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// Makes a store without leases.
     ///
-    /// The fixture keeps what must live as long as the store, such as a server: each test has its own
-    /// fixture.
+    /// The fixture keeps everything that must last as long as the store, such as a server. Each test has its
+    /// own fixture.
     async fn store(&self) -> Self::Store;
 
     /// Opens the data of `store` a second time, as another process would.

@@ -23,7 +23,7 @@ pub(crate) struct Sent {
     pub(crate) beat: Beat,
 }
 
-/// Receives the answers of a batch. Answers that arrive together are sent together.
+/// Sends the answers of a batch to the heartbeater. Answers that arrive together are sent together.
 pub(crate) type AnswerSender = mpsc::UnboundedSender<Vec<Answer>>;
 
 /// Heartbeats that are sent at the same time.

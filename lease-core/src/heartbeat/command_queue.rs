@@ -70,7 +70,8 @@ impl CommandSender {
     /// command is dropped, since the runtime that could execute it has ended.
     pub(crate) fn send(&self, command: Command) {
         let mut queued = self.queue.queued();
-        // Checked under the lock that `close` takes: a command queued after that would stay here for ever.
+        // Checked under the lock that `close` takes: a command that is queued after `close` would stay here for
+        // ever.
         if self.wake.is_closed() {
             drop(queued);
             return drop(command);
@@ -80,7 +81,7 @@ impl CommandSender {
                 let first_look = cell.granted_at + self.first_look;
                 queued.polled_at.is_some_and(|polled_at| polled_at <= first_look)
             }
-            // A loss is reported at once. Without a poll ahead, the command would stay in the queue.
+            // A loss is reported at once. If no poll is planned, the command would stay in the queue.
             Command::Remove(cell) => {
                 queued.polled_at.is_some() && cell.ending() == Some(Ending::Released)
             }
@@ -119,8 +120,9 @@ impl CommandReceiver {
         }
     }
 
-    /// Announces when the heartbeater polls the queue next without being woken, if something else is due
-    /// at `earliest`. Returns that moment, and whether the queue is empty. Senders rely on it from here on.
+    /// Announces when the heartbeater next polls the queue without being woken. `earliest` is when other work
+    /// is due. Returns the moment of the poll, and whether the queue is empty. Senders rely on this moment from
+    /// here on.
     pub(crate) fn announce_poll(&self, earliest: Option<Moment>) -> (Option<Moment>, bool) {
         let polled_at = earliest.into_iter().chain(self.polls_again).min();
         let mut queued = self.queue.queued();
@@ -228,7 +230,7 @@ mod tests {
         sender.send(Command::Add(first));
         assert_eq!(receiver.woken().now_or_never(), Some(true));
         receiver.take(&mut commands, 9, now);
-        // The first heartbeat is due later than the second lease's may be.
+        // The first lease's heartbeat is due later than the second lease's may be.
         let (polled_at, is_empty) = receiver.announce_poll(Some(now + SECOND * 19));
         assert_eq!((polled_at, is_empty), (Some(now + SECOND * 10), true));
         sender.send(Command::Add(second));

@@ -1,4 +1,4 @@
-//! The heartbeater's records of the leases that it keeps alive.
+//! The heartbeater's records of the leases that it extends.
 //!
 //! The heartbeater looks at every lease in each period, in no particular order. So the entries lie side by
 //! side in memory, and each is found by its index, without a search.
@@ -123,8 +123,8 @@ impl HeartbeatEntry {
         }
     }
 
-    /// How long the application had been silent when the watchdog stopped the heartbeats; `None` if it
-    /// has not.
+    /// How long the application had been silent when the watchdog stopped the heartbeats; `None` if the
+    /// watchdog did not stop them.
     pub(crate) fn silence(&self) -> Option<Duration> {
         match self.risk {
             Risk::Watchdog(silence) => Some(silence),

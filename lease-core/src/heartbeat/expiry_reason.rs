@@ -45,7 +45,7 @@ impl Observations {
 
     /// Records that the runtime polled the heartbeater at `now`, `late` after something was due.
     ///
-    /// Callers report lateness from a 64th of a heartbeat period on, so few records fit into one ttl.
+    /// Callers report only delays of more than a 64th of a heartbeat period, so few records fit into one ttl.
     pub(crate) fn polled_late(&mut self, now: Moment, late: Duration) {
         while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > self.ttl) {
             self.late_polls.pop_front();

@@ -1,4 +1,4 @@
-//! The heartbeater: one task per locker, which keeps all leases of the locker alive and reports lost ones.
+//! The heartbeater: one task per locker, which extends all leases of the locker and reports lost leases.
 //!
 //! The heartbeater never waits for the store. Spawned tasks send the heartbeats in batches, and their
 //! answers come back over a channel. So a store that hangs delays no deadline and no heartbeat of
@@ -42,14 +42,14 @@ pub(crate) struct Heartbeater {
     entries: HeartbeatEntries,
     /// When to look at each lease next, by the index of its entry.
     due: TimerQueue,
-    /// Slots for batches in flight that are not yet slow.
+    /// Slots for unanswered batches that are not yet slow.
     slots: Arc<Semaphore>,
     /// The indices of leases whose heartbeat is due while all slots are taken, the oldest first.
     waiting: VecDeque<usize>,
     /// Releases of dropped leases that wait for a slot, the oldest first.
     releases: VecDeque<Release>,
-    /// Slots for releases in flight that are not yet slow. Heartbeats have their own slots, so
-    /// neither kind of request can starve the other.
+    /// Slots for unanswered releases that are not yet slow. Heartbeats have their own slots, so neither kind of
+    /// request can starve the other.
     release_slots: Arc<Semaphore>,
     observed: Observations,
     /// How long after the earliest due moment the runtime last polled this task. Other busy tasks delay it.
@@ -107,8 +107,9 @@ impl Heartbeater {
             if self.late > settings.options.heartbeat_period() / 64 {
                 self.observed.polled_late(now, self.late);
             }
-            // Read on every pass: beside busy tasks a heartbeat is always due, so the timer wins each
-            // `select!`. Reads only the answers in the channel now: an endless stream would delay deadlines.
+            // Reads answers on every pass: beside busy tasks, a heartbeat is always due, so each `select!` ends
+            // by the timer. Reads only the answers in the channel now, since an endless stream would delay
+            // deadlines.
             for _ in 0..self.answers.len() {
                 answers.extend(self.answers.try_recv());
             }
@@ -144,7 +145,7 @@ impl Heartbeater {
         if cell.ending() == Some(Ending::Released) {
             return;
         }
-        // The first heartbeat spreads leases that were obtained at the same time.
+        // The random time of the first heartbeat spreads leases that were obtained at the same time.
         let longest = longest_pause(&self.settings.options);
         let next = cell.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
         let index = self.entries.insert(HeartbeatEntry::new(cell, next));
@@ -218,7 +219,7 @@ impl Heartbeater {
     fn look_at_all(&mut self, indices: &[usize], now: Moment) {
         let mut batch = Batch::with_capacity(indices.len().min(BATCH));
         for some in indices.chunks(BATCH) {
-            // A lease that ends after this read gets one useless heartbeat.
+            // A lease that ends after this read may get one useless heartbeat.
             let deadlines = self.entries.deadlines(some.iter().copied());
             for (index, deadline) in some.iter().zip(deadlines) {
                 self.look_at(*index, deadline, now, &mut batch);
@@ -306,7 +307,7 @@ impl Heartbeater {
             return self.remove(to.index);
         }
         if to.beat != entry.beat {
-            // This heartbeat was given up as late, and a later one is in flight.
+            // This heartbeat has timed out, and a later one was sent.
             return;
         }
         let Some(sent) = entry.sent.take() else { return };
@@ -320,7 +321,8 @@ impl Heartbeater {
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 entry.take_out_of_risk();
-                // Random, by up to a tenth, so that heartbeats of many leases spread further each time.
+                // The pause is random by up to a tenth, so that the heartbeats of many leases spread further
+                // each time.
                 let longest = longest_pause(&settings.options);
                 entry.next = sent + settings.random.part_of(longest, 0.9);
             }
@@ -428,7 +430,7 @@ pub(crate) fn first_look(options: &LeaseOptions) -> Duration {
 const FIRST_SPREAD: f64 = 0.5;
 /// The most heartbeats in one batch.
 const BATCH: usize = 256;
-/// The most batches in flight, not counting slow ones: 4,096 heartbeats.
+/// The most unanswered batches, not counting slow ones: 4,096 heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
-/// The most releases of dropped leases in flight, not counting slow ones.
+/// The most unanswered releases of dropped leases, not counting slow ones.
 const RELEASES_IN_FLIGHT: usize = 1024;

@@ -33,7 +33,7 @@ pub(crate) struct LeaseCell {
     /// Wakes `lost()`.
     pub(crate) ended: Notify,
     signals: Mutex<Signals>,
-    /// The session, if this lease stands under one. It then ends with the session, at no deadline of its own.
+    /// The session of this lease, if any. The lease then ends with the session, and has no deadline of its own.
     standing: Option<Box<Standing>>,
     /// The leases under this one. Most leases have none.
     children: OnceLock<Box<Children>>,
@@ -112,7 +112,7 @@ impl LeaseCell {
         is_over.then_some(cause)
     }
 
-    /// Ends a lease whose session has ended, and has the loss counted.
+    /// Ends a lease whose session has ended. Sends a loss to the heartbeater, which counts it.
     fn end_with_session(self: &Arc<Self>) {
         if let (Some(Ending::Lost(_)), Some(standing)) = (self.ending(), &self.standing) {
             standing.heartbeater.send(Command::Remove(Arc::clone(self)));

@@ -144,7 +144,8 @@ impl LockerRuntime {
         work: impl Future<Output = Result<T, StoreError>> + Send + Unpin + 'static,
     ) -> Result<T, StoreError> {
         if self.is_current() {
-            // Dropped after `DetachOnDrop` has counted its task, so that `close` always sees one of them.
+            // This guard is dropped after `DetachOnDrop` has counted its task, so that `close` always sees one
+            // of the two.
             let _in_caller = self.0.in_callers.guard(self.0.thread.clone());
             let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
             return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
@@ -155,7 +156,7 @@ impl LockerRuntime {
             drop(guard);
             answer
         };
-        // In a box: a caller on this runtime does not move its state.
+        // In a box, so that a caller on this runtime does not move the state of this future.
         Box::pin(self.run_in_task(work)).await
     }
 

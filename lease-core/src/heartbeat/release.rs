@@ -62,7 +62,7 @@ pub(crate) enum GiveBack {
 }
 
 impl Release {
-    /// Sends the request, and frees `slot` once the answer is slow.
+    /// Sends the request, and frees `slot` once the answer is late.
     pub(crate) async fn send_in_slot(self, slot: OwnedSemaphorePermit, settings: Arc<Settings>) {
         let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
         let began = clock.now();
@@ -88,7 +88,7 @@ impl Release {
         settings: Arc<Settings>,
         began: Moment,
     ) -> Result<Released, StoreError> {
-        // A local, so that the turn ends also if the store panics.
+        // A local variable, so that the turn also ends if the store panics.
         let turn = self.cell.take_turn();
         let (cell, grant) = (&self.cell, &self.cell.grant);
         let held = began.since(cell.granted_at);

@@ -18,7 +18,8 @@ pub(crate) struct TimerQueue {
     moments: Vec<Moment>,
     /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,
-    /// May be far ahead if there are few entries. Entries before it then share one heap for a while.
+    /// The slot whose entries are in `near`. It may be far ahead if the queue has few entries. Entries before
+    /// it then share one heap for a while.
     open_slot: u64,
     /// The entries of each slot after `open_slot`.
     far: BTreeMap<u64, Vec<Entry>>,

@@ -24,7 +24,7 @@ use crate::store::time_limit::within;
 #[must_use = "a hand-over that no process resumes keeps the key until its ttl has passed"]
 #[expect(clippy::exhaustive_enums, reason = "a lease is handed over, or was lost before")]
 pub enum Handed {
-    /// The key waits for the process that resumes this hand-over.
+    /// The key is reserved for the process that resumes this hand-over.
     Over(HandOver),
     /// The lease was lost before it could be handed over.
     AlreadyLost(LossCause),
@@ -36,11 +36,12 @@ impl Lease {
     /// The lease is no longer held from the first poll on. If the store does not answer, the request is
     /// repeated until it does, or until the ttl has passed.
     ///
-    /// A caller on the locker's runtime sends the request itself: if it keeps the future without polling it, the
-    /// ttl frees the key. For other callers, a task on the locker's runtime sends the request. A
-    /// `current_thread` runtime runs tasks only within its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
-    /// needs a timer, which the caller's runtime may not have. Meanwhile the ttl frees the key. A locker
-    /// [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
+    /// A caller on the locker's runtime sends the request itself. If the caller keeps the future without
+    /// polling it, the ttl frees the key. For other callers, a task on the locker's runtime sends the request.
+    /// A `current_thread` runtime runs tasks only within its `block_on`, and a call from elsewhere waits for
+    /// that. This wait has no limit, since a limit needs a timer, which the caller's runtime may not have.
+    /// Meanwhile the ttl frees the key. A locker [on its own thread](crate::Locker::on_own_thread) does not
+    /// depend on the caller's runtime.
     ///
     /// # Errors
     ///
@@ -95,8 +96,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key was transferred. Any lessee can obtain it after `reserved` if it
-    /// was, and after its ttl if it was not.
+    /// If it is unknown whether the key was transferred. If it was, any lessee can obtain it after `reserved`.
+    /// If not, any lessee can obtain it after its ttl.
     ///
     /// # Cancel safety
     ///
@@ -200,7 +201,7 @@ impl Lease {
         Release { cell, request, reach: self.reach, deadline, _guard: Some(guard) }
     }
 
-    /// Hands the key over to another process, which must [`resume`](crate::Locker::resume) it within
+    /// Hands the key over to another process, which must [`resume`](crate::Locker::resume) the hand-over within
     /// `wait`.
     ///
     /// The lease is no longer held from the first poll on, and its work is cancelled, so that the other
@@ -235,8 +236,8 @@ impl Lease {
         // The heartbeat takes the lease out of its session.
         grant.parent = None;
         let until = self.cell.deadline().unwrap_or_else(|| clock.now());
-        // First the number, so that no heartbeat follows this one. Then the end, so that the work has
-        // stopped before another process can resume the lease.
+        // Takes the number first, so that no heartbeat follows this one. Then ends the lease, so that the work
+        // has stopped before another process can resume the lease.
         let mut beat = self.cell.last_beat();
         if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
             return Ok((self, Handed::AlreadyLost(cause)));

@@ -13,9 +13,9 @@ use crate::token::FencingToken;
 /// A lease that was handed over and not yet resumed. Its text form can be sent to another process.
 ///
 /// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
-/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, so that it can be a
-/// part of a larger message. Any process that has the text can obtain the lease: protect it like the job
-/// that it belongs to.
+/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, so that it can be a part
+/// of a larger message. Any process that has the text can obtain the lease: protect the text like the job of
+/// the lease.
 ///
 /// # Examples
 ///

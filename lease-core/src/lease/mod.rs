@@ -34,7 +34,7 @@ use crate::store::time_limit::within;
 use crate::token::FencingToken;
 use crate::waiter_queue::Turn;
 
-/// Holds a key: heartbeats in the background keep the lease alive from its grant to its release.
+/// Holds a key: heartbeats in the background extend the lease from its grant to its release.
 ///
 /// Dropping a lease releases it in the background; [`release`](Self::release) waits for the store's
 /// answer. A drop never blocks or panics, and needs no runtime. Dropping a *lost* lease also releases the
@@ -179,9 +179,9 @@ impl Lease {
 
     /// Completes once the lease is lost, before another lessee can obtain the key.
     ///
-    /// After a pause of the process, the first poll completes. After a suspension of the machine, this poll
-    /// comes within a second of the wake-up, since timers stop during a suspension. It comes earlier if
-    /// another event wakes the task.
+    /// If the deadline passed while the process was paused, the first poll completes. After a suspension of the
+    /// machine, this poll comes within a second of the wake-up, since timers stop during a suspension. The poll
+    /// comes earlier if another event wakes the task.
     ///
     /// # Cancel safety
     ///
@@ -202,8 +202,8 @@ impl Lease {
             select! {
                 biased;
                 () = ended => (),
-                // A timer on this runtime, since the heartbeater's runtime may be blocked. It checks the
-                // clock at every poll: if this runtime polls late, the loss must still win over the other
+                // A timer on this runtime, since the heartbeater's runtime may be blocked. It checks the clock
+                // at every poll: if this runtime polls late, the loss must still complete before the other
                 // branches of the caller's `select!`.
                 () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
             }
@@ -235,11 +235,12 @@ impl Lease {
 
     /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the deadline, and
     /// when the lease ends in any way. Use it for work that must clean up and cannot just be dropped. If the
-    /// lease ends in another way than by missing heartbeats, there is no grace.
+    /// lease ends for another reason than failed heartbeats, the token is cancelled only at the end, without a
+    /// grace.
     ///
-    /// A cancelled token stays cancelled, even if a heartbeat then extends the lease. The heartbeater's
-    /// task cancels the token, which may be late after a pause of the process: check
-    /// [`is_held`](Self::is_held) as well. If you cancel the token, no other token is cancelled.
+    /// A cancelled token stays cancelled, even if a heartbeat then extends the lease. The heartbeater's task
+    /// cancels the token. After a pause of the process, this may be late: check [`is_held`](Self::is_held) as
+    /// well. If you cancel the token, no other token is cancelled.
     pub fn cancelled_on_loss(&self) -> CancellationToken {
         self.cell.work()
     }

@@ -34,7 +34,7 @@ use crate::waiter_queue::Queue;
 ///
 /// Make one per process and store, and clone it: clones share one lessee, one heartbeater and
 /// one queue of waiters per key. The heartbeater is a task on the runtime of the locker's first
-/// request. It ends with the last clone and lease.
+/// request. The heartbeater ends with the last clone and the last lease.
 ///
 /// # Cancel safety
 ///
@@ -112,20 +112,20 @@ impl Locker {
         Self::from(Settings::new(Arc::new(store)), Runtime::Callers)
     }
 
-    /// Starts a thread, connects a store there by `connect`, and makes a locker that runs on this thread.
+    /// Starts a thread, connects a store there with `connect`, and makes a locker that runs on this thread.
     ///
-    /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases stay
-    /// alive while the application blocks all threads of its runtime for longer than a ttl. Use it for
-    /// work that blocks, or computes for long between awaits, and cannot move to `spawn_blocking`. It
-    /// costs one thread with about 80 KiB of memory. Each call goes to that thread and back.
+    /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases are extended
+    /// while the application blocks all threads of its runtime for longer than a ttl. Use it for work that
+    /// blocks, or computes for long between awaits, and cannot move to `spawn_blocking`. It costs one thread
+    /// with about 80 KiB of memory. Each call and its answer pass between two threads.
     ///
     /// On a shared runtime, a busy tokio worker polls timers and sockets once in up to 244 polls of tasks.
-    /// Leases stay alive there as long as each of these polls takes at most a thousandth of the ttl. If
+    /// Leases are extended in time there if each of these polls takes at most a thousandth of the ttl. If
     /// polls take longer on every worker, use a separate thread, too.
     ///
     /// Stuck work also keeps its keys: [`with_watchdog`](Self::with_watchdog) limits how long.
     ///
-    /// The thread ends with the last clone of the locker, the last lease and the last release in flight.
+    /// The thread ends with the last clone of the locker, the last lease and the last unanswered release.
     /// Do not use a clone of the store on another runtime, since it may open connections there. Connect a
     /// second store instead.
     ///
@@ -309,10 +309,10 @@ impl Locker {
     /// Waits until all leases and attempts that were dropped before are released. Call it at the end of
     /// `main`.
     ///
-    /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait
-    /// for requests that other tasks start meanwhile. It waits for attempts and releases whose callers wait for
-    /// them, for at most one [request timeout](LeaseOptions::request_timeout), since a caller may not poll its
-    /// future.
+    /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait for
+    /// requests that other tasks start meanwhile. For an attempt or a release that a caller still waits for,
+    /// the call waits at most one [request timeout](LeaseOptions::request_timeout), since the caller may not
+    /// poll its future.
     ///
     /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
     /// granted, and one to release it. By then, every key that was not released has expired.
@@ -342,8 +342,8 @@ impl Locker {
             // With a limit: a caller may keep an attempt without polling it, and wait for this call.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Three rounds: attempts may leave unclear claims to cleanup tasks, and both may be granted leases
-        // without a caller, which are then released.
+        // Three rounds: an attempt may leave an unclear claim to a cleanup task. Either may be granted a lease
+        // without a caller, which is then released.
         for _each in 0..3 {
             in_tasks.ended().await;
         }
@@ -373,7 +373,8 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    /// When a call started. `None` if neither metrics nor a log use it: a reading takes a hundredth of a lease.
+    /// When a call started. `None` if neither metrics nor a log use the time, since reading the clock takes a
+    /// hundredth of the time of a lease.
     fn started(&self) -> Option<Moment> {
         let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
         is_used.then(|| self.settings.clock.now())

@@ -107,9 +107,9 @@ impl Locker {
 
     /// Returns a locker whose heartbeater runs on `runtime`.
     ///
-    /// Requests run there, too. The store's connections stay on the runtime on which the store was
-    /// connected: if the application blocks that runtime, no heartbeat is answered.
-    /// [`on_own_thread`](Self::on_own_thread) moves both to its thread, which a later `with_runtime` ends.
+    /// Requests run there, too. The store's connections stay on the runtime on which the store was connected:
+    /// if the application blocks that runtime, no heartbeat is answered. [`on_own_thread`](Self::on_own_thread)
+    /// moves requests and connections to its thread. A later `with_runtime` ends this thread.
     #[must_use]
     pub fn with_runtime(self, runtime: Handle) -> Self {
         Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
@@ -118,11 +118,10 @@ impl Locker {
     /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
     /// that stuck work does not keep its keys for ever. Off by default.
     ///
-    /// Choose a limit longer than the longest time between two calls. After it, leases expire as if the
-    /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of
-    /// leases that have not expired. The time counts from this call, so a test must set its clock before.
-    /// Lockers that are made from this one share its watchdog: a call of `alive` on any of them counts for
-    /// all.
+    /// Choose a limit longer than the longest time between two calls. After the limit, leases expire as if the
+    /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of leases
+    /// that have not expired. The time counts from this call, so a test must set its clock before. Lockers that
+    /// are made from this one share its watchdog: a call of `alive` on any of them counts for all.
     #[must_use]
     pub fn with_watchdog(self, limit: Duration) -> Self {
         self.with(|settings| {

@@ -1,4 +1,4 @@
-//! A wait for a key whose position in the queue can be read.
+//! A wait for a key, which reports its position in the queue.
 
 use std::fmt;
 use std::future::Future;

@@ -46,7 +46,7 @@ impl Locker {
         self.wait(std::slice::from_ref(key), watch::Sender::default()).instrument(span).await
     }
 
-    /// Waits as [`wait_until_obtained`](Self::wait_until_obtained), and reports the position in the queue.
+    /// Waits as [`wait_until_obtained`](Self::wait_until_obtained) does, and reports the position in the queue.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ fn run<S, E>(
             () = started.closed() => return,
             store = connect() => store,
         };
-        // The answer carries the guard. After an error, or without a receiver, the thread ends.
+        // The answer contains the guard. After an error, or without a receiver, the thread ends.
         drop(started.send(store.map(|store| (thread, store))));
         // Nothing is ever sent: completes once the last guard has been dropped.
         let _ = closed.recv().await;

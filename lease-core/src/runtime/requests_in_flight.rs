@@ -1,4 +1,4 @@
-//! Counts requests in flight, so that `Locker::close` can wait for them.
+//! Counts running requests, so that `Locker::close` can wait for them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct RequestsInFlight(Arc<Mutex<Epochs>>);
 #[derive(Debug, Default)]
 struct Epochs {
     current: watch::Sender<()>,
-    /// The epochs before, which may still have requests.
+    /// Earlier epochs, which may still have requests.
     earlier: Vec<watch::Sender<()>>,
 }
 
@@ -34,8 +34,7 @@ impl RequestsInFlight {
         RequestGuard { _request: self.epochs().current.subscribe(), _thread: thread }
     }
 
-    /// Completes once every request that is in flight now has ended. Does not wait for requests that
-    /// start meanwhile.
+    /// Completes once every request that runs now has ended. Does not wait for requests that start meanwhile.
     pub(crate) async fn ended(&self) {
         let earlier = {
             let mut epochs = self.epochs();

@@ -63,7 +63,7 @@ struct ChildAttempt {
     sent: Moment,
 }
 
-/// What a look at the key has found.
+/// The result of a look at the key.
 enum Looked {
     Vacant(Vacancy),
     Held(Holder),
@@ -119,7 +119,7 @@ impl ChildAttempt {
         self.settings.store.sessions().ok_or_else(none)
     }
 
-    /// Reads the record of the key. If its lease may be over, proves it.
+    /// Reads the record of the key. If the lease of the key may be over, proves that it is.
     async fn look(&self) -> Result<Looked, StoreError> {
         let (settings, key) = (&self.settings, &self.key);
         let limit = settings.options.request_timeout();
@@ -145,14 +145,14 @@ impl ChildAttempt {
         }
     }
 
-    /// Returns the lease that keeps the key, or kept it last: its session, or itself. Returns the holder if this
-    /// lease cannot be over.
+    /// Returns the lease whose end frees the key: the session of the key's last lease, or that lease itself.
+    /// Returns the holder if this lease cannot be over.
     fn last_lease(&self, record: &LeaseRecord) -> Result<Parent, Holder> {
         if let Some(holder) = &record.holder {
             let own = self.session.as_ref().map(|session| &session.parent);
             return match &holder.parent {
                 Some(session) if Some(session) != own => Ok(session.clone()),
-                // A ttl, or another task of this locker.
+                // The lease has a ttl, or another task of this locker holds the key.
                 _ => Err(holder.clone()),
             };
         }
@@ -225,7 +225,8 @@ impl ChildAttempt {
         })
     }
 
-    /// Keeps a claim whose outcome is unknown, and repeats it. Without a session, its ttl frees the key.
+    /// Keeps a claim whose outcome is unknown, and repeats it. Without a session, this is not necessary: the
+    /// ttl frees the key.
     fn keep(self, claim: UnsettledChild, error: &StoreError) {
         let was_sent =
             !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unsupported);
@@ -307,5 +308,6 @@ fn unexpected() -> StoreError {
     )
 }
 
-/// How often an attempt looks again, after a claim was refused since the key was granted in between.
+/// How often an attempt looks again after a refused claim. The key was then granted between the look and the
+/// claim.
 const MOST_REFUSALS: usize = 2;

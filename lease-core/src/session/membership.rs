@@ -18,11 +18,11 @@ pub(crate) struct Membership {
     pub(crate) parent: Parent,
     /// Claims without an answer. Several tasks may each leave a claim of one key.
     unsettled: Mutex<HashMap<LeaseKey, Vec<UnsettledChild>>>,
-    /// The last proof for each session that has ended. A fleet's crash leaves many keys under one session.
+    /// The last proof for each session that has ended. A crashed process leaves many keys under one session.
     proofs: Mutex<HashMap<LeaseKey, Ended>>,
 }
 
-/// A claim under a session whose outcome is unknown. It is repeated as it was.
+/// A claim under a session, with an unknown outcome. It is repeated with the same nonce and vacancy.
 #[derive(Debug, Clone)]
 pub(crate) struct UnsettledChild {
     pub(crate) claim: Claim,

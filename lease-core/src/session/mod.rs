@@ -1,4 +1,4 @@
-//! Sessions: leases that live and end with one lease, at the cost of its heartbeats alone.
+//! Sessions: leases that last as long as one lease, and need only its heartbeats.
 //!
 //! Start with [`Session`]. [`attempt`] claims a key under a session, [`membership`] keeps what the claims of one
 //! session share, and [`standing`] connects the cells of children with the cell of their session.
@@ -16,15 +16,15 @@ use crate::lease::Lease;
 use crate::locker::Locker;
 use crate::session::membership::Membership;
 
-/// A lease, and a locker whose leases live and end with it.
+/// A lease, and a locker whose leases last as long as this lease.
 ///
 /// A process that holds many keys, such as the owner of 10,000 shards, obtains them under one session. The
 /// session sends one heartbeat per period for all of them. When the session is lost, all leases under it are
 /// lost, by the same deadline. A session that is started again has a new token, so all leases of the former one
 /// are lost, too.
 ///
-/// Use it if the keys are held by one process for long. A lease under a session has three differences from any
-/// other lease:
+/// Use it if the keys are held by one process for long. A lease under a session differs from any other lease in
+/// three ways:
 ///
 /// - It has no ttl. If a claim or a release is not answered, a task repeats it until it is answered or the session
 ///   has ended. Meanwhile, the key may be held without a lease.
@@ -88,12 +88,12 @@ impl Session {
         Ok(Self { lease, locker })
     }
 
-    /// The locker whose leases stand under this session.
+    /// The locker that obtains leases under this session.
     pub fn locker(&self) -> &Locker {
         &self.locker
     }
 
-    /// The lease of the session itself: use [`Lease::lost`] to learn of its loss, and [`Lease::state`].
+    /// The lease of the session itself. [`Lease::lost`] reports its loss, and [`Lease::state`] its state.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
@@ -110,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the session has ended. It has when its ttl has passed.
+    /// If it is unknown whether the session has ended. The session has ended when its ttl has passed.
     ///
     /// # Cancel safety
     ///
@@ -121,12 +121,12 @@ impl Session {
 }
 
 impl Locker {
-    /// Returns a locker whose leases stand under `session`: they are held as long as `session` is, and send no
+    /// Returns a locker that obtains leases under `session`. They are held as long as `session` is, and send no
     /// heartbeats. `session` is a lease that a locker on the same store has obtained.
     ///
-    /// [`Session`] describes the differences from other leases. All waits of this locker race for their keys. It
-    /// [resumes](Self::resume) a hand-over as a lease of its own, with heartbeats. Once `session` has ended, all
-    /// attempts return [`Refused`](StoreErrorKind::Refused).
+    /// [`Session`] describes the differences from other leases. All waits of this locker race for their keys.
+    /// The locker [resumes](Self::resume) a hand-over as a separate lease, with heartbeats. Once `session` has
+    /// ended, all attempts return [`Refused`](StoreErrorKind::Refused).
     ///
     /// [`close`](Self::close) also waits for unanswered claims and releases under `session`, for as long as
     /// `session` is held.
@@ -134,7 +134,7 @@ impl Locker {
     /// # Errors
     ///
     /// [`Unsupported`](StoreErrorKind::Unsupported), if the store keeps no sessions.
-    /// [`Misconfigured`](StoreErrorKind::Misconfigured), if `session` itself stands under a session.
+    /// [`Misconfigured`](StoreErrorKind::Misconfigured), if `session` is itself under a session.
     pub fn under(&self, session: &Lease) -> Result<Self, StoreError> {
         if self.settings.store.sessions().is_none() {
             let text = "this store cannot keep leases under a lease";

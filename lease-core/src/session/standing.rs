@@ -11,7 +11,7 @@ use crate::heartbeat::lease_cell::LeaseCell;
 /// The session of a child.
 pub(crate) struct Standing {
     pub(crate) session: Arc<LeaseCell>,
-    /// Its heartbeater counts and logs the loss.
+    /// Sends to the heartbeater that counts and logs the loss.
     pub(crate) heartbeater: CommandSender,
     place: OnceLock<usize>,
 }

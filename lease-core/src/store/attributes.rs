@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use crate::invalid::InvalidInput;
 
-/// Named values on a record, in the order of their names. Obtaining and releasing leases does not change
-/// them.
+/// Named values on a record, in the order of their names. A lease that is obtained without attributes, or
+/// released, does not change them.
 pub type Attributes = BTreeMap<String, Value>;
 
 /// One attribute.

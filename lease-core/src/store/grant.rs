@@ -14,8 +14,8 @@ use crate::token::FencingToken;
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
 ///
-/// A heartbeat that arrives after one with a larger number changes nothing. So a late or doubled request
-/// can neither shorten a lease nor revive it. Numbers need not be consecutive.
+/// A heartbeat that arrives after one with a larger number changes nothing. So a late or doubled request can
+/// neither shorten nor extend a lease. Numbers need not be consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Beat(u64);
@@ -43,8 +43,8 @@ impl Beat {
 
 /// The number of a request among those of one claim: 1, 2, 3 …
 ///
-/// All requests of a claim have the same nonce. A store that writes the number of the granted request tells
-/// a late request apart from the request whose answer the lessee has received.
+/// All requests of a claim have the same nonce. A store that writes the number of the granted request can
+/// distinguish a late request from the request whose answer the lessee has received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestNumber(u64);
@@ -78,7 +78,7 @@ pub struct Claim {
     pub key: LeaseKey,
     /// The lessee that asks.
     pub lessee: Lessee,
-    /// Identifies the logical attempt: its retries carry the same nonce.
+    /// Identifies the logical attempt: its retries have the same nonce.
     pub nonce: Nonce,
     /// The number of this request among those with the same nonce.
     pub request: RequestNumber,
@@ -148,7 +148,7 @@ impl Claim {
 /// A claim that was granted.
 ///
 /// A grant proves nothing by itself: the store checks every write under it against its own record.
-/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) carries one to another process.
+/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) passes one to another process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Grant {
@@ -158,8 +158,8 @@ pub struct Grant {
     pub lessee: Lessee,
     /// The nonce of the claim that was granted.
     pub nonce: Nonce,
-    /// Which request of the claim was granted. `None` if an earlier one was, and the store does not know
-    /// which.
+    /// Which request of the claim was granted. `None` if an earlier request was granted, and the store does not
+    /// know which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestNumber>,
     /// Orders this grant among all grants of the key.
@@ -173,7 +173,7 @@ pub struct Grant {
     pub parent: Option<Parent>,
 }
 
-/// Names one grant towards an operator: [`LockStore::evict`](crate::store::LockStore::evict) takes it.
+/// Names one grant for an operator, who passes it to [`LockStore::evict`](crate::store::LockStore::evict).
 ///
 /// Opaque: each store has its own text, and the text is stable for as long as the grant lasts. Every store
 /// that can evict also accepts the text of the grant's token, once it knows the token.

@@ -1,4 +1,4 @@
-//! Waiting in turn: a store keeps a queue of claims for each key, and grants a freed key to the first.
+//! Waiting in turn: a store keeps a queue of claims for each key, and grants a freed key to the first claim.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,24 +20,27 @@ use crate::store::grant::{Claim, Grant};
 /// # To ensure correctness
 ///
 /// - **The nonce identifies the waiter.** A wait has one nonce, and each of its requests has the next
-///   [number](Claim::request). A grant names the number on which it rests: the largest that had arrived. The
-///   waiter counts the lease from when it sent this number. So a late answer is never believed beside the lease
-///   of a successor.
+///   [number](Claim::request). A grant names the largest number that had arrived. The waiter counts the lease
+///   from the moment at which it sent this number. So even after a late answer, the lease ends before the store
+///   grants the key to a successor.
 /// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. The store skips a
-///   place that was not renewed for that long. It may skip a place earlier if it knows that the waiter has gone.
-/// - **A held key has no queue jumpers**: while live claims are queued, a release, and the leaving of a waiter
-///   that was granted the key, leave no moment in which a plain claim finds the key free. After an expiry, no
-///   request of a holder frees the key, so a plain claim may come first.
-/// - **Every enqueue and every renewal looks at the key**, and grants it if it is free: to the first live claim.
-///   So the queue advances after a holder has crashed.
-/// - **A nonce that has left is never used again** by its waiter. Requests may still arrive late or twice. A late
-///   enqueue may be granted the key, for at most one ttl.
+///   place that was not renewed for that long. It may skip a place earlier if it knows that the waiter no
+///   longer listens.
+/// - **A plain claim does not overtake queued claims.** While claims whose places have not expired are queued,
+///   a release grants the key to one of them. The same holds if a waiter leaves that was granted the key. So a
+///   plain claim never finds the key free. After an expiry, no request of a holder frees the key, so a plain
+///   claim may come first.
+/// - **Every enqueue and every renewal checks whether the key is free**, and grants a free key to the first
+///   claim whose place has not expired. So the queue advances after a holder has crashed.
+/// - **A waiter never uses a nonce again** after it has left the queue. Requests may still arrive late or
+///   twice. A late enqueue may be granted the key, for at most one ttl.
 #[async_trait]
 pub trait InTurn: Send + Sync {
     /// Starts to deliver the notices for the nonce of `claim`. Call it before [`enqueue`](Self::enqueue).
     ///
-    /// The notices of a grant that is made after this returns are delivered, or [`Notice::Missed`] is. A store
-    /// without notifications returns [`Notices::never`]: its waiters renew their places every poll interval.
+    /// If the claim is granted after this returns, the notice of the grant is delivered, or [`Notice::Missed`]
+    /// instead. A store without notifications returns [`Notices::never`]: its waiters renew their places every
+    /// poll interval.
     ///
     /// # Errors
     ///
@@ -46,7 +49,7 @@ pub trait InTurn: Send + Sync {
 
     /// Adds `claim` to the end of the queue, unless its key is free and the queue is empty.
     ///
-    /// If the claim stands in the queue already, this renews its place. If it holds the key, the answer is the
+    /// If the claim is in the queue already, this renews its place. If it holds the key, the answer is the
     /// grant again, as after [`obtain`](crate::store::LockStore::obtain).
     ///
     /// # Errors
@@ -74,7 +77,7 @@ pub trait InTurn: Send + Sync {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each answer")]
 pub enum Enqueued {
-    /// The claim holds its key. The grant names the request on which it rests.
+    /// The claim holds its key. The grant names the request from which the lease counts.
     Granted(Grant, Attributes),
     /// The claim has a place in the queue.
     Queued(Place),
@@ -103,17 +106,17 @@ impl Place {
     }
 }
 
-/// What a store tells a waiter.
+/// A message from a store to a waiter.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each notice")]
 pub enum Notice {
-    /// The claim was granted. The grant names the request on which it rests.
+    /// The claim was granted. The grant names the request from which the lease counts.
     Granted(Grant, Attributes),
-    /// A grant may have been missed, or the queue was dissolved. The waiter listens again and renews its place.
+    /// A grant may have been missed, or the queue was removed. The waiter listens again and renews its place.
     Missed,
 }
 
-/// The notices for one waiter. Dropping it ends their delivery.
+/// The notices for one waiter. Dropping this ends their delivery.
 #[must_use = "notices do nothing unless they are received"]
 pub struct Notices {
     stream: Option<BoxStream<'static, Notice>>,

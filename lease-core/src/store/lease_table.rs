@@ -58,7 +58,7 @@ pub trait LeaseTable: LockStore {
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
     /// Changes attributes, if `grant` is still the current grant and all expected values match. Does not
-    /// extend the lease. The record lasts from then on, also if it was never created.
+    /// extend the lease. The record lasts from then on, even if [`create`](Self::create) was never called.
     ///
     /// # To ensure correctness
     ///
@@ -144,9 +144,9 @@ pub struct LeaseRecord {
     pub token: Option<FencingToken>,
     /// The attributes of the record.
     pub attributes: Attributes,
-    /// Whether the last grant has ended. Stores without [sessions](crate::store::Sessions) do not tell.
+    /// Whether the last grant has ended. Stores without [sessions](crate::store::Sessions) do not report this.
     pub last_grant: LastGrant,
-    /// Whether the key is reserved. Stores without [sessions](crate::store::Sessions) do not tell.
+    /// Whether the key is reserved. Stores without [sessions](crate::store::Sessions) do not report this.
     pub reserved: Option<Reserved>,
 }
 
@@ -154,7 +154,7 @@ pub struct LeaseRecord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_enums, reason = "an end is written or not")]
 pub enum LastGrant {
-    /// No end is written: the key is held, or its lease has expired, or the store does not tell.
+    /// No end is written: the key is held, or its lease has expired, or the store does not report ends.
     #[default]
     Open,
     /// The grant was released, transferred or handed over, or its end was written. This is irrevocable.
@@ -167,7 +167,7 @@ pub enum LastGrant {
 pub struct Reserved {
     /// The only lessee that can obtain the key; `None` if no lessee can.
     pub only: Option<Lessee>,
-    /// When the reservation has passed.
+    /// The time until the reservation has passed.
     pub expires_in: Duration,
 }
 

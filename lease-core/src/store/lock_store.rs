@@ -55,8 +55,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///   again later, and then be granted.
     /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. A store that
     ///   remembers released nonces returns [`Obtained::Held`] with the released grant. A store that forgets
-    ///   them may grant the key, which is then held for nobody, for one ttl. Such a store tells the numbers
-    ///   of granted requests.
+    ///   them may grant the key, which is then held without a lease, for one ttl. Such a store returns the
+    ///   numbers of granted requests.
     ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step. The
     /// record lasts from then on. All other attributes stay, and the answer contains all of them. Every
@@ -71,9 +71,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Extends `grant` for another ttl, if it is still the current grant.
     ///
-    /// Never revives a lease: a grant that expired, was released or was replaced is
-    /// [`Lost`](Heartbeat::Lost), as [`Superseded`](crate::LossCause::Superseded) if the record's token is
-    /// larger. A `beat` not larger than the last one applied changes nothing and is
+    /// Never extends a lease that has ended: a grant that expired, was released or was replaced is
+    /// [`Lost`](Heartbeat::Lost). The cause is [`Superseded`](crate::LossCause::Superseded) if the record's
+    /// token is larger. A `beat` not larger than the last one applied changes nothing and is
     /// [`Overtaken`](Heartbeat::Overtaken). A ttl smaller than the last one shortens the lease: hand-overs
     /// limit their time in this way.
     ///
@@ -163,12 +163,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Watches `key` for being freed by a release.
     ///
-    /// The watch is registered when this returns: a release of the lease that holds the key wakes it once it
-    /// is polled, so a caller that attempts the key first misses no release. A watch may wake without a
-    /// cause, and need not wake on an expiry, nor for the release of a lease that was granted after an expiry,
-    /// unless a claim through this store was refused since. So a store may notify only those who wait. A
-    /// release that grants the key to a claim of its [queue](Self::in_turn) does not free the key, and need
-    /// not wake it. The default never wakes: waiters then poll.
+    /// The watch is registered when this returns. A later release of the lease that holds the key wakes the
+    /// watch, even if the watch is polled only after the release. So a caller may attempt to obtain the key
+    /// before it polls the watch, and misses no release. A watch may wake without a cause. It need not wake on
+    /// an expiry. It need not wake on the release of a lease that was granted after an expiry, unless a claim
+    /// through this store was refused since. So a store may notify only clients that wait. A release that
+    /// grants the key to a claim of its [queue](Self::in_turn) does not free the key, and need not wake the
+    /// watch. The default never wakes: waiters then poll.
     ///
     /// # Errors
     ///
@@ -194,8 +195,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
     ///
-    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end by this
-    /// time earlier.
+    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end earlier by
+    /// this time.
     fn grain(&self) -> Duration {
         Duration::ZERO
     }

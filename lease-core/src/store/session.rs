@@ -1,4 +1,4 @@
-//! Sessions: many leases under one lease, which live and end with it, at the cost of one heartbeat.
+//! Sessions: many leases that last as long as one lease, and need only its heartbeats.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,8 @@ use crate::token::FencingToken;
 ///   Releases, transfers, updates and deletes of a child compare its nonce and its token, as for any lease. They
 ///   do not look at the session. So such a write may be applied after the session has ended, as long as no
 ///   lessee has obtained the key since.
-/// - **A heartbeat under the grant of a child takes it out of its session.** The lease then lasts for the ttl of
-///   this heartbeat, as any lease. A hand-over sends such a heartbeat. An
+/// - **A heartbeat under the grant of a child takes the child out of its session.** The lease then lasts for
+///   the ttl of this heartbeat, as any lease. A hand-over sends such a heartbeat. An
 ///   [adoption](crate::store::LockStore::adopt) makes a child of the session that its claim names, if any.
 /// - **A child is not evicted**: [`evict`](crate::store::LockStore::evict) returns an error. Evict its session
 ///   instead, which ends all of its children.
@@ -63,8 +63,9 @@ pub trait Sessions: Send + Sync {
     /// Ends `session`, if it is over: removes its lessee from the record, and keeps the token.
     ///
     /// The session is over if it has expired by the store's time, or has not changed for a ttl while the store
-    /// observed it. Then no heartbeat extends it any more. If its token is no longer the current one, or has no
-    /// lessee, it has ended before. A session that is not over yet is [`SessionState::Held`], and stays as it is.
+    /// observed it. Then no heartbeat extends it any more. If its token is no longer the current one, or the
+    /// record has no lessee, the session has ended before. A session that is not over yet is
+    /// [`SessionState::Held`], and stays as it is.
     ///
     /// If the record is absent, the store writes the end mark, unless all later tokens are larger anyway.
     ///
@@ -76,7 +77,7 @@ pub trait Sessions: Send + Sync {
     /// Reads the records of `keys`, in batches if the store can. The answers are in the order of `keys`: `None`
     /// if a key has no record, and an error if the record could not be read.
     ///
-    /// A read may be stale: it gives hints, [proofs](Ended::shown_by) and [vacancies](Vacancy::seen).
+    /// A read may be stale. Use it for hints, [proofs](Ended::shown_by) and [vacancies](Vacancy::seen).
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>>;
 
     /// Adds one to the attribute `name` of the record of `key`, and returns its new value. Needs no grant.
@@ -147,10 +148,11 @@ impl Ended {
     }
 }
 
-/// A key that was seen free, or held under a session that has ended. A claim under a session names what it saw.
+/// A key that was seen free, or held under a session that has ended. A claim under a session needs such a
+/// vacancy.
 ///
-/// A vacancy says which token the record had then. If the record has a larger token when the claim arrives, the
-/// store refuses the claim.
+/// A vacancy names the token that the record had then. If the record has a larger token when the claim arrives,
+/// the store refuses the claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vacancy {
     key: LeaseKey,
@@ -208,7 +210,7 @@ impl Vacancy {
     }
 }
 
-/// Whether the last grant of a key without a holder has ended for good.
+/// Whether the end of the last grant of a key without a holder is irrevocable.
 fn has_no_lease(record: &LeaseRecord, ended: Option<&Ended>) -> bool {
     let Some(token) = record.token else { return true };
     let is_of_last_grant =

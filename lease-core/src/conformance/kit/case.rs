@@ -68,7 +68,7 @@ impl<F: Fixture> Case<F> {
         self.obtain(&self.claim(lessee)).await
     }
 
-    /// Obtains a grant for `claim`, which must succeed.
+    /// Obtains a grant for `claim`. Fails if the store refuses the claim.
     pub(crate) async fn obtain(&self, claim: &Claim) -> Grant {
         match self.ask(claim).await {
             Obtained::Granted(grant, _) => grant,
@@ -165,8 +165,8 @@ impl<F: Fixture> Case<F> {
         alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
     }
 
-    /// Closes the store and opens it again. Returns `None` if the fixture reports an empty store, after a
-    /// claim has checked that it is.
+    /// Closes the store and opens it again. Returns `None` if the fixture reports an empty store. A claim then
+    /// checks that the store is empty.
     pub(crate) async fn reopened(self) -> Option<Self> {
         let (case, is_empty) = self.reopen().await;
         if !is_empty {
@@ -262,7 +262,7 @@ impl<F: Fixture> Case<F> {
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
-        // Only the certain part of the difference: the machine may pause between two claims.
+        // Counts only the certain part of the difference, since the machine may pause between two claims.
         let refused = touched.refused;
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(
@@ -311,7 +311,7 @@ impl<F: Fixture> fmt::Debug for Case<F> {
     }
 }
 
-/// Evicts the holder of `key`. Returns false if the store cannot evict. Fails if the store did not.
+/// Evicts the holder of `key`. Returns false if the store cannot evict. Fails if the eviction fails.
 #[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
 pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> bool {
     let holder = store.holder(key).await.expect("the store should return the holder of a key");
@@ -325,8 +325,8 @@ pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> bool {
     }
 }
 
-/// Scans the held keys that start with `prefix`, in the order of keys and each once. Returns `None` if
-/// the store cannot scan.
+/// Scans the held keys that start with `prefix`. Returns them in order and without duplicates, or `None` if the
+/// store cannot scan.
 #[expect(clippy::panic, reason = "a panic reports a broken promise")]
 pub(crate) async fn scanned_by(store: &impl LockStore, prefix: &str) -> Option<Vec<HeldKey>> {
     let mut scanned = Vec::new();

@@ -1,4 +1,4 @@
-//! The promises of a store, one test each, and the wrapper that disturbs its requests.
+//! The promises of a store, one test each, and the wrapper that injects faults into its requests.
 //!
 //! Start with [`promises`]. Each promise gets a [`case::Case`]: a store behind [`faulty::Faulty`].
 //! [`race`] sends two requests at the same time.

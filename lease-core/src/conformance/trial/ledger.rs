@@ -64,9 +64,9 @@ pub(super) struct Tenure {
     pub(super) killed: bool,
 }
 
-/// The time within which a process must notice a passed deadline. It notices by a timer, and the timers of
-/// a suspended machine stop. After the wake-up, a lease reads the clock within a heartbeat period, and
-/// whenever the application queries or polls it.
+/// The time within which a process must notice a passed deadline. The process notices it by a timer, and timers
+/// stop while the machine is suspended. After the wake-up, a lease reads the clock within a heartbeat period,
+/// and at each query or poll of the application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notices {
     pub(super) woken_at: Duration,
@@ -178,8 +178,8 @@ impl Ledger {
         }
     }
 
-    /// Checks from within its process, between two steps, whether a lease is still held. Does not change
-    /// the lease: the trial tests whether the process itself notices the expiry.
+    /// Checks whether a lease is still held. Called in the process of the lease, between two steps. Does not
+    /// change the lease, since the trial tests whether the process itself notices the expiry.
     pub(super) fn look_at(&self, number: usize, cell: &LeaseCell, notices: Notices) -> bool {
         let now = self.now();
         let mut pages = self.pages();
@@ -234,7 +234,7 @@ impl Ledger {
         figures
     }
 
-    /// The leases that were obtained after `since`: when, and by which lessee.
+    /// The leases that were obtained from `since` on: when, and by which lessee.
     pub(super) fn obtained_since(&self, since: Duration) -> Vec<(Duration, Lessee)> {
         let pages = self.pages();
         let later = pages.tenures.iter().filter(|tenure| tenure.obtained_at >= since);

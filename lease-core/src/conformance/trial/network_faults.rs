@@ -70,7 +70,7 @@ impl NetworkFaults {
         self.state().silence = silence;
     }
 
-    /// Ends all faults for good.
+    /// Ends all faults permanently.
     pub fn stop(&self) {
         self.state().stopped = true;
     }

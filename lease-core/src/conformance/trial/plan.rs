@@ -18,7 +18,7 @@ use crate::locker::Locker;
 use crate::options::LeaseOptions;
 use crate::store::lock_store::LockStore;
 
-/// One run of contenders on a model of a store, with faults. The seed determines all of it.
+/// One run of contenders on a model of a store, with faults. The seed determines the whole run.
 ///
 /// # Examples
 ///
@@ -108,8 +108,9 @@ pub struct Contender<S> {
 }
 
 impl Trial {
-    /// Plans three contenders with leases of 200 ms, and faults for 1.6 s. Their clocks are hours apart,
-    /// and the clock rates differ by half of the error that the options assume.
+    /// Plans three contenders with leases of 200 ms, and faults for 1.6 s. Their clocks are up to two hours
+    /// apart. Each clock rate is wrong by up to half of the error that the options assume, so two rates differ
+    /// by at most this error.
     pub fn new(seed: u64) -> Self {
         let ttl = Duration::from_millis(200);
         Self {
@@ -145,8 +146,8 @@ impl Trial {
 
     /// Makes the clocks of contenders fast or slow by up to `error`, a fraction of the rate.
     ///
-    /// Above the error that the options assume, two lessees may hold one key. Use this as a control: the
-    /// trial must find the violation.
+    /// If two rates differ by more than the error that the options assume, two lessees may hold one key. Use
+    /// this as a control: the trial must find the violation.
     pub fn with_clock_rates(mut self, error: f64) -> Self {
         self.clock_rates = error;
         self

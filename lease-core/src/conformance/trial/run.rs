@@ -1,4 +1,4 @@
-//! Runs a trial: injects faults into processes and servers, and ends them.
+//! Runs a trial: injects faults into processes and servers, and ends the faults.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -36,7 +36,8 @@ pub struct Survey {
 }
 
 impl SeedRange {
-    /// Returns `count` new random seeds, or the seeds that the environment names.
+    /// Returns `count` consecutive seeds from a random one. `LEASE_SEEDS` changes the count, and `LEASE_SEED`
+    /// selects one seed.
     ///
     /// # Panics
     ///
@@ -50,7 +51,7 @@ impl SeedRange {
         Self { seeds: first..first + count, deferred: 0 }
     }
 
-    /// Returns the seeds from 0 to `count`, without regard to the environment. For controls, which must
+    /// Returns the first `count` seeds, from 0 on. Ignores the environment. Use this for controls, which must
     /// find the same violation each time.
     pub fn first(count: u64) -> Self {
         Self { seeds: 0..count, deferred: 0 }

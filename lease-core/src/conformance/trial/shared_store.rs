@@ -139,7 +139,8 @@ impl<S: LockStore> LockStore for RecordingStore<S> {
     }
 }
 
-/// Records the grant of a queued claim when its notice or answer arrives: before that, nobody uses it.
+/// Records the grant of a queued claim when its notice or answer arrives. Before that, no process uses the
+/// grant.
 #[async_trait]
 impl<S: LockStore> InTurn for RecordingStore<S> {
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {

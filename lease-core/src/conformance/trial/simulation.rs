@@ -24,7 +24,7 @@ use crate::clock::{Moment, awake};
 
 /// A simulation of processes and the network between them.
 pub struct Simulation {
-    /// Never paused: requests in flight continue.
+    /// Never paused, so unanswered requests continue.
     network: Process,
     processes: Vec<Process>,
     now: Duration,
@@ -131,9 +131,9 @@ impl Simulation {
         }
     }
 
-    /// Resumes `process` after a suspension of its machine. Its timers did not advance meanwhile, as with
-    /// Linux' `CLOCK_MONOTONIC`. Returns the length of the suspension. The caller must let the clock of
-    /// the process [leap](crate::conformance::SkewedClock::leap) by this length.
+    /// Resumes `process` after a suspension of its machine. Its timers did not advance meanwhile, like
+    /// `CLOCK_MONOTONIC` on Linux. Returns the length of the suspension. The caller must move the clock of the
+    /// process ahead by this length, with [`leap`](crate::conformance::SkewedClock::leap).
     pub fn wake(&mut self, process: ProcessId) -> Duration {
         let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
         process.paused = false;
@@ -142,7 +142,7 @@ impl Simulation {
         slept
     }
 
-    /// Kills `process`: drops its tasks at their current await, without cleanup. Its requests in flight
+    /// Kills `process`: drops its tasks at their current await, without cleanup. Requests that it has sent
     /// still arrive.
     pub fn kill(&mut self, process: ProcessId) {
         if let Some(process) = self.processes.get_mut(process)
@@ -189,8 +189,8 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // The clock counts from its first reading in this program. If this came after the pause of tokio's
-        // time, the first trial would lose a part of a millisecond.
+        // The clock counts from its first reading in this program. If the first reading came after tokio's time
+        // was paused, the first trial would lose a part of a millisecond.
         let _first_reading = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()

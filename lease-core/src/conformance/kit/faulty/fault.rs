@@ -38,7 +38,7 @@ pub enum Fault {
     Fail,
     /// The request is not applied, and the caller never gets an answer.
     Hang,
-    /// The request is applied, and the caller gets an error. A list returns its first half before.
+    /// The request is applied, and the caller gets an error. A list returns its first half, and then the error.
     LoseReply,
     /// The request is applied, and the caller never gets an answer.
     HangReply,

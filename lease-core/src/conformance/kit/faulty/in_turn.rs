@@ -72,7 +72,7 @@ impl<S: LockStore> InTurn for Faulty<S> {
     }
 }
 
-/// Forwards notices over the network until the waiter is dropped, or until one may have been missed.
+/// Forwards notices over the network until the waiter is dropped, or until a notice may have been missed.
 async fn forward(mut notices: Notices, notify: mpsc::UnboundedSender<Notice>, latency: Duration) {
     loop {
         let notice = select! {

@@ -66,8 +66,8 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Runs requests on `network` rather than on the caller's runtime. For simulations that stop a
-    /// caller's runtime while its requests are in flight.
+    /// Runs requests on `network` rather than on the caller's runtime. Use this in simulations that stop a
+    /// caller's runtime while it has unanswered requests.
     #[must_use]
     pub fn carried_by(self, network: Handle) -> Self {
         Self { network: Some(network), ..self }

@@ -51,7 +51,7 @@ pub async fn repeated_adoption_is_granted_again<F: Fixture>(case: Case<F>) {
     expect_again(&second, &first, "a repeated adoption");
 }
 
-/// After an adoption, heartbeats of the former holder are lost.
+/// After an adoption, the store answers the former holder's heartbeats with `Lost`.
 pub async fn adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let adopted = case.adopted(&handed, &case.claim("b")).await;

@@ -50,7 +50,8 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// Claims of several keys that are made at once are each answered for their own key, and so are the releases.
+/// If claims of several keys arrive at the same time, each is answered for its own key. The same holds for
+/// releases.
 pub async fn claims_of_several_keys_at_once_are_each_answered<F: Fixture>(case: Case<F>) {
     let keys: Vec<_> =
         (0..12).map(|number| name(&format!("conformance/at-once-{number}"))).collect();
@@ -115,7 +116,7 @@ pub async fn repeated_claim_is_granted_again<F: Fixture>(case: Case<F>) {
 }
 
 /// A repeated claim does not extend the grant: the caller cannot know which reply arrived. If the store grants
-/// the repeated request anew, the lease lasts for a ttl from it.
+/// the repeated request anew, the lease lasts for a ttl from this request.
 pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     let (claim, other) = (case.claim("a"), name("conformance/other"));
     case.obtain(&claim).await;
@@ -128,7 +129,7 @@ pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     if let Obtained::Granted(grant, _) = answer
         && grant.request == Some(second.request)
     {
-        // The store says that it has granted the second request anew, so the lease must count from it.
+        // The grant names the second request, so the lease must count from this request.
         let (_, taken) = case.taken_over("b").await;
         case.not_before_ttl(taken, asked);
         return;
@@ -159,7 +160,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let reported = case.holder().await.into_iter();
     let refused = match case.ask(&case.claim("b")).await {
         Obtained::Held(holder) => Some(holder),
-        // `held_key_is_granted_to_no_other_lessee` fails then.
+        // Then `held_key_is_granted_to_no_other_lessee` fails.
         Obtained::Granted(..) => None,
     };
 

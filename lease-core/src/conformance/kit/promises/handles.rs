@@ -1,4 +1,4 @@
-//! Promises for two handles on the same data, as two processes have them.
+//! Promises for two handles on the same data, such as those of two processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
              data itself; a lock inside the process excludes no other process: {grants:?}"
         );
         if grants.is_empty() {
-            // Neither claim won the vote of a quorum. A single claim afterwards must win.
+            // Neither claim got the votes of a majority of a quorum. A single claim afterwards must be granted.
             case.taken_over_by(&one).await;
         }
     }
@@ -237,7 +237,7 @@ pub async fn eviction_through_second_handle_ends_lease<F: Fixture>(case: Case<F>
     );
 }
 
-/// A scan through one handle lists what was granted through another.
+/// A scan through one handle lists keys that were granted through another.
 pub async fn scan_lists_grants_of_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -261,7 +261,7 @@ fn grants_in<E: std::fmt::Debug>(answers: [Result<Obtained, E>; 2]) -> Vec<Grant
     grants
 }
 
-/// Obtains `key` through `store`, which must succeed.
+/// Obtains `key` through `store`. Fails if the store refuses the claim.
 async fn granted_by<F: Fixture>(
     store: &F::Store,
     case: &Case<F>,

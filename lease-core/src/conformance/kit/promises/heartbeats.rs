@@ -1,4 +1,4 @@
-//! Heartbeats: when a heartbeat extends its lease, and when it is overtaken or lost.
+//! Heartbeats: when a heartbeat extends its lease, and when the answer is `Overtaken` or `Lost`.
 
 use futures_util::StreamExt;
 
@@ -20,8 +20,8 @@ pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A heartbeat extends the lease by its own ttl, longer or shorter than before. Hand-overs limit their
-/// time in this way.
+/// A heartbeat extends the lease by the heartbeat's own ttl, which may be longer or shorter than before. A
+/// hand-over sets its time limit in this way.
 pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     let (key, other) = (case.key(), name("conformance/other"));
     let mut longer = case.granted("a").await;
@@ -79,7 +79,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// Heartbeat numbers restart with each grant, even if an earlier grant of the key had many.
+/// Heartbeat numbers restart with each grant, even if an earlier grant of the key had many heartbeats.
 pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     assert_eq!(case.heartbeat(&former, MANY).await, Heartbeat::Extended, "{EXTEND}");
@@ -114,7 +114,7 @@ pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A late heartbeat does not revive an expired lease.
+/// A late heartbeat does not extend an expired lease.
 pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     // Long enough for a store that adds a margin to the ttl.
@@ -130,7 +130,7 @@ pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) 
     );
 }
 
-/// A heartbeat after the release of its grant is lost, and does not obtain the key again.
+/// A heartbeat after the release of its grant is answered with `Lost`, and does not obtain the key again.
 pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
@@ -144,7 +144,7 @@ pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release and a later heartbeat").await;
 }
 
-/// A heartbeat of a former holder is lost, and does not affect the holder.
+/// A heartbeat of a former holder is answered with `Lost`, and does not affect the holder.
 pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;

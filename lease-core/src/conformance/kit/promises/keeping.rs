@@ -100,7 +100,7 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
     assert!(successor.is_ok(), "the store should grant a key whose lease expired: {successor:?}");
 }
 
-/// An attempt that is dropped in flight leaves the key free.
+/// An attempt that is dropped before its answer leaves the key free.
 pub async fn dropped_attempt_leaves_key_free<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     case.store.next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
@@ -124,8 +124,8 @@ pub async fn dropped_lease_leaves_key_free<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a lease was dropped, and its locker has ended").await;
 }
 
-/// Claims, heartbeats and releases that arrive twice have the same effect as once. If the store grants a
-/// repeated claim anew, its claims arrive once.
+/// A claim, heartbeat or release that arrives twice has the same effect as one that arrives once. If the store
+/// grants repeated claims anew, this test does not double claims.
 pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     let doubled = Fault::Double(Duration::from_millis(1));
     for call in [Call::Heartbeat, Call::Release] {

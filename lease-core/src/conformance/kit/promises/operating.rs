@@ -9,7 +9,7 @@ use crate::store::grant::{GrantId, Heartbeat, HeldKey};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// The next heartbeat of an evicted holder is lost.
+/// The next heartbeat of an evicted holder is answered with `Lost`.
 pub async fn evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture>(case: Case<F>) {
     case.evicted_holder_is_lost().await;
 }
@@ -57,7 +57,7 @@ pub async fn evicted_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     ));
 }
 
-/// An eviction of another grant than the current one changes nothing.
+/// An eviction that does not name the current grant changes nothing.
 pub async fn eviction_of_another_grant_changes_nothing<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     let Some(named) = case.holder().await.and_then(|holder| holder.grant) else { return };

@@ -1,4 +1,5 @@
-//! Waiting in turn: the order of a queue, and what ends a place. A store without queues keeps these promises.
+//! Waiting in turn: the order of a queue, and what ends a place. For a store without queues, these tests check
+//! nothing.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub async fn waiters_are_granted_in_order_of_arrival<F: Fixture>(case: Case<F>) 
     case.has_no_holder("the release of the last waiter").await;
 }
 
-/// A release grants the key to the first waiter: no plain claim obtains it before.
+/// A release grants the key to the first waiter: no plain claim obtains the key before this waiter.
 pub async fn plain_claim_does_not_overtake_a_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -89,7 +90,7 @@ pub async fn waiter_that_left_is_skipped<F: Fixture>(case: Case<F>) {
     next.granted(queues).await;
 }
 
-/// A waiter that leaves after it was granted the key frees it, in this one request.
+/// If a waiter leaves after it was granted the key, the request to leave also frees the key.
 pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -104,7 +105,7 @@ pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
     case.has_no_holder("the leaving of the last waiter").await;
 }
 
-/// A grant names the largest number of a request that had arrived: the lease counts from this request.
+/// A grant names the request with the largest number that had arrived. The lease counts from this request.
 pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -120,7 +121,8 @@ pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F
     waiter.granted(queues).await;
 }
 
-/// After the holder's lease has expired, a renewal finds the key free, and the first waiter is granted it.
+/// After the holder's lease has expired, a renewal finds the key free. The store then grants the key to the
+/// first waiter.
 pub async fn expired_key_is_granted_to_its_first_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     drop(case.granted("crashed").await);
@@ -139,7 +141,7 @@ pub async fn expired_key_is_granted_to_its_first_waiter<F: Fixture>(case: Case<F
     panic_with("the store should grant an expired key to a waiter that renews its place");
 }
 
-/// A late enqueue, after its claim has left, holds the key for at most a ttl.
+/// An enqueue that arrives after its claim has left the queue holds the key for at most a ttl.
 pub async fn late_enqueue_holds_the_key_for_at_most_a_ttl<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -158,7 +160,7 @@ pub async fn late_enqueue_holds_the_key_for_at_most_a_ttl<F: Fixture>(case: Case
     );
 }
 
-/// A renewal without a place is answered so, and gets none.
+/// A renewal of a claim without a place is answered with `Gone`, and the claim gets no place.
 pub async fn renewal_without_a_place_gets_none<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -176,7 +178,7 @@ pub async fn renewal_without_a_place_gets_none<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release without waiters").await;
 }
 
-/// A claim that stands in a queue.
+/// A claim in a queue.
 struct Waiter {
     claim: Claim,
     notices: Notices,
@@ -224,7 +226,7 @@ impl Waiter {
         let last = self.claim.request;
         let grant = match self.noticed().await {
             Some((grant, _)) => grant,
-            // A store without notifications, or a notice that was missed: the renewal returns the grant.
+            // Without notifications, or after a missed notice, the renewal returns the grant.
             None => match self.asks(queues).await {
                 Some(grant) => grant,
                 None => panic_with("the store should grant a freed key to its first waiter"),
@@ -264,5 +266,5 @@ fn panic_with(sentence: &str) -> ! {
     panic!("{sentence}")
 }
 
-/// Notices of a sound store arrive much earlier.
+/// A correct store delivers its notices much earlier.
 const LONGEST_NOTICE: Duration = Duration::from_secs(60);

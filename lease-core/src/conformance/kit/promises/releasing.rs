@@ -87,7 +87,7 @@ pub async fn reserved_key_is_not_granted_before_its_time<F: Fixture>(case: Case<
     case.not_before_ttl(taken, since);
 }
 
-/// A reserved key is not granted, but has no holder.
+/// A reserved key is granted to no lessee, although it has no holder.
 pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;

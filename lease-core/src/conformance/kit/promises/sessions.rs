@@ -1,4 +1,5 @@
-//! Sessions: leases that last as long as another lease. A store without sessions keeps these promises.
+//! Sessions: leases that last as long as another lease. For a store without sessions, these tests check
+//! nothing.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_again, expect_granted, expect_held, name};
@@ -10,7 +11,7 @@ use crate::store::lease_table::{LastGrant, LeaseRecord, LeaseTable};
 use crate::store::lock_store::LockStore;
 use crate::store::session::{Ended, Parent, SessionState, Sessions, Vacancy};
 
-/// No time ends a lease under a session, and its holder names the session.
+/// A lease under a session does not expire, and its `Holder` names the session.
 pub async fn lease_under_session_outlasts_its_ttl<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -45,7 +46,8 @@ pub async fn session_that_is_held_is_not_ended<F: Fixture>(case: Case<F>) {
     assert_eq!(beat, Heartbeat::Extended, "the store should not have ended the session");
 }
 
-/// An expired session ends for good: its record shows the end, and no heartbeat extends it.
+/// The end of an expired session is irrevocable: its record shows the end, and no heartbeat extends the
+/// session.
 pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.short_session().await;
@@ -63,7 +65,7 @@ pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
     assert!(matches!(again, SessionState::Ended(_)), "the session has ended before: {again:?}");
 }
 
-/// The record of a released session shows its end, and so does the record of a later session.
+/// The record of a session shows its end after a release, and also after a later session has obtained the key.
 pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -88,7 +90,7 @@ pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A key whose session has ended is granted with the proof, under a larger token.
+/// A key whose session has ended is granted to a claim with the proof of the end, under a larger token.
 pub async fn key_of_ended_session_is_granted_with_its_proof<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.short_session().await;
@@ -121,7 +123,7 @@ pub async fn proof_of_another_session_grants_nothing<F: Fixture>(case: Case<F>) 
     let session = case.session().await;
     let (_, child) = case.child(sessions, &session).await;
 
-    // As a read that lacks the token of the session.
+    // The same record, but as if the key were held under the former session.
     let mut record = case.record(sessions, &case.key()).await.unwrap_or_else(|| absent(&case));
     if let Some(holder) = &mut record.holder {
         holder.parent = Some(Parent::from(&former));
@@ -155,7 +157,7 @@ pub async fn claim_that_has_seen_a_smaller_token_is_refused<F: Fixture>(case: Ca
     case.has_no_holder("a release, and late claims").await;
 }
 
-/// A claim under a session whose reply was lost is granted again.
+/// If the reply to a claim under a session was lost, the repeated claim is granted again.
 pub async fn repeated_claim_under_session_is_granted_again<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -220,7 +222,8 @@ pub async fn lease_under_session_is_not_evicted<F: Fixture>(case: Case<F>) {
     case.has_holder(&child.lessee, "the eviction was refused").await;
 }
 
-/// A heartbeat takes a lease out of its session, so that it can be handed over. It then has a ttl.
+/// A heartbeat takes a lease out of its session, so that the lease can be handed over. The lease then has a
+/// ttl.
 pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;

@@ -1,4 +1,4 @@
-//! Records that carry attributes and can be listed.
+//! Records that have attributes and can be listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

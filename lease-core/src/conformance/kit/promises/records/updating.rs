@@ -26,7 +26,7 @@ pub async fn update_changes_only_the_named_attributes<F: Fixture<Store: LeaseTab
     case.has_holder(&grant.lessee, "an update should leave the lease alone").await;
 }
 
-/// A former holder's update changes nothing, while the key is free and while it is held.
+/// A former holder's update changes nothing, whether the key is free or held.
 pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let former = case.granted("a").await;
@@ -45,8 +45,8 @@ pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTabl
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// A late duplicate of a claim may be granted after another lessee's grant has ended. Updates under the
-/// first grant are still refused as a former holder's.
+/// A late duplicate of a claim may be granted after another lessee's grant has ended. Updates under the first
+/// grant are still refused as updates of a former holder.
 pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -145,8 +145,8 @@ pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTabl
     }
 }
 
-/// An update can expect an absent attribute, also on a record without attributes. An attribute of the
-/// value null is not absent.
+/// An update can expect an absent attribute, also on a record without attributes. An attribute whose value is
+/// null is not absent.
 pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let first = Change::new().expecting_none("sky").set("sky", Value::Null);

@@ -1,4 +1,4 @@
-//! Measures 100,000 held leases: the locker's memory per lease, and punctual heartbeats.
+//! Measures 100,000 held leases: the locker's memory per lease, and whether heartbeats are punctual.
 //!
 //! The allocator counts the memory twice: after every key is claimed directly from a store, and
 //! after every key is obtained through a locker. The difference is the locker's part: the guards,
@@ -113,8 +113,8 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // The margin is the time left at the answer. The heartbeat before it gave the ttl, less
-        // 1 % for clocks and 2 ms for timers.
+        // The margin is the time until the deadline when the answer arrived. The heartbeat before had set this
+        // deadline: a ttl after its send, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
         self.longest_interval_us.fetch_max(micros(interval), Relaxed);

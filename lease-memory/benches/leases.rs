@@ -41,7 +41,7 @@ fn hand_off(criterion: &mut Criterion) {
         bencher.to_async(&runtime).iter(|| everybody(&clones, &key));
     });
 
-    // As in 64 processes: a release wakes all waiters, and one obtains the key.
+    // As in 64 processes: the waiters queue in the store, and a release grants the key to the next one.
     let store = MemoryStore::new();
     let lockers: Vec<_> = (0..WAITERS).map(|_| Locker::new(store.clone())).collect();
     group.bench_function("64 lockers", |bencher| {

@@ -71,7 +71,7 @@ impl MemoryStore {
                 );
             }
             Decision::Free => None,
-            // A waiter that races looks for the end of the session.
+            // The waiter then races, and checks whether the session has ended.
             Decision::Held(holder) if holder.parent.is_some() => {
                 records.queues.remove(claim);
                 return Ok(Enqueued::NoQueue);
@@ -89,7 +89,8 @@ impl MemoryStore {
 }
 
 impl Shared {
-    /// Grants a free key to the first live claim of its queue. Returns whether it granted the key.
+    /// Grants a free key to the first claim of its queue whose place has not expired. Returns whether it
+    /// granted the key.
     pub(crate) fn settle(
         &self,
         records: &mut Records,

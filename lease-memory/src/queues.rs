@@ -14,10 +14,10 @@ pub(crate) struct Queues {
     by_key: HashMap<LeaseKey, VecDeque<Waiter>>,
 }
 
-/// A claim that stands in a queue.
+/// A claim in a queue.
 #[derive(Debug)]
 struct Waiter {
-    /// As its last request: the one with the largest number.
+    /// The claim, with the largest number of its requests.
     claim: Claim,
     renewed: Moment,
 }
@@ -106,7 +106,7 @@ impl Listeners {
 
     pub(crate) fn notify(&self, nonce: Nonce, notice: Notice) {
         if let Some((_, notify)) = self.lock().get(&nonce) {
-            // An error means that the waiter was dropped. Its claim leaves.
+            // An error means that the waiter was dropped. Its claim then leaves the queue.
             drop(notify.send(notice));
         }
     }

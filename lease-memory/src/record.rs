@@ -195,7 +195,7 @@ impl Record {
         self.reservation = Some(Reservation { only, until });
     }
 
-    /// Evicts the holder, if `grant` names its grant. Returns whether it does.
+    /// Evicts the holder, if `grant` names the holder's grant. Returns whether the holder was evicted.
     pub(crate) fn evict(&mut self, grant: &GrantId, now: Moment) -> bool {
         match &mut self.grant {
             Some(current) if current.is_valid(now) && self.token == grant.token() => {
@@ -206,7 +206,7 @@ impl Record {
         }
     }
 
-    /// Ends the last grant, if it has expired. Returns whether it did.
+    /// Ends the last grant, if it has expired. Returns whether the grant was ended.
     pub(crate) fn end_expired(&mut self, now: Moment) -> bool {
         let Some(CurrentGrant { lessee, nonce, ttl, .. }) =
             self.grant.take_if(|current| !current.is_valid(now))
@@ -223,7 +223,7 @@ impl Record {
         parent.is_some() && parent == session
     }
 
-    /// The holder, or else the last one, for a claim that has seen another token.
+    /// The holder, or else the last holder, for a claim that has seen another token.
     pub(crate) fn last_holder(&self, claim: &Claim, now: Moment) -> Holder {
         let former = || {
             let lessee = self.released.as_ref().map_or(&claim.lessee, |released| &released.lessee);
@@ -259,7 +259,7 @@ impl Record {
         if self.lifetime == Lifetime::Lasting {
             return None;
         }
-        // Held until its session ends. Checked again after some time.
+        // The key is held until its session ends. The record is checked again after some time.
         if self.grant.as_ref().is_some_and(|current| current.parent.is_some()) {
             return Some(now + SHORTEST);
         }

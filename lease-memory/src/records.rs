@@ -15,7 +15,7 @@ pub(crate) struct Records {
     /// The times at which to check whether a record can be removed: one per record that is not
     /// lasting.
     checks: BTreeSet<(Moment, LeaseKey)>,
-    /// The largest token of all removed records.
+    /// The largest token of all removed records, or the first floor if it is larger.
     floor: u64,
     pub(crate) queues: Queues,
 }
@@ -70,7 +70,8 @@ impl Records {
         self.by_key.iter()
     }
 
-    /// The largest token of all removed records. Every later token is larger.
+    /// The largest token of all removed records, or the first floor if it is larger. A key without a record gets a
+    /// larger token.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }

@@ -23,8 +23,8 @@ use crate::watch::Watches;
 
 /// Stores leases in the memory of this process. Clones share them.
 ///
-/// The store keeps every promise of the traits, so a unit test that passes on it passes for the
-/// right reasons. It works in paused time (`tokio::time::pause`) without any setup.
+/// The store keeps every promise of the traits, so unit tests can rely on it. It works in paused time
+/// (`tokio::time::pause`) without any setup.
 ///
 /// | event | effect |
 /// |---|---|
@@ -35,8 +35,9 @@ use crate::watch::Watches;
 /// | a claim arrives again after another lessee's grant was released | the key may be held for a ttl by a lessee that does not know it |
 /// | an update arrives again after a later update of the same grant | it undoes the later update, unless the attributes that it expects have changed |
 ///
-/// The store forgets a record a ttl after its release, unless the table created or updated it. It
-/// remembers the largest token of all forgotten records.
+/// The store forgets a record a ttl after its release, and not earlier than 10 s after it. It never forgets a
+/// record that was created or updated, or that a claim gave attributes to. It remembers the largest token of
+/// all forgotten records.
 ///
 /// # Examples
 ///
@@ -320,7 +321,7 @@ impl LeaseTable for MemoryStore {
     }
 }
 
-/// A claim under a session names what it saw, which only `obtain_under` compares.
+/// Refuses a claim under a session, since only `obtain_under` checks its vacancy.
 pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     if claim.parent.is_none() {
         return Ok(());

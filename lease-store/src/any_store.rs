@@ -43,8 +43,8 @@ impl AnyStore {
         Self { store: Arc::new(store.clone()), table: Some(Arc::new(store)) }
     }
 
-    /// Returns the store as a table of records with attributes. `None` for a quorum of Redis servers, which keeps
-    /// leases only.
+    /// Returns the store as a table of records with attributes. `None` for a quorum of Redis servers, which
+    /// keeps leases only.
     pub fn table(&self) -> Option<Arc<dyn LeaseTable>> {
         self.table.clone()
     }

@@ -13,8 +13,8 @@ use crate::url::StoreUrl;
 ///
 /// # Errors
 ///
-/// If the URL is wrong, its store's feature is off, or the store cannot be used. The message says how to correct
-/// it, and has no password.
+/// If the URL is wrong, its store's feature is off, or the store cannot be used. The message says how to
+/// correct the error, and contains no password.
 ///
 /// # Cancel safety
 ///

@@ -1,4 +1,4 @@
-//! Errors about a URL: a sentence with the remedy. No sentence has a password.
+//! Errors about a URL: a sentence with the remedy. No sentence contains a password.
 
 use lease_core::{StoreError, StoreErrorKind};
 
@@ -9,10 +9,11 @@ pub(crate) fn misconfigured(shown: &str, remedy: impl std::fmt::Display) -> Stor
 
 /// The part of `url` that an error may show: without the user, the password and the parameters.
 ///
-/// Works on every text, since a URL that cannot be parsed may also have a password.
+/// Works on every text, since a URL that cannot be parsed may also contain a password.
 pub(crate) fn shown(url: &str) -> String {
     let (address, _) = url.split_once(['?', '#']).unwrap_or((url, ""));
-    // A password may have a `/` or an `@` that was not encoded, so all before the last `@` is left out.
+    // A password may contain a `/` or an `@` that was not encoded, so everything before the last `@` is left
+    // out.
     let has_login = url.contains('@');
     let place = url.rsplit_once('@').map_or(address, |(_, place)| place);
     let place = place.split(['?', '#']).next().unwrap_or_default();

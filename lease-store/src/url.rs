@@ -1,6 +1,6 @@
 //! Parses a store URL: `scheme://user:password@host:port,host:port/path?name=value`.
 //!
-//! Not by a URL library, since these refuse several hosts.
+//! This module uses no URL library, since URL libraries refuse several hosts.
 
 #[cfg(any(feature = "sqlite", feature = "redis"))]
 use std::time::Duration;
@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use crate::error::{is_scheme, misconfigured, shown};
 use crate::scheme::{self, Scheme};
 
-/// The parts of a store URL. All parts but the login are decoded.
+/// The parts of a store URL. The path and the parameters are decoded; the login and the hosts are not.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
     pub(crate) scheme: &'static Scheme,
@@ -28,7 +28,7 @@ pub(crate) struct StoreUrl {
         expect(dead_code, reason = "memory has no host")
     )]
     pub(crate) hosts: Vec<String>,
-    /// After the hosts, with the leading slash. Without `//`, all before the parameters.
+    /// After the hosts, with the leading slash. Without `//`, everything before the parameters.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
     shown: String,

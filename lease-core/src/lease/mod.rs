@@ -171,8 +171,8 @@ impl Lease {
 
     /// Follows the state of the lease.
     ///
-    /// Returns a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html): `borrow` reads the current state, and `wait_for` waits
-    /// for a state. At [`LeaseState::AtRisk`], start no new work.
+    /// Returns a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html): `borrow` reads
+    /// the current state, and `wait_for` waits for a state. At [`LeaseState::AtRisk`], start no new work.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.cell.state()
     }

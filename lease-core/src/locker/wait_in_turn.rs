@@ -33,7 +33,8 @@ impl WaitInTurn {
         *self.position.borrow()
     }
 
-    /// The position as a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html), for another task that reports changes.
+    /// The position as a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html), for
+    /// another task that reports changes.
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
         self.position.clone()
     }

@@ -27,8 +27,8 @@ impl Locker {
     /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker queue
     /// for a key in the order of their calls. Only the first one contends with other processes. If the store
     /// can notify, a release wakes this waiter. If not, the waiter retries every
-    /// [`poll_interval`](crate::LeaseOptions::poll_interval). In both cases it also retries within 20 ms after the
-    /// holder's lease expires. Different lockers then have no order: a process that releases the key and
+    /// [`poll_interval`](crate::LeaseOptions::poll_interval). In both cases it also retries within 20 ms after
+    /// the holder's lease expires. Different lockers then have no order: a process that releases the key and
     /// claims it again may be first.
     ///
     /// A task that waits for a key that it holds itself waits for ever.

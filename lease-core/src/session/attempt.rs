@@ -238,8 +238,8 @@ impl ChildAttempt {
         runtime.spawn(self.clear_up(session, claim, guard).instrument(Span::current()));
     }
 
-    /// Repeats the claim until it is answered, or until the session has ended: no ttl frees the key. Ends at once
-    /// if a new attempt takes over the claim. If the repetition is granted, the key is released.
+    /// Repeats the claim until it is answered, or until the session has ended: no ttl frees the key. Ends at
+    /// once if a new attempt takes over the claim. If the repetition is granted, the key is released.
     async fn clear_up(
         mut self,
         session: Arc<Membership>,

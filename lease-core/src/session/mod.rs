@@ -26,8 +26,8 @@ use crate::session::membership::Membership;
 /// Use it if the keys are held by one process for long. A lease under a session differs from any other lease in
 /// three ways:
 ///
-/// - It has no ttl. If a claim or a release is not answered, a task repeats it until it is answered or the session
-///   has ended. Meanwhile, the key may be held without a lease.
+/// - It has no ttl. If a claim or a release is not answered, a task repeats it until it is answered or the
+///   session has ended. Meanwhile, the key may be held without a lease.
 /// - It cannot be evicted. Evict the session.
 /// - [`abandon`](Lease::abandon) keeps the key until the session has ended.
 ///

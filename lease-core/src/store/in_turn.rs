@@ -65,7 +65,8 @@ pub trait InTurn: Send + Sync {
     /// If the outcome is unknown.
     async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Removes `claim` from the queue. Frees its key if it was granted meanwhile, and grants the key to the next.
+    /// Removes `claim` from the queue. Frees its key if it was granted meanwhile, and grants the key to the
+    /// next.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ use crate::token::FencingToken;
 pub trait Sessions: Send + Sync {
     /// Grants `claim`, if its key is still as `vacancy` has seen it.
     ///
-    /// - The token of the record is that of `vacancy`, and the key is free and not reserved for others: grant the
-    ///   claim, under a larger token.
+    /// - The token of the record is that of `vacancy`, and the key is free and not reserved for others: grant
+    ///   the claim, under a larger token.
     /// - The token is that of `vacancy`, and the key is held under the session that `vacancy` proves to have
     ///   ended: grant the claim, too.
     /// - Held under this claim's nonce: return the grant again, as `obtain` does.
@@ -164,8 +164,8 @@ impl Vacancy {
     /// Returns the vacancy, if `record` shows that `lessee` may claim `key`. The read may be stale.
     ///
     /// Pass `None` for the record if the key has none. If the key is held under a session, `ended` must prove
-    /// the end of this session. If it was held by a lease with a ttl that has expired, `ended` must prove the end
-    /// of that lease: [`end_session`](Sessions::end_session) ends any lease that is over.
+    /// the end of this session. If it was held by a lease with a ttl that has expired, `ended` must prove the
+    /// end of that lease: [`end_session`](Sessions::end_session) ends any lease that is over.
     ///
     /// The store must refuse such a claim for one reason only: that the token has grown. Otherwise, a late
     /// duplicate might be granted after a refusal. So a key that is reserved for other lessees has no vacancy.

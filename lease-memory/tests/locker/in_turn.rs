@@ -1,4 +1,4 @@
-//! Lockers that wait in turn: requests at rest, positions, dropped waiters, late grants.
+//! Lockers that wait in turn: requests of idle waiters, positions, dropped waiters, late grants.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn position_decreases_as_waiters_leave() {
     assert!(next.is_ok(), "learned at the next renewal");
 }
 
-/// The waiter is granted the key at the moment when it is dropped: one request frees the key.
+/// The waiter is dropped after the store has granted it the key: one request frees the key.
 #[tokio::test(start_paused = true)]
 async fn waiter_dropped_at_its_grant_frees_the_key() {
     let store = store();
@@ -87,7 +87,8 @@ async fn waiter_dropped_at_its_grant_frees_the_key() {
     assert_eq!(store.calls(Call::Leave), 2, "one request for each dropped wait");
 }
 
-/// The requests of a waiter arrive late, and the grant names one of them. The lease counts from its send.
+/// Only the first request of a waiter arrives, and the grant names it. The lease counts from the time at which
+/// the waiter sent this request.
 #[tokio::test(start_paused = true)]
 async fn lease_counts_from_the_request_that_its_grant_names() {
     let store = store();
@@ -95,9 +96,9 @@ async fn lease_counts_from_the_request_that_its_grant_names() {
     let waiter = locker(&store);
     let waiting = tokio::spawn(async move { waiter.wait_until_obtained(&key()).await.unwrap() });
     sleep(Duration::from_millis(1)).await;
-    // No renewal arrives from now on: the grant rests on the first request.
+    // No renewal arrives from now on, so the grant names the first request.
     store.every(Call::Enqueue, Fault::Hang);
-    // Nor does a heartbeat extend the lease.
+    // No heartbeat extends the lease either.
     store.every(Call::Heartbeat, Fault::Hang);
     let late = TTL * 13 / 30;
     sleep(late).await;

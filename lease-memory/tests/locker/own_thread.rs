@@ -93,13 +93,13 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
         (locker, lease)
     });
 
-    // The application reports itself alive, but is blocked: the locker keeps the lease.
+    // The application calls `alive`, but is blocked: the locker keeps the lease.
     for _ in 0..6 {
         locker.alive();
         block_all_workers(&application, TTL / 2);
     }
     assert!(lease.is_held());
-    // The application no longer reports itself alive.
+    // The application no longer calls `alive`.
     let lost = application.block_on(async { timeout(LIMIT, lease.lost()).await });
 
     assert_eq!(lost.unwrap().cause, LossCause::Expired);
@@ -124,7 +124,7 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
         let shared = store.clone();
         let locker = Locker::on_own_thread(async move || {
             let reports = ReportsDrop(ended);
-            // The task lives as long as the thread's runtime.
+            // The task lasts as long as the thread's runtime.
             tokio::spawn(async move {
                 let _reports = reports;
                 std::future::pending::<()>().await;

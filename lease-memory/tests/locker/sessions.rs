@@ -1,4 +1,4 @@
-//! Sessions: many leases under one, with the heartbeats of one.
+//! Sessions: many leases under one lease, which alone sends heartbeats.
 
 use std::time::Duration;
 

@@ -16,7 +16,8 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Delays every request of the next `length` until its end, and keeps their order.
+/// Delays every request that is sent within `length` until `length` has passed. Keeps the order of the
+/// requests.
 fn silence(store: &Faulty<MemoryStore>, length: Duration) {
     let until = BootClock::new().now() + length;
     let mut requests = 0;

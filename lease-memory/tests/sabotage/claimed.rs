@@ -6,7 +6,7 @@ use lease_core::{Attributes, Change, LeaseKey, StoreError};
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotaged {
-    /// Obtains from the sound store, and injects the bug into the claim's attributes.
+    /// Obtains from the underlying store, and injects the bug into the claim's attributes.
     pub(crate) async fn obtain_with_attributes(
         &self,
         claim: &Claim,

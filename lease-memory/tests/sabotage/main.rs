@@ -24,7 +24,7 @@ fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
 {
-    // Broken promises panic, as expected. Their reports would hide an unexpected one.
+    // Broken promises panic, as expected. Their reports would hide an unexpected panic.
     std::panic::set_hook(Box::new(|_| ()));
     let promises = lock_promises::<F>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises

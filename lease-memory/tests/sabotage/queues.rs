@@ -125,7 +125,7 @@ impl Sabotaged {
         for waiting in self.waiting() {
             if self.is(Sabotage::LetsPlainClaimsOvertake) {
                 self.store.leave(&waiting).await?;
-                // The queue is looked at a moment later.
+                // The claim joins the queue again 1 ms later.
                 let store = self.store.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(1)).await;

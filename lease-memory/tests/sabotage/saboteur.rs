@@ -22,13 +22,13 @@ pub(crate) enum Sabotage {
     KeepsTheTokenOnAdoption,
     IgnoresTheNonceOnRelease,
     RegrantsAReleasedNonce,
-    /// No bug: the store says that it forgets released nonces.
+    /// No bug: the fixture reports that the store forgets released nonces.
     ForgetsReleasedNonces,
     RegrantsUnderTheSameToken,
     ExtendsWhatWasReleased,
-    /// A batch of claims gives each the answer of the next one.
+    /// In a batch, each claim gets the answer to the next claim.
     AnswersTheWrongClaim,
-    /// A batch of claims whose reply is lost calls them refused.
+    /// If the reply to a batch is lost, its claims are answered as refused.
     CallsALostBatchRefused,
     HeartbeatIgnoresItsTtl,
     LateHeartbeatShortens,
@@ -100,10 +100,10 @@ pub(crate) struct Sabotaged {
     /// The applied changes.
     pub(crate) applied: Arc<Mutex<Vec<Change>>>,
     beats: Arc<AtomicU64>,
-    /// The claims of the batch that gathers now, and who waits for its answers.
+    /// The claims of the current batch, with the channels for their answers.
     batch: Arc<Mutex<Vec<PendingClaim>>>,
     pub(crate) silent: Arc<AtomicBool>,
-    /// The claims that stand in queues, in the order of arrival.
+    /// The claims in queues, in the order of arrival.
     pub(crate) waiting: Arc<Mutex<Vec<Claim>>>,
     /// The claims that have left.
     pub(crate) left: Arc<Mutex<Vec<Nonce>>>,
@@ -114,7 +114,7 @@ pub(crate) struct Sabotaged {
 pub(crate) struct Known {
     /// The last grant that was returned.
     pub(crate) grant: Grant,
-    /// The token in the sound store.
+    /// The token in the underlying store.
     pub(crate) token: FencingToken,
     pub(crate) granted_at: tokio::time::Instant,
     /// Whether the grant was released.
@@ -192,7 +192,8 @@ impl Sabotaged {
         self.is(Sabotage::AnswersTheWrongClaim) || self.is(Sabotage::CallsALostBatchRefused)
     }
 
-    /// Makes a claim together with those that are made at the same time. A batch of one has no bug.
+    /// Sends a claim in one batch with all claims that are made at the same time. A batch of one claim has no
+    /// bug.
     pub(crate) async fn obtain_in_batch(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.batch.lock().unwrap().push((claim.clone(), answer));
@@ -258,7 +259,7 @@ impl Sabotaged {
         }
     }
 
-    /// Returns a beat that no regular heartbeat reaches.
+    /// Returns a number that is larger than that of any regular heartbeat.
     pub(crate) fn high_beat(&self) -> Beat {
         Beat::new(1_000_000 + self.beats.fetch_add(1, Ordering::SeqCst))
     }

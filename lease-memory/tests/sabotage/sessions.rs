@@ -73,13 +73,14 @@ impl Handle {
         self.bug == bug
     }
 
-    /// The last child, if it stands under the same session as `grant`.
+    /// The last child, if it is under the same session as `grant`.
     fn sibling(&self, grant: &Grant) -> Option<Grant> {
         let child = self.child.lock().unwrap().clone();
         child.filter(|child| grant.parent.is_some() && child.parent == grant.parent)
     }
 
-    /// A claim with whatever the record needs.
+    /// Sends `claim` with a vacancy that fits the record, and with a forged proof if the key is held under a
+    /// session.
     async fn obtain_anyhow(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let record = self.store.read(&claim.key).await?;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());

@@ -1,12 +1,13 @@
-//! A model of leases under sessions, and an exhaustive search of it. `docs/design/021` decides this protocol.
+//! A model of leases under sessions, and an exhaustive search of it. `docs/design/021` describes this protocol.
 //!
 //! Workers hold sessions, and claim shards under them. Each message, once sent, may arrive at any later time,
-//! any number of times, or never. Each answer may be late or lost. A stale read of a shard is a claim that
-//! arrives late. A stale read of a session proves no more than a fresh one, since an end is irrevocable.
+//! any number of times, or never. Each answer may be late or lost. A stale read of a shard has the same effect
+//! as a claim that arrives late. A stale read of a session proves no more than a fresh one, since an end is
+//! irrevocable.
 //!
 //! Start with `setup` for the parameters and rules, then `state`. `worker` has the actions of a worker, and
-//! `store` applies messages. `tests` has sound searches, and `controls` leaves out each rule once: the search
-//! then prints the shortest path to a broken promise.
+//! `store` applies messages. `tests` has searches that find no broken promise. `controls` leaves out each rule
+//! once: the search then prints the shortest path to a broken promise.
 //!
 //! The usual size takes seconds. The full size takes minutes:
 //! `cargo test --release -p lease-memory --test session_model -- --ignored --nocapture`
@@ -49,7 +50,7 @@ fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     assert!(found.violation.is_none(), "{what}: {found}");
 }
 
-/// Asserts that the search breaks a promise if `rule` is left out, and none if it is not.
+/// Asserts that the search finds `violation` if `rule` is left out.
 #[track_caller]
 fn finds(rule: Rule, violation: Violation, setup: Setup) {
     let found = search(&Protocol::new(&Setup { without: Some(rule), ..setup }), &[violation]);

@@ -12,7 +12,7 @@ pub(crate) struct Protocol {
     orders: Vec<Order>,
 }
 
-/// Other names of the workers and the shards.
+/// An order of the workers, and one of the shards: other names for them.
 pub(crate) type Order = ([usize; super::state::WORKERS], [usize; super::state::SHARDS]);
 
 impl Protocol {
@@ -80,7 +80,7 @@ impl Steps<'_> {
     }
 }
 
-/// The promise about states that `state` breaks.
+/// The promise that `state` breaks, if any.
 fn broken(state: &State, setup: &Setup) -> Option<Violation> {
     for (number, shard) in (0..).zip(&state.shards) {
         let relies = |claim: &&ClaimId| relies(state, **claim, number);

@@ -4,10 +4,11 @@ use super::model::Order;
 use super::setup::Setup;
 use super::state::{Claim, ClaimId, Message, Phase, State};
 
-/// Forgets what can no longer have an effect.
+/// Removes messages that can no longer have an effect.
 ///
-/// A message of a claim that is over has none, once its shard has a larger token than the claim names: the
-/// store refuses the claim, the release and the checkpoint. Without one of the rules, it may have an effect.
+/// A message of a claim that is over has no effect once its shard has a larger token than the claim names: the
+/// store refuses the claim, the release and the checkpoint. If a rule is left out, the message may have an
+/// effect.
 pub(crate) fn normalize(setup: &Setup, state: &mut State) {
     if setup.without.is_some() {
         return;
@@ -24,7 +25,7 @@ pub(crate) fn normalize(setup: &Setup, state: &mut State) {
                 break;
             }
         }
-        // Spent claims come first, so that their places do not tell states apart.
+        // Spent claims come first, so that two states do not differ only by the places of these claims.
         sort_spent_first(name, &mut worker.claims, &mut state.shards);
         if !worker.is_live {
             worker.acked_beat = 0;

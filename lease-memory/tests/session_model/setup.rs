@@ -21,7 +21,7 @@ pub(crate) struct Setup {
 /// When the store may count a session as expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// Not before its holder has stopped to rely on it.
+    /// Not before its holder has stopped relying on it.
     Right,
     /// At any instant.
     Wrong,
@@ -30,10 +30,11 @@ pub(crate) enum Clocks {
 /// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// The end of a session is written on its own row, if it is over by then. Without it, a worker that reads
-    /// an old expiry takes the session for ended.
+    /// The end of a session is written to the session's own row, if the session is over when the write arrives.
+    /// Without this rule, a worker that reads an old expiry considers the session as ended.
     EndIsWritten,
-    /// The row of a shard names the token of the session. Without it, any end of a session of this worker counts.
+    /// The row of a shard names the token of the session. Without it, any end of a session of this worker
+    /// counts.
     ParentToken,
     /// A claim presents a proof that was true before. Without it, the store compares the session's row when the
     /// claim arrives, in one transaction.

@@ -46,21 +46,21 @@ pub(crate) struct Shard {
     pub(crate) holder: Option<ClaimId>,
 }
 
-/// A claim by its worker and its number: its nonce.
+/// Identifies a claim by its worker and its number, as a nonce does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ClaimId {
     pub(crate) worker: u8,
     pub(crate) number: u8,
 }
 
-/// A session by its worker and its token.
+/// Identifies a session by its worker and its token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Session {
     pub(crate) worker: u8,
     pub(crate) token: u8,
 }
 
-/// A claim: its message, what became of it, and the messages under its grant.
+/// A claim: its message, its outcome, and the messages under its grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
@@ -79,7 +79,7 @@ pub(crate) struct Claim {
     pub(crate) checkpoint: Message,
 }
 
-/// What the worker does about a claim.
+/// The state of a claim at its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum Phase {
     #[default]
@@ -108,7 +108,8 @@ pub(crate) enum Message {
 pub(crate) enum Violation {
     /// Two claims rely on one shard at the same time.
     HeldByTwo,
-    /// A shard is held under a live session whose worker does not know of it, so nothing frees it.
+    /// A shard is held under a session on which its worker still relies, but the worker does not know of the
+    /// grant. So nothing frees the shard.
     Orphaned,
     /// A grant has no larger token than the grant before it.
     TokenNotLarger,

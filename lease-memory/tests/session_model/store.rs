@@ -18,7 +18,7 @@ impl Steps<'_> {
         for number in (0..).take(setup.claims[index]) {
             let id = ClaimId { worker: name, number };
             let claim = worker.claims[usize::from(number)];
-            // A claim without its shard was normalized: none of its messages has an effect.
+            // A claim without a session was normalized: none of its messages has an effect.
             if claim.phase == Phase::Unused || claim.session == 0 {
                 continue;
             }

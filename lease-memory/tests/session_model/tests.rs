@@ -1,4 +1,4 @@
-//! Searches that find the promises kept. The full size takes minutes.
+//! Searches that find no broken promise. The full size takes minutes.
 
 use super::setup::{Clocks, Setup};
 use super::state::Violation;

@@ -1,4 +1,4 @@
-//! The actions of a worker: its session, its claims, and what it believes.
+//! The actions of a worker: on its session and on its claims.
 
 use super::model::Steps;
 use super::setup::{Clocks, Rule};
@@ -55,7 +55,7 @@ impl Steps<'_> {
         if row.has_lessee && row.is_expired() {
             self.then(Step::Ends(name), |state| state.workers[index].row.has_lessee = false);
         }
-        // The release of a session that its worker no longer relies on.
+        // The release of a session arrives on which its worker no longer relies.
         if row.has_lessee && !worker.is_live {
             self.then(Step::SessionReleased(name), |state| {
                 state.workers[index].row.has_lessee = false;
@@ -121,7 +121,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Whether the worker takes `session` for ended.
+    /// Whether the worker considers `session` as ended.
     fn seems_ended(&self, session: Session) -> bool {
         let row = &self.state.workers[usize::from(session.worker)].row;
         if self.setup.leaves_out(Rule::EndIsWritten) && row.passed > 0 {

@@ -48,7 +48,8 @@ impl Broken {
         self.without == Some(rule)
     }
 
-    /// Makes a claim with whatever the record needs. Takes a session for ended if `seems_ended` says so.
+    /// Sends `claim` with a vacancy that fits the record. If the key is held under a session for which
+    /// `seems_ended` returns true, forges the proof of its end.
     async fn obtain_anyhow(
         &self,
         claim: &Claim,
@@ -138,7 +139,7 @@ impl Sessions for Broken {
     }
 }
 
-/// The store does not recognise the copy of a claim.
+/// Returns a copy of a claim that the store does not recognise.
 fn again(claim: &Claim) -> Claim {
     let mut again = claim.clone();
     again.nonce = Nonce::new(uuid::Uuid::from_u128(!claim.nonce.get().as_u128()));

@@ -97,7 +97,8 @@ fn condition_on_the_sessions_record_is_detected() {
     detects(Rule::ProofBeforeClaim, Sessions::Long, "no progress");
 }
 
-/// Expects that a violation which begins with `what` is found without `rule`, and prints it.
+/// Expects that the trials find a violation that begins with `what` if `rule` is left out. Prints the
+/// violation.
 fn detects(rule: Rule, sessions: Sessions, what: &str) {
     let is_meant = |verdict: Verdict| {
         let meant =
@@ -135,7 +136,7 @@ async fn contend(contender: Contender<Store>, mail: Mail, sessions: Sessions) {
             Sessions::Long => u32::MAX,
         };
         for _ in 0..leases {
-            // An error: the session has ended.
+            // An error means that the session has ended.
             let Ok(lease) = next(&session, &mail).await else { break };
             if let Some(lease) = lease {
                 work(&contender, lease, &mail, &mut random).await;

@@ -1,4 +1,4 @@
-//! `memory:` is one store per process. `memory:NAME` is another one for each name.
+//! `memory:` is one store per process. `memory:NAME` is a separate store for each name.
 
 use std::collections::HashMap;
 

@@ -55,7 +55,7 @@ impl Steps<'_> {
         if row.has_lessee && row.is_expired() {
             self.then(Step::Ends(name), |state| state.workers[index].row.has_lessee = false);
         }
-        // The release of a session arrives on which its worker no longer relies.
+        // A session on which its worker no longer relies may be released.
         if row.has_lessee && !worker.is_live {
             self.then(Step::SessionReleased(name), |state| {
                 state.workers[index].row.has_lessee = false;

@@ -144,7 +144,8 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// Whether the store grants a repeated claim anew, under a new token. By default false.
     ///
-    /// Such a store refuses the heartbeats of the earlier grant from then on: its holder has repeated the claim.
+    /// From then on, such a store refuses the heartbeats of the earlier grant. This does no harm, since the
+    /// holder of this grant has repeated the claim.
     fn grants_repeated_claims_anew(&self) -> bool {
         false
     }

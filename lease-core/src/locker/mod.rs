@@ -310,9 +310,8 @@ impl Locker {
     /// `main`.
     ///
     /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait for
-    /// requests that other tasks start meanwhile. For an attempt or a release that a caller still waits for,
-    /// the call waits at most one [request timeout](LeaseOptions::request_timeout), since the caller may not
-    /// poll its future.
+    /// requests that other tasks start meanwhile. For an attempt or a release that has a caller, it waits for
+    /// at most one [request timeout](LeaseOptions::request_timeout), since the caller may not poll its future.
     ///
     /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
     /// granted, and one to release it. By then, every key that was not released has expired.

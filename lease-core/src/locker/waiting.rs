@@ -40,7 +40,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Safe, as described on [`Locker`]; loses the place in the queue.
+    /// Safe, as described on [`Locker`]. The waiter loses its place in the queue.
     pub async fn wait_until_obtained(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
         let span = self.span("wait_until_obtained", key);
         self.wait(std::slice::from_ref(key), watch::Sender::default()).instrument(span).await
@@ -94,9 +94,9 @@ impl Locker {
 
     /// Waits without a limit until any one of `keys` is obtained.
     ///
-    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and
-    /// obtains only one, even if several become free. A store with queues may grant it another key at the same
-    /// time; this key is passed on at once.
+    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and obtains
+    /// only one, even if several become free. A store with queues may grant it another key at the same time;
+    /// this key is freed at once.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Safe, as described on [`Locker`]; loses the places in the queues.
+    /// Safe, as described on [`Locker`]. The waiter loses its places in the queues.
     pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         if keys.is_empty() {
             return Err(StoreError::new(

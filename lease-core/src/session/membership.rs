@@ -1,4 +1,4 @@
-//! What the claims under one session share: the session, unanswered claims, and proofs.
+//! The state that the claims under one session share: the session, unanswered claims, and proofs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Sessions: leases that last as long as one lease, and need only its heartbeats.
 //!
-//! Start with [`Session`]. [`attempt`] claims a key under a session, [`membership`] keeps what the claims of one
-//! session share, and [`standing`] connects the cells of children with the cell of their session.
+//! Start with [`Session`]. [`attempt`] claims a key under a session. [`membership`] keeps the state that the
+//! claims of one session share. [`standing`] connects the cells of children with the cell of their session.
 
 pub(crate) mod attempt;
 pub(crate) mod membership;

@@ -29,7 +29,7 @@ use crate::token::FencingToken;
 ///   do not look at the session. So such a write may be applied after the session has ended, as long as no
 ///   lessee has obtained the key since.
 /// - **A heartbeat under the grant of a child takes the child out of its session.** The lease then lasts for
-///   the ttl of this heartbeat, as any lease. A hand-over sends such a heartbeat. An
+///   the ttl of this heartbeat. A hand-over sends such a heartbeat. An
 ///   [adoption](crate::store::LockStore::adopt) makes a child of the session that its claim names, if any.
 /// - **A child is not evicted**: [`evict`](crate::store::LockStore::evict) returns an error. Evict its session
 ///   instead, which ends all of its children.
@@ -164,8 +164,8 @@ impl Vacancy {
     /// Returns the vacancy, if `record` shows that `lessee` may claim `key`. The read may be stale.
     ///
     /// Pass `None` for the record if the key has none. If the key is held under a session, `ended` must prove
-    /// the end of this session. If it was held by a lease with a ttl that has expired, `ended` must prove the
-    /// end of that lease: [`end_session`](Sessions::end_session) ends any lease that is over.
+    /// the end of this session. If the key was held by a lease with a ttl, and this lease has expired, `ended`
+    /// must prove its end: [`end_session`](Sessions::end_session) ends any lease that is over.
     ///
     /// The store must refuse such a claim for one reason only: that the token has grown. Otherwise, a late
     /// duplicate might be granted after a refusal. So a key that is reserved for other lessees has no vacancy.

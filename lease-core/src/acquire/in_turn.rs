@@ -209,10 +209,13 @@ impl Wait<'_> {
     }
 
     async fn accept(&mut self, grant: Grant, attributes: Attributes) -> Result<Step, StoreError> {
-        Ok(Step::End(match self.standing.accept(grant, attributes).await? {
-            Accepted::Lease(lease) => Outcome::Obtained(lease),
-            Accepted::Lost => Outcome::Gone,
-        }))
+        Ok(match self.standing.accept(grant, attributes).await? {
+            Accepted::Lease(lease) => Step::End(Outcome::Obtained(lease)),
+            Accepted::Unconfirmed => {
+                Step::Sleep(self.contest.settings.clock.now() + self.pauses.next())
+            }
+            Accepted::Lost => Step::End(Outcome::Gone),
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::{Instrument, Span, debug};
 use crate::acquire::unsettled::ClaimRequests;
 use crate::acquire::waiting::{Contest, sleep};
 use crate::clock::Moment;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
@@ -45,6 +45,9 @@ pub(crate) struct Standing {
 /// The result of a grant.
 pub(crate) enum Accepted {
     Lease(Lease),
+    /// The grant may hold the key, but no request shows for how long: its last one is too old, or a later
+    /// heartbeat was applied first. The waiter asks again.
+    Unconfirmed,
     /// The grant has ended before its notice arrived.
     Lost,
 }
@@ -130,14 +133,14 @@ impl Standing {
         let granted_at = match self.sent_at(grant.request) {
             Some(sent) if now < sent + trusted / 2 => sent,
             _ => match self.confirm(&grant).await? {
-                Some(sent) => sent,
-                None => return Ok(Accepted::Lost),
+                Confirmed::From(sent) => sent,
+                Confirmed::Overtaken => return Ok(Accepted::Unconfirmed),
+                Confirmed::Lost => return Ok(Accepted::Lost),
             },
         };
         let deadline = granted_at + trusted;
         if self.settings.clock.now() >= deadline {
-            let too_late = "the key was granted too late to be of use";
-            return Err(StoreError::new(StoreErrorKind::Unavailable, too_late));
+            return Ok(Accepted::Unconfirmed);
         }
         let granted = GrantedLease { grant, attributes, granted_at, deadline, beat: self.beat };
         self.must_leave = false;
@@ -149,19 +152,25 @@ impl Standing {
         named.map(|(_, sent)| *sent)
     }
 
-    /// Extends the grant by a heartbeat. Returns when the heartbeat was sent; `None` if the grant is lost.
-    async fn confirm(&mut self, grant: &Grant) -> Result<Option<Moment>, StoreError> {
+    /// Extends the grant by a heartbeat.
+    async fn confirm(&mut self, grant: &Grant) -> Result<Confirmed, StoreError> {
         let sent = self.settings.clock.now();
         self.beat = self.beat.next();
         let limit = self.settings.options.request_timeout();
-        match within(limit, self.settings.store.heartbeat(grant, self.beat)).await? {
-            Heartbeat::Extended => Ok(Some(sent)),
-            Heartbeat::Overtaken => {
-                Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
-            }
-            Heartbeat::Lost(_cause) => Ok(None),
-        }
+        Ok(match within(limit, self.settings.store.heartbeat(grant, self.beat)).await? {
+            Heartbeat::Extended => Confirmed::From(sent),
+            Heartbeat::Overtaken => Confirmed::Overtaken,
+            Heartbeat::Lost(_cause) => Confirmed::Lost,
+        })
     }
+}
+
+/// The answer to the heartbeat of a grant.
+enum Confirmed {
+    /// The lease counts from this moment.
+    From(Moment),
+    Overtaken,
+    Lost,
 }
 
 async fn send(

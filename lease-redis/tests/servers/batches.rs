@@ -28,10 +28,16 @@ impl Monitor {
 
     /// The next command, without the time and the client's address.
     pub(crate) async fn next(&mut self) -> String {
+        self.next_with_time().await.1
+    }
+
+    /// The next command, and the server's time in microseconds since 1970.
+    pub(crate) async fn next_with_time(&mut self) -> (u64, String) {
         let line = soon(self.0.next_line()).await.unwrap().unwrap();
         let (client, command) = line.split_once("] ").unwrap();
         let from = if client.ends_with("lua") { "lua " } else { "" };
-        format!("{from}{command}")
+        let time = client.strip_prefix('+').unwrap().split(' ').next().unwrap();
+        (time.replace('.', "").parse().unwrap(), format!("{from}{command}"))
     }
 
     /// The commands until one that contains `last`.

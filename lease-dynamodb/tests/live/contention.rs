@@ -1,13 +1,18 @@
 //! Many contenders at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use lease_core::FencingToken;
-use lease_core::store::{LockStore, Obtained};
-use lease_test_servers::claims::{claim, fresh_key};
+use lease_core::conformance::{Call, Faulty};
+use lease_core::store::{BootClock, Clock, LockStore, Obtained};
+use lease_core::{FencingToken, LeaseOptions, Locker};
+use lease_test_servers::claims::{claim, eventually, fresh_key};
 use lease_test_servers::dynamodb::{Count, Server};
+use parking_lot::Mutex;
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::setup::{LONG, builder, ready};
 
@@ -53,10 +58,109 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
         let winner = winners.remove(0);
         assert!(winner.token > last, "round {round}");
         last = winner.token;
-        // A contender whose read came before the write of the new holder sends a read and a write.
+        // A contender that read before the winner's write sends a read and a write.
         let requests = count.take();
         assert!((CONTENDERS..=CONTENDERS * 2).contains(&requests), "round {round}: {requests}");
         stores[0].release(&winner, None).await.unwrap();
         count.take();
+    }
+}
+
+/// The requests of lockers that wait for one key, each in its turn, from when all wait.
+struct Contention {
+    requests: f64,
+    hand_overs: f64,
+    /// The sum of all lockers' waits.
+    waited: Duration,
+}
+
+impl Contention {
+    /// Whether each waiter sent about one request per interval. A hand-over adds the claims of its winner, and
+    /// its release. A busy machine takes longer for a hand-over, and each waiter polls more often meanwhile.
+    fn is_within(&self, interval: Duration) -> bool {
+        let polls = self.waited.as_secs_f64() / interval.as_secs_f64();
+        self.requests < 1.5 * polls + 4.0 * self.hand_overs
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the figures of a measurement")]
+async fn contend_for_a_key(waiters: usize, rounds: usize, options: LeaseOptions) -> Contention {
+    let hold = Duration::from_millis(100);
+    let server = Server::dynoxide().await;
+    let (count, config) = Count::of(server.config());
+    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    let store = ready(&server, &client).await;
+    let key = fresh_key("race");
+    let held = Locker::new(store).with_options(options.clone());
+    let held = held.wait_until_obtained(&key).await.unwrap();
+    let clock = BootClock::new();
+    let released = Arc::new(Mutex::new(clock.now()));
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let waited = Arc::new(Mutex::new(Duration::ZERO));
+    let counted_from = Arc::new(Mutex::new(None));
+    let mut tasks = JoinSet::new();
+    let mut stores = Vec::new();
+    for _ in 0..waiters {
+        let store = Faulty::new(builder(&server, &client).build().unwrap());
+        let locker = Locker::new(store.clone()).with_options(options.clone());
+        stores.push(store);
+        let (released, times, key) = (Arc::clone(&released), Arc::clone(&times), key.clone());
+        let (waited, counted_from) = (Arc::clone(&waited), Arc::clone(&counted_from));
+        tasks.spawn(async move {
+            for round in 0..rounds {
+                let asked = clock.now();
+                let lease = locker.wait_until_obtained(&key).await.unwrap();
+                let from = if round == 0 { counted_from.lock().unwrap() } else { asked };
+                *waited.lock() += clock.now().since(from);
+                times.lock().push(clock.now().since(*released.lock()));
+                sleep(hold).await;
+                *released.lock() = clock.now();
+                lease.release().await.unwrap();
+            }
+        });
+    }
+    let all_wait = || stores.iter().all(|store| store.calls(Call::Obtain) >= 1);
+    eventually("all wait", async || all_wait().then_some(())).await;
+    count.take();
+
+    *released.lock() = clock.now();
+    *counted_from.lock() = Some(clock.now());
+    held.release().await.unwrap();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+
+    let mut times = std::mem::take(&mut *times.lock());
+    times.sort_unstable();
+    #[expect(clippy::cast_precision_loss, reason = "the counts are small")]
+    let (requests, hand_overs) = (count.take() as f64, times.len() as f64);
+    let (waited, each) = (*waited.lock(), requests / hand_overs);
+    let tenth = |number| times.get(times.len() * number / 10);
+    println!(
+        "{waiters} waiters, {rounds} rounds, held for {hold:?}: {each:.2} requests each, p50 {:?}, p90 {:?}",
+        tenth(5),
+        tenth(9)
+    );
+    Contention { requests, hand_overs, waited }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_sends_one_request_per_poll_interval() {
+    let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
+    let interval = options.poll_interval();
+    for rounds in [1, 2] {
+        let seen = contend_for_a_key(64, rounds, options.clone()).await;
+        assert!(seen.is_within(interval), "{} in {:?}", seen.requests, seen.waited);
+        // The control: for an interval ten times as long, these waiters poll too often.
+        assert!(!seen.is_within(interval * 10), "{} in {:?}", seen.requests, seen.waited);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: a busy machine makes more requests per hand-over"]
+async fn time_from_release_to_grant() {
+    for (waiters, rounds) in [(1, 10), (8, 8), (64, 2)] {
+        let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
+        contend_for_a_key(waiters, rounds, options).await;
     }
 }

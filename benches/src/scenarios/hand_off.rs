@@ -33,12 +33,16 @@ use crate::server_process::DynamoDb;
 pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for waiters in [8, 64] {
-        tables.extend(on_redis(waiters, rounds).await);
+        tables.extend(on_redis(waiters, ROUND_TRIP, rounds).await);
     }
     for round_trip in [Duration::ZERO, FAR] {
         tables.push(on_dynamodb(round_trip, rounds).await);
     }
     tables
+}
+
+pub(crate) async fn between_near_waiters(rounds: usize) -> Vec<Table> {
+    on_redis(8, Duration::ZERO, rounds).await.into()
 }
 
 /// Creates a lock with its own connections, as in another process.
@@ -55,10 +59,10 @@ const ON_REDIS: [Make; 4] = [
     |url| Box::pin(async move { Arc::new(Redlock::new(&[url])) as Arc<dyn Lock> }),
 ];
 
-async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
+async fn on_redis(waiters: usize, round_trip: Duration, rounds: usize) -> [Table; 2] {
     let server = RedisServer::start();
-    let way = Link::with_latency(server.address(), ROUND_TRIP).await.unwrap();
-    let url = format!("redis://{}", way.address());
+    let way = Link::with_latency(server.address(), round_trip).await.unwrap();
+    let url = if round_trip.is_zero() { server.url() } else { way.url() };
     let mut race = Race::default();
     let mut request_scores: Vec<Score> = Vec::new();
     let (counts, mut received_counts) = mpsc::unbounded_channel();
@@ -100,17 +104,23 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
     for score in &mut request_scores {
         score.ratios = score.values.iter().map(|value| value / floor).collect();
     }
-    let title = format!("{waiters} waiters on Redis at {} ms", ROUND_TRIP.as_millis());
+    let (name, place) = if round_trip.is_zero() {
+        (format!("hand-off-{waiters}-near"), "Redis".to_owned())
+    } else {
+        let place = format!("Redis at {} ms", round_trip.as_millis());
+        (format!("hand-off-{waiters}"), place)
+    };
+    let title = format!("{waiters} waiters on {place}");
     [
         Table {
-            name: format!("hand-off-{waiters}"),
+            name: name.clone(),
             title: format!("{title}: from a release to the next grant"),
             unit: "ms, median",
             better: Better::Less,
             scores,
         },
         Table {
-            name: format!("hand-off-{waiters}-requests"),
+            name: format!("{name}-requests"),
             title: format!("{title}: commands per hand-off"),
             unit: "requests",
             better: Better::Less,

@@ -89,6 +89,11 @@ pub(crate) const ALL: &[Scenario] = &[
         run: |rounds| Box::pin(hand_off::between_waiters(rounds)),
     },
     Scenario {
+        name: "hand-off-near",
+        what: "one of 8 waiters obtains a released key, on Redis",
+        run: |rounds| Box::pin(hand_off::between_near_waiters(rounds)),
+    },
+    Scenario {
         name: "crash",
         what: "time until the key of a dead holder is obtained, on Redis and on DynamoDB without and with 5 ms",
         run: |_| Box::pin(crash::of_a_holder()),

@@ -44,7 +44,8 @@ pub enum Waiting {
     /// [`Racing`](Self::Racing).
     #[default]
     InTurn,
-    /// A release wakes one waiter of each locker, and the first of them obtains the key. The others wait again.
+    /// A release wakes one waiter of each locker, and the first of them obtains the key. If the store counts
+    /// them, many waiters make their attempts one after another, in random order. If not, all make one at once.
     Racing,
 }
 

@@ -31,9 +31,8 @@ impl InTurn for MemoryStore {
         let is_freed =
             records.get_mut(&claim.key).is_some_and(|record| record.release(&grant, now));
         let is_granted = self.shared.settle(&mut records, &claim.key, now)?;
-        drop(records);
         if is_freed && !is_granted {
-            self.shared.watches.notify(&claim.key);
+            self.shared.watches.freed(&claim.key);
         }
         Ok(())
     }
@@ -66,6 +65,7 @@ impl MemoryStore {
             // The queue is empty: otherwise, its first claim would have been granted.
             Decision::Free if joining == Joining::Allowed => {
                 let (grant, attributes) = granted(records.grant(claim, now)?);
+                self.shared.watches.taken(&claim.key);
                 return Ok(
                     grant.map_or(Enqueued::Gone, |grant| Enqueued::Granted(grant, attributes))
                 );

@@ -116,9 +116,8 @@ impl MemoryStore {
         now: Moment,
     ) -> Result<(), StoreError> {
         let is_granted = self.shared.settle(&mut records, key, now)?;
-        drop(records);
         if !is_granted {
-            self.shared.watches.notify(key);
+            self.shared.watches.freed(key);
         }
         Ok(())
     }
@@ -171,7 +170,11 @@ impl LockStore for MemoryStore {
         self.shared.settle(&mut records, &claim.key, now)?;
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
-            Decision::Free => records.grant(claim, now),
+            Decision::Free => {
+                let obtained = records.grant(claim, now)?;
+                self.shared.watches.taken(&claim.key);
+                Ok(obtained)
+            }
             Decision::AlreadyGranted(request, token) => {
                 let grant = claim.granted_to(Some(request), token);
                 Ok(Obtained::Granted(grant, record.attributes.clone()))

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::stream;
 use lease_core::LeaseKey;
-use lease_core::store::Freed;
+use lease_core::store::{Change, Freed};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Watches(Arc<Mutex<Waiters>>);
@@ -14,7 +15,7 @@ pub(crate) struct Watches(Arc<Mutex<Waiters>>);
 #[derive(Debug, Default)]
 struct Waiters {
     last_id: u64,
-    by_key: HashMap<LeaseKey, Vec<(u64, oneshot::Sender<()>)>>,
+    by_key: HashMap<LeaseKey, Vec<(u64, UnboundedSender<Change>)>>,
 }
 
 /// Removes its waiter when dropped.
@@ -26,29 +27,42 @@ struct Watch {
 
 impl Watches {
     pub(crate) fn watch(&self, key: &LeaseKey) -> Freed {
-        let (notify, notified) = oneshot::channel();
+        let (notify, changes) = unbounded_channel();
         let mut waiters = self.lock();
         waiters.last_id += 1;
         let id = waiters.last_id;
         waiters.by_key.entry(key.clone()).or_default().push((id, notify));
         let watch = Watch { watches: self.clone(), key: key.clone(), id };
-        Freed::when(async move {
-            // An error means that the store was dropped. The waiter tries again in both cases.
-            drop(notified.await);
-            drop(watch);
-        })
+        // The watch lives as long as its stream.
+        Freed::changes(stream::unfold((changes, watch), |(mut changes, watch)| async move {
+            Some((changes.recv().await?, (changes, watch)))
+        }))
     }
 
-    pub(crate) fn notify(&self, key: &LeaseKey) {
-        let waiters = self.lock().by_key.remove(key);
-        for (_, notify) in waiters.into_iter().flatten() {
-            // An error means that the waiter was dropped.
-            let _ = notify.send(());
+    /// Tells the waiters that `key` is free. Call this and [`taken`](Self::taken) while the records are locked,
+    /// so that the waiters learn the changes in their order.
+    pub(crate) fn freed(&self, key: &LeaseKey) {
+        let waiters = self.lock();
+        let Some(waiters) = waiters.by_key.get(key) else { return };
+        let watches = Some(waiters.len() as u64);
+        tell(waiters, Change::Freed { watches });
+    }
+
+    pub(crate) fn taken(&self, key: &LeaseKey) {
+        if let Some(waiters) = self.lock().by_key.get(key) {
+            tell(waiters, Change::Taken);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.lock()
+    }
+}
+
+fn tell(waiters: &[(u64, UnboundedSender<Change>)], change: Change) {
+    for (_, notify) in waiters {
+        // An error means that the waiter was dropped.
+        let _ = notify.send(change);
     }
 }
 
@@ -74,9 +88,10 @@ mod tests {
         let key: LeaseKey = "job".parse().unwrap();
 
         drop(watches.watch(&key));
-        let freed = watches.watch(&key);
-        watches.notify(&key);
-        freed.await;
+        let mut freed = watches.watch(&key);
+        watches.freed(&key);
+        assert_eq!(freed.next().await, Change::Freed { watches: Some(1) });
+        drop(freed);
 
         assert!(watches.lock().by_key.is_empty());
     }

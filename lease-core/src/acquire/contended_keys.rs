@@ -1,4 +1,4 @@
-//! The keys for which waiters of a locker had to queue recently.
+//! The keys for which waiters of a locker had to wait recently.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::key::LeaseKey;
 
-/// The next waiter for one of these keys joins the queue without a plain attempt, which would be refused.
+/// The next waiter for one of these keys joins the queue without a plain attempt, which would be refused. If
+/// waiters race, it registers a watch before its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct ContendedKeys {
     keys: Mutex<Keys>,
@@ -26,7 +27,7 @@ impl ContendedKeys {
         self.keys.lock().until.get(key).is_some_and(|until| *until > now)
     }
 
-    /// Notes that a waiter has to queue for `key`. The note lasts for `length`.
+    /// Notes that a waiter has to wait for `key`. The note lasts for `length`.
     pub(crate) fn note(&self, key: &LeaseKey, now: Moment, length: Duration) {
         let mut keys = self.keys.lock();
         if keys.until.len() >= keys.purge_at {

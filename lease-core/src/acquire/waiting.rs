@@ -12,6 +12,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contended_keys::ContendedKeys;
 use crate::acquire::in_turn::{Position, wait_in_turn};
 use crate::acquire::pending_attempt::{Request, attempt};
+use crate::acquire::slots::Slots;
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::sleep_until;
 use crate::error::StoreError;
@@ -22,7 +23,7 @@ use crate::options::Waiting;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::{GrantId, Holder};
-use crate::store::lock_store::Freed;
+use crate::store::lock_store::{Change, Freed};
 use crate::store::time_limit::within;
 use crate::waiter_queue::Queue;
 
@@ -57,13 +58,16 @@ pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Leas
 
 /// Repeats attempts at `key` after each release.
 async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
-    let Contest { settings, runtime, queue, unsettled, one_at_a_time, .. } = contest;
+    let Contest { settings, runtime, queue, unsettled, one_at_a_time, contended, .. } = contest;
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     let mut wake_backoff = WakeBackoff::default();
-    // Most keys are free: the first attempt is made without a watch.
-    let mut watch = Some(Freed::never());
-    let mut is_first = true;
+    let mut slots = Slots::new();
+    // Most keys are free: the first attempt is made without a watch, unless a waiter of this locker was refused
+    // recently. With a watch, no second attempt follows at once.
+    let mut is_first = !contended.contains(key, settings.clock.now());
+    let mut watch = is_first.then(Freed::never);
+    let mut is_refused = false;
     loop {
         // The watch is registered before the attempt: a release in between wakes it.
         let freed = match watch.take() {
@@ -75,11 +79,17 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
         let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
         match outcome {
             Ok(Attempt::Obtained(lease)) => {
+                if !is_refused {
+                    contended.remove(key);
+                }
                 lease.keep_turn(turn);
                 return Ok(lease);
             }
             Ok(Attempt::Held(holder)) => {
                 drop(alone);
+                slots.note_attempt(settings.clock.now().since(began));
+                is_refused = true;
+                contended.note(key, settings.clock.now(), settings.options.ttl());
                 pauses = Pauses::new(&settings.options, &settings.random);
                 let mut freed = freed;
                 if std::mem::take(&mut is_first) {
@@ -90,7 +100,7 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
                         continue;
                     }
                 }
-                watch = wait_for_change(settings, freed, &holder).await;
+                watch = wait_for_change(settings, freed, &holder, &mut slots).await;
                 let waited = settings.clock.now().since(began);
                 sleep(settings, wake_backoff.pause_after(waited, holder.grant, settings)).await;
             }
@@ -116,8 +126,13 @@ async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     }
 }
 
-/// Waits until the key may be free. Returns the watch if it can still wake.
-async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder) -> Option<Freed> {
+/// Waits until it is time for an attempt. Returns the watch if it can still wake.
+async fn wait_for_change(
+    settings: &Settings,
+    mut freed: Freed,
+    holder: &Holder,
+    slots: &mut Slots,
+) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
     // Between half and one and a half poll intervals, so that many waiters do not claim at once.
     let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
@@ -128,12 +143,36 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
         Some(left) => left.saturating_add(random.part_of(JITTER, 0.0)).min(backstop),
         None => backstop,
     };
-    select! {
-        // The watch first: after a wake, the key is more likely to be free.
-        biased;
-        () = &mut freed => None,
-        () = sleep(settings, wait) => freed.can_wake().then_some(freed),
+    let now = settings.clock.now();
+    // A waiter whose slot others always take makes an attempt after this time.
+    let latest = now + backstop;
+    let mut until = now + wait;
+    loop {
+        let change = select! {
+            // The watch first: after a wake, the key is more likely to be free.
+            biased;
+            change = freed.next() => change,
+            () = sleep(settings, until.since(settings.clock.now())) => break,
+        };
+        let Change::Freed { watches } = change else { continue };
+        // The holder that refused the key has released it.
+        until = latest;
+        let woken_at = settings.clock.now();
+        let slot = slots.draw(watches, random).min(until.since(woken_at));
+        select! {
+            // The watch first: the attempt would be refused.
+            biased;
+            () = taken(&mut freed) => (),
+            () = sleep(settings, slot) => break,
+        }
+        slots.note_hand_over(settings.clock.now().since(woken_at));
     }
+    freed.can_wake().then_some(freed)
+}
+
+/// Completes when the key was taken. Never, if the watch does not tell this.
+async fn taken(freed: &mut Freed) {
+    while freed.next().await != Change::Taken {}
 }
 
 /// Makes a waiter back off if its store wakes it although the key is still held.

@@ -66,6 +66,11 @@ impl Random {
         length.mul_f64(self.rng().random_range(least..=1.0))
     }
 
+    /// A random number from 0 up to, but without, 1.
+    pub(crate) fn unit(&self) -> f64 {
+        self.rng().random_range(0.0..1.0)
+    }
+
     pub(crate) fn shuffle<T>(&self, items: &mut [T]) {
         items.shuffle(&mut *self.rng());
     }

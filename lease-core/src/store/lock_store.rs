@@ -1,16 +1,16 @@
 //! The trait of a lock store: conditional writes, reads, and a watch.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use futures_util::{Stream, StreamExt};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::LeaseKey;
@@ -202,29 +202,78 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Completes when a watched key may be free.
-///
-/// Dropping it ends the watch.
+/// What a watch tells about its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The key may be free. Waiters then claim it.
+    Freed {
+        /// The number of watches that are told of this, in all processes: the more there are, the longer waiters
+        /// wait for another one to claim the key first. A number that is too small costs claims, one that is too
+        /// large costs time. `None` if the store does not know it: each waiter then claims the key at once.
+        watches: Option<u64>,
+    },
+    /// A claim has obtained the key since it was freed. Waiters that have not claimed it yet wait on. A store
+    /// need not tell this: the waiters then claim the key, and are refused.
+    Taken,
+}
+
+/// Completes when a watched key may be free. Dropping it ends the watch.
 #[must_use = "a watch does nothing unless it is awaited"]
 pub struct Freed {
-    wake: Option<BoxFuture<'static, ()>>,
+    wake: Wake,
+}
+
+enum Wake {
+    Never,
+    Once(BoxFuture<'static, ()>),
+    Changes(BoxStream<'static, Change>),
 }
 
 impl Freed {
-    /// Makes a watch that wakes when `wake` completes. The store must register the watch *before* it
+    /// Makes a watch that wakes once, when `wake` completes. The store must register the watch *before* it
     /// calls this.
     pub fn when(wake: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self { wake: Some(Box::pin(wake)) }
+        Self { wake: Wake::Once(Box::pin(wake)) }
+    }
+
+    /// Makes a watch that tells the changes of its key, in their order. At the end of the stream, the key may be
+    /// free, and the waiter registers another watch. The store must register the watch *before* it calls this.
+    pub fn changes(changes: impl Stream<Item = Change> + Send + 'static) -> Self {
+        Self { wake: Wake::Changes(Box::pin(changes)) }
     }
 
     /// Makes a watch that never wakes, for stores without notifications.
     pub fn never() -> Self {
-        Self { wake: None }
+        Self { wake: Wake::Never }
     }
 
     /// Whether this watch can wake. If not, waiters poll more often.
     pub fn can_wake(&self) -> bool {
-        self.wake.is_some()
+        !matches!(self.wake, Wake::Never)
+    }
+
+    /// Waits for the next change. After the last one, the watch never wakes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next call returns the change.
+    pub async fn next(&mut self) -> Change {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Change> {
+        match &mut self.wake {
+            Wake::Never => return Poll::Pending,
+            Wake::Once(wake) => ready!(wake.as_mut().poll(context)),
+            Wake::Changes(changes) => {
+                if let Some(change) = ready!(changes.as_mut().poll_next(context)) {
+                    return Poll::Ready(change);
+                }
+            }
+        }
+        self.wake = Wake::Never;
+        Poll::Ready(Change::Freed { watches: None })
     }
 }
 
@@ -232,10 +281,8 @@ impl Future for Freed {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.wake {
-            Some(wake) => wake.as_mut().poll(context),
-            None => Poll::Pending,
-        }
+        while ready!(self.poll_next(context)) == Change::Taken {}
+        Poll::Ready(())
     }
 }
 

@@ -29,7 +29,7 @@ pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
 pub use grant::{Beat, Claim, Grant, Heartbeat, HeldKey, Obtained, RequestNumber};
 pub use in_turn::{Enqueued, InTurn, Notice, Notices, Place};
 pub use lease_table::{LastGrant, LeaseRecord, LeaseTable, Reserved};
-pub use lock_store::{Freed, LockStore};
+pub use lock_store::{Change, Freed, LockStore};
 pub use nonce::Nonce;
 pub use scope::{current_grant, work_under};
 pub use session::{Ended, Parent, SessionState, Sessions, Vacancy};

@@ -9,6 +9,7 @@ mod late_ends;
 mod neighbours;
 mod own_thread;
 mod promises;
+mod racing;
 mod reasons;
 mod sessions;
 mod silence;

@@ -15,10 +15,10 @@ pub(crate) use self::round::PATIENCE;
 use self::round::{Order, RoundOutcome};
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
-use crate::quorum::nodes::lock_text::nonce_text;
 use crate::quorum::voting::ballot::Ballot;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::election::{OpenElection, Stage};
+use crate::scripts::nonce_text;
 
 /// A claim on a quorum.
 pub(crate) struct QuorumClaim<'a> {

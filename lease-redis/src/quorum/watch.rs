@@ -1,12 +1,13 @@
-//! Watches a key on all nodes, and wakes once it may be free on a majority.
+//! Watches a key on all nodes, and tells when it may be free on a majority.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, SelectAll};
 use lease_core::LeaseKey;
-use lease_core::store::Freed;
+use lease_core::store::{Change, Freed};
 use tokio::select;
 use tokio::time::sleep;
 
@@ -16,83 +17,138 @@ use crate::connection::watches::watched::WatchedEntry;
 use crate::error::ServerFault;
 use crate::quorum::nodes::{Answers, Nodes};
 use crate::quorum::voting::ballot::too_few;
+use crate::quorum::voting::contention::Contenders;
+use crate::quorum::voting::freed::FreedOn;
 
-/// A watch of one key on all nodes.
+/// A watch of one key on all nodes: of a bare majority, only one node may have had the grant.
 struct QuorumWatch {
     nodes: Arc<Nodes>,
     key: LeaseKey,
     /// Claims of this client mark the locks that refuse them for as long as this exists.
     watched: WatchedEntry,
     /// The watches of nodes that have not answered yet.
-    registering: Answers<Result<Watch, Unregistered>>,
-    /// Each completes when the key may be free on one node.
-    notices: FuturesUnordered<BoxFuture<'static, ()>>,
+    registering: Answers<Result<Watch, ServerFault>>,
+    messages: SelectAll<BoxStream<'static, (usize, Message)>>,
+    /// The number of nodes that are watched.
+    live: usize,
+    has_marked: bool,
+    /// Whether the key is held on the nodes that were asked to mark it.
+    marks: Answers<Result<bool, ServerFault>>,
+    freed: FreedOn,
 }
 
-/// Why a node has no watch.
-struct Unregistered {
-    fault: ServerFault,
-    node: Arc<Node>,
-    channel: String,
+/// What a watch of one node tells.
+#[derive(Debug, Clone, Copy)]
+enum Message {
+    Change(Change),
+    /// The watch has ended.
+    Lost,
+    /// The node is watched again. Changes before may have been missed.
+    Watched,
 }
 
 /// Registers a watch of `key` on a majority of the nodes.
 pub(crate) async fn watch(nodes: &Arc<Nodes>, key: &LeaseKey) -> Result<Freed, ServerFault> {
     let registering = nodes.send_all(|node| {
         let channel = node.keys.channel(key);
-        async move {
-            let watch = node.watch(channel.clone()).await;
-            watch.map_err(|fault| Unregistered { fault, node, channel })
-        }
+        async move { node.watch(channel).await }
     });
     let mut watch = QuorumWatch {
         nodes: Arc::clone(nodes),
         key: key.clone(),
         watched: nodes.watched.enter(nodes.keys.channel(key)),
         registering,
-        notices: FuturesUnordered::new(),
+        messages: SelectAll::new(),
+        live: 0,
+        has_marked: false,
+        marks: Answers::new(),
+        freed: FreedOn::new(nodes.count(), nodes.majority()),
     };
-    let (mut registered, mut faults) = (0, Vec::new());
-    while registered < nodes.majority() {
+    let mut faults = Vec::new();
+    while watch.live < nodes.majority() {
         match watch.registering.next().await {
-            Some((_, answer)) => {
-                match &answer {
-                    Ok(_) => registered += 1,
-                    Err(refused) => faults.push(refused.fault.clone()),
-                }
-                watch.add(answer);
+            Some((place, answer)) => {
+                faults.extend(answer.as_ref().err().cloned());
+                watch.add(place, answer);
             }
-            None => return Err(too_few(registered, nodes.count(), &faults)),
+            None => return Err(too_few(watch.live, nodes.count(), &faults)),
         }
     }
-    Ok(Freed::when(watch.freed()))
+    Ok(Freed::changes(stream::unfold(watch, |mut watch| async move {
+        Some((watch.next().await?, watch))
+    })))
 }
 
 impl QuorumWatch {
-    fn add(&self, answer: Result<Watch, Unregistered>) {
-        self.notices.push(match answer {
-            Ok(mut watch) => async move { watch.woken().await }.boxed(),
-            Err(Unregistered { node, channel, .. }) => watched_late(node, channel).boxed(),
+    /// Adds the watch of a node. If the node has refused it, repeats the request.
+    fn add(&mut self, place: usize, answer: Result<Watch, ServerFault>) {
+        let Some(node) = self.nodes.all.get(place).cloned() else { return };
+        let channel = node.keys.channel(&self.key);
+        self.live += usize::from(answer.is_ok());
+        let messages = stream::unfold(answer.ok(), move |watch| {
+            let (node, channel) = (Arc::clone(&node), channel.clone());
+            async move {
+                let (message, watch) = next_message(&node, &channel, watch).await;
+                Some(((place, message), watch))
+            }
         });
+        self.messages.push(messages.boxed());
     }
 
-    /// Completes once the key may be free on a majority. All nodes are watched: of a bare majority, only one
-    /// node may have had the grant.
-    async fn freed(mut self) {
-        // A release is published only if a client waits, so the key is marked first, unless a claim of this
-        // client has marked it since the watch began.
-        let mut marks = if self.watched.is_marked() { Answers::new() } else { self.mark() };
-        let mut heard = 0;
-        while heard < self.nodes.majority() {
-            select! {
-                // Notices first, since they may suffice.
+    /// The next change on a majority. `None` if too few nodes are watched.
+    async fn next(&mut self) -> Option<Change> {
+        // A release is published only if a client waits, so the key is marked, unless a claim of this client
+        // has marked it since the watch began.
+        let mut marking = pin!(sleep(self.time_to_mark()));
+        loop {
+            let change = select! {
+                // Messages first, since they may suffice.
                 biased;
-                Some(()) = self.notices.next() => heard += 1,
+                Some((place, message)) = self.messages.next() => match message {
+                    Message::Change(change) => {
+                        // A claim that tells of itself has marked the key.
+                        self.has_marked |= change == Change::Taken;
+                        self.freed.note(place, change)
+                    }
+                    Message::Lost => {
+                        self.live -= 1;
+                        if self.live < self.nodes.majority() {
+                            return None;
+                        }
+                        None
+                    }
+                    Message::Watched => {
+                        self.live += 1;
+                        self.freed.note_free(place)
+                    }
+                },
                 // Freed on this node since the watch began, or never held there.
-                Some((_, is_held)) = marks.next() => heard += usize::from(matches!(is_held, Ok(false))),
-                Some((_, answer)) = self.registering.next() => self.add(answer),
-                else => return,
+                Some((place, Ok(false))) = self.marks.next() => self.freed.note_free(place),
+                Some((place, answer)) = self.registering.next() => {
+                    self.add(place, answer);
+                    None
+                }
+                () = &mut marking, if !self.has_marked => {
+                    self.has_marked = true;
+                    if !self.watched.is_marked() {
+                        self.marks = self.mark();
+                    }
+                    None
+                }
+                else => return None,
+            };
+            if change.is_some() {
+                return change;
             }
+        }
+    }
+
+    /// The time until this watch marks the key. A contender that has just obtained a contended key has marked it
+    /// itself, so that its waiters need not.
+    fn time_to_mark(&self) -> Duration {
+        match self.nodes.contention.contenders(&self.key, self.nodes.clock.now()) {
+            Contenders::One => Duration::ZERO,
+            Contenders::Two { .. } | Contenders::More => MARKED_AFTER,
         }
     }
 
@@ -104,13 +160,25 @@ impl QuorumWatch {
     }
 }
 
-/// Watches `node` after the first attempt has failed. Completion counts as a notice, since a notice may
-/// have been missed in the meantime.
-async fn watched_late(node: Arc<Node>, channel: String) {
+/// The next message of a node. Without a watch, registers one.
+async fn next_message(
+    node: &Arc<Node>,
+    channel: &str,
+    watch: Option<Watch>,
+) -> (Message, Option<Watch>) {
+    if let Some(mut watch) = watch {
+        return match watch.next().await {
+            Some(change) => (Message::Change(change), Some(watch)),
+            None => (Message::Lost, None),
+        };
+    }
     loop {
         sleep(node.timeout).await;
-        if node.watch(channel.clone()).await.is_ok() {
-            return;
+        if let Ok(watch) = node.watch(channel.to_owned()).await {
+            return (Message::Watched, Some(watch));
         }
     }
 }
+
+/// A plain claim may have obtained a contended key, whose lock is then not marked.
+const MARKED_AFTER: Duration = Duration::from_secs(1);

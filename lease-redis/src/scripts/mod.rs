@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use lease_core::store::Nonce;
 use redis::{Arg, Cmd, RedisWrite, Script, ToRedisArgs, Value};
 
 /// A script with its hash. Its text begins with the functions of `common.lua` that it uses.
@@ -207,6 +208,11 @@ pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
     let [cursor, Value::Array(names)] = &parts[..] else { return None };
     let names: Option<Vec<_>> = names.iter().map(text).collect();
     Some((text(cursor)?, names?))
+}
+
+/// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
+pub(crate) fn nonce_text(nonce: Nonce) -> String {
+    nonce.get().simple().to_string()
 }
 
 /// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.

@@ -12,9 +12,8 @@ use redis::Value;
 use crate::connection::node::Node;
 use crate::connection::watches::grants::{LateGrant, LateGrants};
 use crate::error::ServerFault;
-use crate::scripts::{self, Call, millis, text};
+use crate::scripts::{self, Call, millis, nonce_text, text};
 use crate::single::RedisStore;
-use crate::single::lock_text::nonce_text;
 use crate::single::requests::ClaimReply;
 
 #[async_trait]

@@ -32,11 +32,6 @@ impl fmt::Display for ClaimedText<'_> {
     }
 }
 
-/// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
-pub(crate) fn nonce_text(nonce: Nonce) -> String {
-    nonce.get().simple().to_string()
-}
-
 /// A lock that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockText {
@@ -105,7 +100,10 @@ pub(crate) struct NoToken;
 mod tests {
     use std::time::Duration;
 
+    use lease_core::store::Nonce;
+
     use super::*;
+    use crate::scripts::nonce_text;
 
     #[test]
     fn text_of_a_claim_is_read_back() {

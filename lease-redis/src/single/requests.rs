@@ -11,8 +11,8 @@ use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::{ServerFault, from_script};
 use crate::scripts::attributes::read_attributes;
-use crate::scripts::{self, Call, millis, text};
-use crate::single::lock_text::{ClaimedText, nonce_text, token};
+use crate::scripts::{self, Call, millis, nonce_text, text};
+use crate::single::lock_text::{ClaimedText, token};
 
 /// A server's reply to a claim.
 #[derive(Debug)]

@@ -108,12 +108,12 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
             Err(_) => select! {
                 // A message arrives earlier than the next attempt.
                 biased;
-                () = watch.woken() => return,
+                _ = watch.next() => return,
                 () = sleep(node.timeout) => (),
             },
         }
     }
-    watch.woken().await;
+    watch.next().await;
 }
 
 /// `None` if the key is free, but the grant to adopt does not exist.

@@ -29,8 +29,8 @@ use crate::connection::batch::{BatchWriter, Pending, fail_all};
 use crate::connection::node::{Node, Permit};
 use crate::connection::request::Request;
 use crate::error::ServerFault;
-use crate::scripts::{Call, millis};
-use crate::single::lock_text::{ClaimedText, LockState, LockText, nonce_text};
+use crate::scripts::{Call, millis, nonce_text};
+use crate::single::lock_text::{ClaimedText, LockState, LockText};
 
 /// The answer to a claim of a lock.
 #[derive(Debug)]

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use lease_core::Attributes;
 use lease_core::FencingToken;
-use lease_core::store::{BootClock, Claim, Clock, Moment, Nonce, Notice, RequestNumber};
+use lease_core::store::{BootClock, Claim, Clock, Moment, Notice, RequestNumber};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::scripts::nonce_text;
 
 /// Delivers published grants to the claims of this client.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Grants {
 
     pub(crate) fn listen(self: &Arc<Self>, claim: &Claim) -> Listening {
         let (notify, notices) = unbounded_channel();
-        let nonce = name_of(claim.nonce);
+        let nonce = nonce_text(claim.nonce);
         let mut shared = self.shared();
         shared.last_id += 1;
         let id = shared.last_id;
@@ -96,7 +98,7 @@ impl Grants {
             shared.left.retain(|_, until| *until > now);
             shared.purge_at = (shared.left.len() * 2).max(MIN_PURGE_AT);
         }
-        shared.left.insert(name_of(claim.nonce), now + claim.ttl * KEPT_FOR);
+        shared.left.insert(nonce_text(claim.nonce), now + claim.ttl * KEPT_FOR);
     }
 
     /// Delivers a message: nonce, number of the request, token and lease. The number is 0 if the queue was
@@ -170,10 +172,6 @@ impl<'a> Published<'a> {
         let grant = (request > 0).then_some(RequestNumber::new(request)).zip(token);
         Some(Self { nonce, grant, lease })
     }
-}
-
-fn name_of(nonce: Nonce) -> String {
-    nonce.get().simple().to_string()
 }
 
 /// A request that is later than this many ttls is not expected.

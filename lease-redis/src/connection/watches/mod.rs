@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, try_join_all};
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
+use lease_core::store::Change;
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{PushInfo, PushKind, RedisResult, Value};
@@ -39,10 +40,10 @@ pub(crate) struct Watches {
     grants: Arc<Grants>,
 }
 
-/// Completes when a message arrives on its channel, or when messages may have been missed.
+/// Receives the messages on its channel, until messages may have been missed.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    woken: oneshot::Receiver<()>,
+    changes: mpsc::UnboundedReceiver<Change>,
     _guard: WatchGuard,
     watched: Option<WatchedEntry>,
 }
@@ -57,7 +58,7 @@ enum ListenerCommand {
 struct NewWatch {
     registered: oneshot::Sender<Result<(), ServerFault>>,
     /// `None` for the channel of grants, which has receivers of its own.
-    wake: Option<oneshot::Sender<()>>,
+    notify: Option<mpsc::UnboundedSender<Change>>,
 }
 
 /// Removes its watch from the listener when it is dropped.
@@ -86,7 +87,7 @@ impl Watches {
     /// Subscribes to the channel of grants. Grants that are published after this returns are delivered.
     pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
         let (registered, is_registered) = oneshot::channel();
-        let watch = NewWatch { registered, wake: None };
+        let watch = NewWatch { registered, notify: None };
         let channel = self.grants.channel().to_owned();
         drop(self.listener().send(ListenerCommand::Watch { channel, id: 0, watch }));
         self.registered(is_registered).await
@@ -107,14 +108,14 @@ impl Watches {
     pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let (registered, is_registered) = oneshot::channel();
-        let (wake, woken) = oneshot::channel();
-        let watch = NewWatch { registered, wake: Some(wake) };
+        let (notify, changes) = mpsc::unbounded_channel();
+        let watch = NewWatch { registered, notify: Some(notify) };
         let listener = self.listener();
         let guard = WatchGuard { listener: listener.clone(), channel: channel.clone(), id };
         // If the listener has ended, it has dropped `registered`: the error is returned below.
         drop(listener.send(ListenerCommand::Watch { channel, id, watch }));
         self.registered(is_registered).await?;
-        Ok(Watch { woken, _guard: guard, watched: None })
+        Ok(Watch { changes, _guard: guard, watched: None })
     }
 
     fn listener(&self) -> mpsc::UnboundedSender<ListenerCommand> {
@@ -150,9 +151,9 @@ impl Watch {
         self.watched.as_ref().is_some_and(WatchedEntry::is_marked)
     }
 
-    pub(crate) async fn woken(&mut self) {
-        // A message arrived, or the listener dropped the watch. The caller tries again in both cases.
-        drop((&mut self.woken).await);
+    /// The next message. `None` if the listener dropped the watch: messages may have been missed.
+    pub(crate) async fn next(&mut self) -> Option<Change> {
+        self.changes.recv().await
     }
 }
 
@@ -178,11 +179,20 @@ struct Listener {
 #[derive(Default)]
 struct Channel {
     confirmed: bool,
-    waiting: Vec<(u64, oneshot::Sender<()>)>,
+    waiting: Vec<(u64, mpsc::UnboundedSender<Change>)>,
     registering: Vec<oneshot::Sender<Result<(), ServerFault>>>,
-    /// The number of sweeps since the last watch. A channel stays subscribed for a while, since a woken
-    /// waiter that finds the key held watches again.
+    /// The number of sweeps since the last watch. A channel stays subscribed for a moment, since a woken
+    /// waiter that finds the key held watches again. Not for long: a release counts the subscribers.
     idle: u32,
+}
+
+impl Channel {
+    fn tell(&self, change: Change) {
+        for (_, notify) in &self.waiting {
+            // Fails if the watch was dropped in the meantime.
+            let _ = notify.send(change);
+        }
+    }
 }
 
 /// An open subscriber and its messages.
@@ -208,15 +218,16 @@ enum FeedEvent {
 
 impl Listener {
     async fn run(mut self, mut commands: mpsc::UnboundedReceiver<ListenerCommand>) {
-        let mut sweep = interval(SWEEP);
+        let (mut sweep, mut check) = (interval(SWEEP), interval(CHECK));
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
                 // Messages come first, since waiters depend on them.
                 biased;
                 event = next(&mut self.feed) => match event {
-                    Some(FeedEvent::Message(channel, _)) if channel != self.grants.channel() => {
-                        self.wake(&channel);
+                    Some(FeedEvent::Message(channel, text)) if channel != self.grants.channel() => {
+                        self.tell(&channel, change_in(&text));
                     }
                     Some(FeedEvent::Message(_, grant)) => self.grants.deliver(&grant),
                     Some(FeedEvent::Unsubscribed(channel)) => self.drop_channel(&channel),
@@ -233,6 +244,7 @@ impl Listener {
                     None => return,
                 },
                 _ = sweep.tick() => self.sweep().await,
+                _ = check.tick() => self.send_in_time(&[]).await,
             }
         }
     }
@@ -255,7 +267,7 @@ impl Listener {
         let subscribed = self.channels.contains_key(&name);
         let channel = self.channels.entry(name.clone()).or_default();
         channel.idle = 0;
-        channel.waiting.extend(watch.wake.map(|wake| (id, wake)));
+        channel.waiting.extend(watch.notify.map(|notify| (id, notify)));
         if channel.confirmed {
             drop(watch.registered.send(Ok(())));
             return;
@@ -308,12 +320,9 @@ impl Listener {
         }
     }
 
-    fn wake(&mut self, name: &str) {
-        if let Some(channel) = self.channels.get_mut(name) {
-            for (_, wake) in channel.waiting.drain(..) {
-                // Fails if the watch was dropped in the meantime.
-                let _ = wake.send(());
-            }
+    fn tell(&mut self, name: &str, change: Change) {
+        if let Some(channel) = self.channels.get(name) {
+            channel.tell(change);
         }
     }
 
@@ -329,10 +338,8 @@ impl Listener {
 
     fn wake_all(&mut self) {
         self.grants.missed();
-        for channel in self.channels.values_mut() {
-            for (_, wake) in channel.waiting.drain(..) {
-                let _ = wake.send(());
-            }
+        for channel in self.channels.values() {
+            channel.tell(Change::Freed { watches: None });
         }
     }
 
@@ -351,10 +358,8 @@ impl Listener {
         }
     }
 
-    /// Unsubscribes from channels without waiters, and checks that the server still answers.
+    /// Unsubscribes from channels without waiters.
     async fn sweep(&mut self) {
-        let Some(feed) = &self.feed else { return };
-        let mut control = feed.control.clone();
         let mut idle = Vec::new();
         self.channels.retain(|name, channel| {
             let receives_grants = name == self.grants.channel() && self.grants.has_listeners();
@@ -367,8 +372,17 @@ impl Listener {
             }
             true
         });
-        let limit = self.limit.max(SWEEP);
-        match timeout(limit, control.unsubscribe_and_ping(&idle)).await {
+        if !idle.is_empty() {
+            self.send_in_time(&idle).await;
+        }
+    }
+
+    /// Unsubscribes from the channels `idle`, and checks that the server still answers.
+    async fn send_in_time(&mut self, idle: &[String]) {
+        let Some(feed) = &self.feed else { return };
+        let mut control = feed.control.clone();
+        let limit = self.limit.max(CHECK);
+        match timeout(limit, control.unsubscribe_and_ping(idle)).await {
             Ok(Ok(())) => (),
             Ok(Err(error)) => self.disconnect(&error.to_string()),
             Err(_elapsed) => self.disconnect("no answer"),
@@ -463,14 +477,26 @@ impl SubscriberControl {
     }
 }
 
+/// The change that a message tells. The number of subscribers is empty from a server that may not count them.
+fn change_in(message: &[u8]) -> Change {
+    if message == b"taken" {
+        return Change::Taken;
+    }
+    let watches = std::str::from_utf8(message).ok().and_then(|count| count.parse().ok());
+    Change::Freed { watches }
+}
+
 fn timed_out() -> redis::RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often idle channels are unsubscribed and the connection is checked.
-const SWEEP: Duration = Duration::from_secs(5);
+/// How often the connection is checked.
+const CHECK: Duration = Duration::from_secs(5);
 
-/// A channel is unsubscribed after 5 to 10 seconds without a watch.
+/// How often idle channels are unsubscribed.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// A channel is unsubscribed after 0.5 to 1 s without a watch.
 const IDLE_SWEEPS: u32 = 1;

@@ -5,26 +5,42 @@ use std::time::Duration;
 use lease_core::store::{Beat, Nonce};
 use lease_core::{FencingToken, GrantId, Holder, Lessee};
 
+/// Whether clients wait for a key, as far as its holder knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Unwatched,
+    Watched,
+}
+
 /// The text of a lock that a claim holds, without the former bound and the end: the node adds these.
-pub(crate) fn text_of(nonce: Nonce, token: FencingToken, beat: Beat, lessee: &Lessee) -> String {
-    format!("{}{} {}", beginning_of(nonce, token), beat.get(), lessee.as_str())
+pub(crate) fn text_of(
+    nonce: Nonce,
+    token: FencingToken,
+    beat: Beat,
+    mark: Mark,
+    lessee: &Lessee,
+) -> String {
+    format!("{}{} {}", head_of(mark, nonce, token), beat.get(), lessee.as_str())
 }
 
 /// The beginning of the text of a held lock for which no client waits: its counter and its bound are its
 /// token.
 pub(crate) fn beginning_of(nonce: Nonce, token: FencingToken) -> String {
+    head_of(Mark::Unwatched, nonce, token)
+}
+
+fn head_of(mark: Mark, nonce: Nonce, token: FencingToken) -> String {
+    let mark = match mark {
+        Mark::Unwatched => '-',
+        Mark::Watched => 'w',
+    };
     let (nonce, token) = (nonce.get().simple(), digits(token.get()));
-    format!("h-{nonce}{token}{token}{token}")
+    format!("h{mark}{nonce}{token}{token}{token}")
 }
 
 /// A number as 16 digits, which scripts compare as texts. No token has more.
 pub(crate) fn digits(number: u64) -> String {
     format!("{number:016}")
-}
-
-/// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
-pub(crate) fn nonce_text(nonce: Nonce) -> String {
-    nonce.get().simple().to_string()
 }
 
 /// The holder of a key on one node.
@@ -69,12 +85,15 @@ const NUMBER: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scripts::nonce_text;
 
     #[test]
     fn text_of_a_vote_is_read_back() {
         let lessee = Lessee::new("worker 7 of shop").unwrap();
         let (nonce, token) = (Nonce::random(), FencingToken::new(17).unwrap());
-        let text = text_of(nonce, token, Beat::GRANTED, &lessee) + &digits(9) + &digits(99);
+        let text = text_of(nonce, token, Beat::GRANTED, Mark::Unwatched, &lessee)
+            + &digits(9)
+            + &digits(99);
 
         let read = HolderOnNode::parse(text.as_bytes(), Duration::from_secs(1)).unwrap();
 
@@ -86,7 +105,13 @@ mod tests {
     #[test]
     fn reserved_key_has_no_grant() {
         let a = Lessee::new("a").unwrap();
-        let held = text_of(Nonce::random(), FencingToken::new(17).unwrap(), Beat::GRANTED, &a);
+        let held = text_of(
+            Nonce::random(),
+            FencingToken::new(17).unwrap(),
+            Beat::GRANTED,
+            Mark::Unwatched,
+            &a,
+        );
         let text = format!("r{}{}", &held[1..], "0".repeat(32));
 
         let read = HolderOnNode::parse(text.as_bytes(), Duration::ZERO).unwrap();

@@ -18,5 +18,8 @@ return answers_of(function(key, place)
         return outbid(count, time)
     end
     call('SET', key, text .. bound .. end_of(time, ttl), 'PX', retention)
+    if sub(text, 2, 2) == 'w' then
+        tell_taken(key)
+    end
     return count == NONE and time or 0
 end, answers, rest)

@@ -25,6 +25,10 @@ for place = 1, #KEYS do
     end
     if answer then
         answers[place] = answer
+        if sub(text, 2, 2) == 'w' then
+            -- As `tell_taken` in `common.lua`.
+            call('PUBLISH', key .. ':freed', 'taken')
+        end
     else
         answers[place], rest = false, rest or {}
         rest[#rest + 1] = place

@@ -88,10 +88,17 @@ local function outbid(count, time)
     return count == NONE and '@' .. digits(time) or '<' .. count
 end
 
+-- Tells the waiters that the key is held. They may have been told that it is free, and wait for their turn to
+-- claim it.
+local function tell_taken(key)
+    redis.pcall('PUBLISH', key .. ':freed', 'taken')
+end
+
 -- Notes that a client waits for the key: its release is then published.
 local function mark(key, text)
     if sub(text, 2, 2) ~= 'w' then
         call('SETRANGE', key, 1, 'w')
+        tell_taken(key)
     end
 end
 
@@ -151,10 +158,12 @@ local function raise(key, text, least, retention)
     call('SET', key, new, 'PX', retention)
 end
 
--- Wakes the waiters, if there are any. A user without the right to publish can still release.
+-- Wakes the waiters, if there are any, with the number of their clients: many of them claim the key one after
+-- another. A user without the right to publish or to count can still release.
 local function notify(key, text)
     if sub(text, 2, 2) == 'w' then
-        redis.pcall('PUBLISH', key .. ':freed', '')
+        local channel = key .. ':freed'
+        redis.pcall('PUBLISH', channel, redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or '')
     end
 end
 

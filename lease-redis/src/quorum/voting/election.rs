@@ -8,7 +8,7 @@ use lease_core::store::{Beat, Claim};
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
-use crate::quorum::nodes::lock_text::text_of;
+use crate::quorum::nodes::lock_text::{Mark, text_of};
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{Ballot, Vote};
 use crate::scripts::millis;
@@ -57,11 +57,14 @@ impl Election {
     pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
+        // Other waiters may rely on this: of many woken waiters, only a few make a claim, which would mark
+        // the lock.
+        let mark = if waits { Mark::Watched } else { Mark::Unwatched };
         let ttl = millis(claim.ttl);
         let proposal = Proposal {
             token,
             key: nodes.keys.lease(&claim.key).to_string(),
-            text: text_of(claim.nonce, token, Beat::GRANTED, lessee),
+            text: text_of(claim.nonce, token, Beat::GRANTED, mark, lessee),
             ttl: if waits { format!("w{ttl}") } else { ttl.to_string() },
             waits,
             claim,

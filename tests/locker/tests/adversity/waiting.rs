@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
+use futures_util::stream::once;
+use lease_core::store::{Beat, Change, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
 use lease_core::{Holder, LeaseKey, Locker, StoreError};
 use lease_memory::MemoryStore;
 use tokio::time::timeout;
@@ -73,6 +74,7 @@ where
 async fn waiter_limits_its_rate_of_requests() {
     let never = || Freed::never();
     let at_once = || Freed::when(ready(()));
+    let crowded = || Freed::changes(once(ready(Change::Freed { watches: Some(64) })));
 
     let run_out = requests_in_ten_seconds(|| Some(Duration::ZERO), never).await;
     let for_ever = requests_in_ten_seconds(|| Some(Duration::MAX), never).await;
@@ -83,4 +85,6 @@ async fn waiter_limits_its_rate_of_requests() {
         assert!((6..=20).contains(&requests), "{requests} requests in ten seconds");
     }
     assert!(woken_for_nothing < 100, "{woken_for_nothing} requests in ten seconds");
+    let in_a_crowd = requests_in_ten_seconds(|| Some(TTL), crowded).await;
+    assert!((1..1_000).contains(&in_a_crowd), "{in_a_crowd} requests in ten seconds");
 }

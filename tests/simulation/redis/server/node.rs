@@ -140,16 +140,7 @@ impl Node {
                 }
                 number(there.len())
             }
-            (b"PEXPIRE", [key, length]) => {
-                let until = self.now / 1000 + parsed(length);
-                match self.entry_mut(key) {
-                    Some(entry) => {
-                        entry.until = Some(until);
-                        number(1)
-                    }
-                    None => number(0),
-                }
-            }
+            (b"PEXPIRE", [key, length]) => self.expire(key, length),
             (b"PTTL", [key]) => Reply::Number(match self.entry(key) {
                 None => -2,
                 Some(Entry { until: None, .. }) => -1,
@@ -200,6 +191,10 @@ impl Node {
                 self.published.push((channel.clone(), message.clone()));
                 number(self.subscribers.get(channel).copied().unwrap_or(0))
             }
+            (b"PUBSUB", [_numsub, channel]) => {
+                let count = self.subscribers.get(channel).copied().unwrap_or(0);
+                Reply::Array(vec![Reply::Bulk(channel.clone()), number(count)])
+            }
             (b"RPUSH" | b"LPOP" | b"LREM" | b"LPOS" | b"LRANGE", [key, arguments @ ..]) => {
                 self.execute_on_list(name, key, arguments)?
             }
@@ -208,6 +203,13 @@ impl Node {
                 Reply::Error(format!("ERR unknown command '{name}', with {arguments:?}"))
             }
         })
+    }
+
+    fn expire(&mut self, key: &[u8], length: &[u8]) -> Reply {
+        let until = self.now / 1000 + parsed(length);
+        let Some(entry) = self.entry_mut(key) else { return number(0) };
+        entry.until = Some(until);
+        number(1)
     }
 
     /// Executes a command on a list. `LREM` removes the first occurrence, and `LRANGE` returns the whole list.

@@ -1,0 +1,145 @@
+//! Counts the nodes on which a key may be free.
+
+use lease_core::store::Change;
+
+/// The nodes on which a key may be free.
+#[derive(Debug)]
+pub(crate) struct FreedOn {
+    nodes: Vec<OnNode>,
+    majority: usize,
+}
+
+/// The state of the key on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnNode {
+    Held,
+    /// With the number of watches, if the node has counted them.
+    Free(Option<u64>),
+}
+
+impl FreedOn {
+    pub(crate) fn new(count: usize, majority: usize) -> Self {
+        Self { nodes: vec![OnNode::Held; count], majority }
+    }
+
+    /// Notes a change on one node. Returns a change on a majority. Each further node that frees the key counts
+    /// as a change, too: a claim of the waiter may have been refused in between.
+    pub(crate) fn note(&mut self, place: usize, change: Change) -> Option<Change> {
+        let before = self.count();
+        let node = self.nodes.get_mut(place)?;
+        let Change::Freed { watches } = change else {
+            *node = OnNode::Held;
+            return self.change_since(before);
+        };
+        if std::mem::replace(node, OnNode::Free(watches)) != OnNode::Held {
+            // The key was taken in between, and this was not published. So the other nodes have told of an
+            // earlier release.
+            let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
+            others.for_each(|(_, node)| *node = OnNode::Held);
+            return None;
+        }
+        self.change_since(before)
+    }
+
+    /// Notes that the key may be free on one node.
+    pub(crate) fn note_free(&mut self, place: usize) -> Option<Change> {
+        let before = self.count();
+        let node = self.nodes.get_mut(place)?;
+        if *node == OnNode::Held {
+            *node = OnNode::Free(None);
+        }
+        self.change_since(before)
+    }
+
+    fn change_since(&self, before: usize) -> Option<Change> {
+        let now = self.count();
+        if before < now && now >= self.majority {
+            let watches = self.free().max().flatten();
+            return Some(Change::Freed { watches });
+        }
+        (before == self.majority && now < before).then_some(Change::Taken)
+    }
+
+    fn count(&self) -> usize {
+        self.free().count()
+    }
+
+    /// The number of watches on each node with a free key.
+    fn free(&self) -> impl Iterator<Item = Option<u64>> {
+        self.nodes.iter().filter_map(|node| match node {
+            OnNode::Held => None,
+            OnNode::Free(watches) => Some(*watches),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn freed(watches: u64) -> Change {
+        Change::Freed { watches: Some(watches) }
+    }
+
+    #[test]
+    fn majority_frees_and_takes_the_key() {
+        let mut nodes = FreedOn::new(3, 2);
+
+        assert_eq!(nodes.note(0, freed(5)), None);
+        assert_eq!(nodes.note(1, freed(7)), Some(freed(7)));
+        assert_eq!(nodes.note(2, freed(9)), Some(freed(9)));
+        assert_eq!(nodes.note(0, Change::Taken), None);
+        assert_eq!(nodes.note(2, Change::Taken), Some(Change::Taken));
+        assert_eq!(nodes.note(1, Change::Taken), None);
+        assert_eq!(nodes.note(0, freed(4)), None);
+        assert_eq!(nodes.note(2, freed(4)), Some(freed(4)));
+    }
+
+    #[test]
+    fn withdrawn_vote_frees_the_key_again() {
+        let mut nodes = FreedOn::new(3, 2);
+        assert_eq!(nodes.note(0, freed(5)), None);
+        assert_eq!(nodes.note(1, freed(5)), Some(freed(5)));
+
+        assert_eq!(nodes.note(0, Change::Taken), Some(Change::Taken));
+        assert_eq!(nodes.note(0, freed(5)), Some(freed(5)));
+    }
+
+    /// A claim that marked no lock obtained the key, and the claim of the waiter was refused. What follows on one
+    /// node may arrive before what preceded it on another.
+    #[test]
+    fn release_after_a_refusal_counts_in_each_order_of_the_nodes() {
+        let mut nodes = FreedOn::new(3, 2);
+        for place in 0..3 {
+            nodes.note(place, freed(5));
+        }
+
+        let mut told = Vec::new();
+        for place in 0..3 {
+            told.extend(nodes.note(place, Change::Taken));
+            told.extend(nodes.note(place, freed(6)));
+        }
+
+        assert!(matches!(told.last(), Some(Change::Freed { .. })), "{told:?}");
+    }
+
+    #[test]
+    fn second_release_counts_although_nobody_told_that_the_key_was_taken() {
+        let mut nodes = FreedOn::new(3, 2);
+        for place in 0..3 {
+            nodes.note(place, freed(5));
+        }
+
+        assert_eq!(nodes.note(1, freed(6)), None);
+        assert_eq!(nodes.note(0, freed(6)), Some(freed(6)));
+    }
+
+    #[test]
+    fn node_that_was_not_watched_may_have_freed_the_key() {
+        let mut nodes = FreedOn::new(3, 2);
+
+        assert_eq!(nodes.note_free(0), None);
+        assert_eq!(nodes.note_free(1), Some(Change::Freed { watches: None }));
+        assert_eq!(nodes.note_free(1), None);
+    }
+}

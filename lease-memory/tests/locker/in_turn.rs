@@ -47,6 +47,21 @@ async fn waiter_at_rest_sends_at_most_four_requests_per_ttl() {
     assert!(sent >= WAITERS * TTLS, "{sent}: places would expire");
 }
 
+/// The renewals of the waiter come 5 s before and after the end of the lease. It looks at the key in between.
+#[tokio::test(start_paused = true)]
+async fn waiter_obtains_the_key_when_the_lease_of_a_silent_holder_ends() {
+    let store = store();
+    store.every(Call::Heartbeat, Fault::Hang);
+    let _held = obtained(&locker(&store), KEY).await;
+    sleep(TTL / 6).await;
+
+    let (waiter, key) = (locker(&store), key());
+    let wait = waiter.wait_until_obtained(&key);
+    let waited = timeout(TTL * 5 / 6 + Duration::from_millis(100), wait).await;
+
+    assert!(waited.is_ok_and(|lease| lease.is_ok()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn position_decreases_as_waiters_leave() {
     let store = store();

@@ -66,6 +66,10 @@ struct Arguments {
     /// Whether single faults step the wall clocks of servers
     #[arg(long, value_enum, default_value = "in-step")]
     clocks: Clocks,
+    /// The longest pause between two overlapping faults, in seconds. The order of waiters is judged where no
+    /// fault excuses another order
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pause: Duration,
     /// A single fault to inject at least once, in the given order; by default, all
     #[arg(long = "only", value_enum, value_name = "FAULT")]
     kinds: Vec<SingleFault>,
@@ -99,6 +103,14 @@ fn minutes(text: &str) -> Result<Duration, String> {
     Err(rule.to_owned())
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let rule = "a pause is 1 to 60 seconds";
+    match text.parse() {
+        Ok(seconds @ 1..=60) => Ok(Duration::from_secs(seconds)),
+        _ => Err(rule.to_owned()),
+    }
+}
+
 // One thread: a blocked thread stops the whole process, as in small services.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -120,6 +132,7 @@ async fn main() -> ExitCode {
                 store,
                 length: arguments.minutes,
                 seed: arguments.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
+                pause: arguments.pause,
                 workers: 5,
                 counters: 3,
                 ttl: Duration::from_secs(2),

@@ -60,7 +60,7 @@ pub(crate) async fn run_overlapping(
     fleet.stop().await?;
     drop(nemesis);
 
-    let mut verdict = judge(&lock(&ledger));
+    let mut verdict = judge(&lock(&ledger), setup.ttl);
     verdict.violations.extend(starved);
     let load = load.map(|load| load.judge(setup, &lock(&ledger)));
     Ok((ledger, verdict, load))

@@ -17,6 +17,8 @@ pub(crate) struct Setup {
     pub(crate) length: Duration,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
+    /// The longest pause between two overlapping faults.
+    pub(crate) pause: Duration,
     /// The number of keys. Each key guards a counter.
     pub(crate) counters: usize,
     pub(crate) ttl: Duration,
@@ -48,6 +50,8 @@ pub(crate) enum Sabotage {
     OneHost,
     /// A majority hangs instead of a minority
     Majority,
+    /// Waiters race, but report places in a queue
+    Racing,
     /// The load's processes give the answer of one claim to another claim
     Swapped,
 }
@@ -60,6 +64,9 @@ impl Setup {
             Some(Sabotage::Apart) if self.store != Store::Redis || single => {
                 "--sabotage apart is for --store redis: a server for each worker"
             }
+            Some(Sabotage::Racing) if self.store != Store::Redis || single => {
+                "--sabotage racing is for --store redis with overlapping faults"
+            }
             Some(Sabotage::OneHost) if !single => "--sabotage one-host is for single faults",
             Some(Sabotage::Majority) if self.store != Store::Quorum || !single => {
                 "--sabotage majority is for --store quorum with single faults"
@@ -67,6 +74,7 @@ impl Setup {
             Some(Sabotage::Swapped) if self.load.is_none() => {
                 "--sabotage swapped is for a run with --load"
             }
+            _ if single && self.pause != FREQUENT => "--pause is for overlapping faults",
             _ if single && self.load.is_some() => "--load is for overlapping faults",
             _ if single && self.store == Store::Dynamodb => {
                 "--faults single is for the stores in Redis"
@@ -103,3 +111,6 @@ impl Setup {
         }
     }
 }
+
+/// The longest pause between two faults, if the command line names none.
+pub(crate) const FREQUENT: Duration = Duration::from_secs(1);

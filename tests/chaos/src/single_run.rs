@@ -48,7 +48,7 @@ pub(crate) async fn run_single(
     fleet.stop().await?;
     drop(spawn_blocking(move || drop(episodes)).await);
 
-    let mut verdict = judge(&lock(&ledger));
+    let mut verdict = judge(&lock(&ledger), setup.ttl);
     verdict.violations.extend(starved);
     let progress = judge_progress(&lock(&seen));
     Ok((ledger, verdict, Some(progress)))

@@ -160,6 +160,14 @@ fn workers_that_ignore_a_lost_lease_are_found() {
 }
 
 #[test]
+fn waiters_that_race_are_found() {
+    let Some(ended) = run("redis", &["--sabotage", "racing", "--pause", "6"]) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.output.contains("overtaken in the queue"), "no overtaken waiter is found");
+}
+
+#[test]
 fn separate_servers_are_found() {
     let Some(ended) = run("redis", &["--sabotage", "apart"]) else { return };
 
@@ -224,6 +232,7 @@ fn invalid_arguments_are_rejected_with_a_message() {
         (&["--store", "cluster", "--faults", "overlapping"], "is for redis, quorum and dynamodb"),
         (&["--store", "quorum", "--clocks", "step"], "is for single faults"),
         (&["--store", "sentinel", "--only", "migrate-slot"], "not on Redis behind Sentinels"),
+        (&["--store", "redis", "--pause", "0"], "a pause is 1 to 60 seconds"),
         (&["--store", "redis", "--load", "256"], "a load is TASKSxKEYS, such as 256x10000"),
         (&["--store", "redis", "--load", "0x10"], "1 to 4096 tasks on 1 to 1000000 keys"),
         (&["--store", "sentinel", "--load", "4x4"], "--load is for overlapping faults"),

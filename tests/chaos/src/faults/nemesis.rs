@@ -27,6 +27,8 @@ use lease_test_servers::sync::lock;
 pub(crate) struct Nemesis {
     store: Store,
     ttl: Duration,
+    /// The longest pause from one fault to the next.
+    pause: Duration,
     chance: Chance,
     slots: Vec<Arc<WorkerSlot>>,
     /// The links of each worker, one per server.
@@ -51,6 +53,7 @@ impl Nemesis {
         Self {
             store: setup.store,
             ttl: setup.ttl,
+            pause: setup.pause,
             chance: Chance::from_seed(chance.seed()),
             slots,
             links,
@@ -80,7 +83,7 @@ impl Nemesis {
                     Some(Fault::KeySpoiled) => self.spoil_key()?,
                     None => (),
                 }
-                next = Monotonic::now() + self.chance.up_to(LONGEST_PAUSE);
+                next = Monotonic::now() + self.chance.up_to(self.pause);
             }
             sleep(Duration::from_millis(5));
         }
@@ -421,9 +424,6 @@ fn length(chance: &mut Chance, ttl: Duration) -> Duration {
     let longest = if chance.one_in(2) { ttl * 3 } else { ttl / 2 };
     chance.up_to(longest)
 }
-
-/// The longest pause from one fault to the next.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of keys that get another type at the same time.
 const SPOILED: usize = 20;

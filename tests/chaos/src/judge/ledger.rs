@@ -11,6 +11,8 @@ use crate::store::Clocks;
 pub(crate) struct Ledger {
     pub(crate) began: Monotonic,
     pub(crate) grants: Vec<Grant>,
+    /// The waits that had a place in the queue of the store.
+    pub(crate) waits: Vec<Wait>,
     pub(crate) writes: Vec<Write>,
     pub(crate) faults: Vec<FaultRecord>,
     pub(crate) promotions: Vec<Promotion>,
@@ -46,6 +48,17 @@ pub(crate) struct Grant {
     /// `held_from` to `held_until`.
     pub(crate) held_until: Option<Monotonic>,
     pub(crate) ended: Option<(Monotonic, String)>,
+}
+
+/// A wait in the queue of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) counter: usize,
+    pub(crate) incarnation: Incarnation,
+    /// The same time as in the grant that ends the wait.
+    pub(crate) asked: Monotonic,
+    /// A time after the wait got its place.
+    pub(crate) queued: Monotonic,
 }
 
 /// A write of a worker.
@@ -114,6 +127,7 @@ impl Ledger {
         Self {
             began,
             grants: Vec::new(),
+            waits: Vec::new(),
             writes: Vec::new(),
             faults: Vec::new(),
             promotions: Vec::new(),

@@ -7,6 +7,7 @@ pub(crate) mod canary;
 pub(crate) mod counted;
 pub(crate) mod ledger;
 pub(crate) mod observations;
+pub(crate) mod order;
 pub(crate) mod progress;
 pub(crate) mod recovery;
 pub(crate) mod safety;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::judge::ledger::{Effect, FaultRecord, Grant, Ledger};
+use crate::judge::order::judge_order;
 use crate::monotonic::Monotonic;
 
 /// The findings of a run.
@@ -14,6 +15,10 @@ pub(crate) struct Verdict {
     pub(crate) violations: Vec<Finding>,
     /// Overlaps after a fault that, by the store's failure table, lets a key be held twice.
     pub(crate) admitted: Vec<Finding>,
+    /// The pairs of waiters whose order was judged.
+    pub(crate) ordered: usize,
+    /// The pairs in another order that a fault or an expiry excuses.
+    pub(crate) overtaken: usize,
 }
 
 /// A rule that was broken.
@@ -38,14 +43,20 @@ pub(crate) enum Rule {
     OldToken,
     /// Each accepted write read the value of the write before it.
     LostUpdate,
+    /// No claim overtakes a wait that was queued before the claim was sent, unless a fault or an expiry may
+    /// have ended the place.
+    Order,
     /// After the last fault, each key is held again.
     Starved,
     /// Only claims of a key of another type fail because of the type.
     WrongType,
 }
 
-pub(crate) fn judge(ledger: &Ledger) -> Verdict {
+pub(crate) fn judge(ledger: &Ledger, ttl: Duration) -> Verdict {
     let mut verdict = Verdict::default();
+    let order = judge_order(ledger, ttl);
+    (verdict.ordered, verdict.overtaken) = (order.judged, order.excused);
+    verdict.violations.extend(order.findings);
     let counters: BTreeSet<_> = ledger.grants.iter().map(|grant| grant.counter).collect();
     for counter in counters {
         let grants: Vec<_> =
@@ -242,6 +253,7 @@ impl fmt::Display for Rule {
             Self::Tokens => "tokens out of order",
             Self::OldToken => "old token accepted",
             Self::LostUpdate => "lost update",
+            Self::Order => "overtaken in the queue",
             Self::Starved => "starved",
             Self::WrongType => "wrong type of a sound key",
         })
@@ -307,7 +319,7 @@ mod tests {
         }
 
         fn broken(&self) -> Vec<Rule> {
-            judge(&self.ledger).violations.iter().map(|finding| finding.rule).collect()
+            judge(&self.ledger, SECOND).violations.iter().map(|finding| finding.rule).collect()
         }
     }
 
@@ -353,7 +365,7 @@ mod tests {
         let mut made = overlap();
         made.fault(2, wild(&made, 5));
         assert_eq!(made.broken(), []);
-        assert_eq!(judge(&made.ledger).admitted.len(), 1);
+        assert_eq!(judge(&made.ledger, SECOND).admitted.len(), 1);
 
         let mut too_long = overlap();
         too_long.fault(2, wild(&too_long, 4));
@@ -387,7 +399,7 @@ mod tests {
             made.held(20, 0, 1).held(10, 4, 5);
             let at = made.start + SECOND * at;
             made.ledger.promotions.push(Promotion { counter: 0, at, known });
-            let verdict = judge(&made.ledger);
+            let verdict = judge(&made.ledger, SECOND);
             (verdict.violations.len(), verdict.admitted.len())
         };
 

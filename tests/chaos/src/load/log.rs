@@ -103,8 +103,11 @@ impl LoadLog {
                 self.wrong_types.push(WrongType { key: counter, asked, at, error });
             }
             Message::Counted { what } => self.count(what),
-            // A load neither counts nor hands over.
-            Message::Open { .. } | Message::Write { .. } | Message::Offer { .. } => (),
+            // A load neither counts nor hands over, and does not tell its places.
+            Message::Open { .. }
+            | Message::Write { .. }
+            | Message::Offer { .. }
+            | Message::Queued { .. } => (),
         }
     }
 

@@ -201,6 +201,7 @@ mod tests {
             workers: 1,
             counters: 1,
             ttl: Duration::from_secs(2),
+            pause: crate::setup::FREQUENT,
             load: Some(Load { tasks: 2, keys: 2 }),
             sabotage: None,
             faults: crate::setup::Faults::Overlapping,

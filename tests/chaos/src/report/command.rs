@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use crate::faults::single_fault::SingleFault;
-use crate::setup::{Faults, Setup};
+use crate::setup::{FREQUENT, Faults, Setup};
 use crate::store::Clocks;
 
 /// The command line of a run.
@@ -15,11 +15,15 @@ pub(crate) fn command_of(setup: &Setup, file: Option<&Path>) -> String {
     let load = setup.load.map(|load| format!(" --load {load}")).unwrap_or_default();
     let sabotage = setup.sabotage.and_then(|sabotage| sabotage.to_possible_value());
     let sabotage = sabotage.map(|value| format!(" --sabotage {}", value.get_name()));
+    let pause = match setup.pause {
+        FREQUENT => String::new(),
+        pause => format!(" --pause {}", pause.as_secs()),
+    };
     let file = file.map(|file| format!(" --report {}", file.display()));
     let store = setup.store.to_possible_value();
     format!(
         "cargo run --release -p lease-chaos -- \\\n    --store {} --minutes {} \
-         --seed {}{mode}{load}{}{}",
+         --seed {}{mode}{pause}{load}{}{}",
         store.as_ref().map_or("", |value| value.get_name()),
         setup.length.as_secs_f64() / 60.0,
         setup.seed,

@@ -26,9 +26,11 @@ use crate::store::{Clocks, Store};
 /// The summary, in one line.
 pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     format!(
-        "{} leases, {} hand-offs, {} faults, {} late writes refused, {} overlaps admitted, {} violations",
+        "{} leases, {} hand-offs, {} waits judged by order, {} faults, {} late writes refused, \
+         {} overlaps admitted, {} violations",
         ledger.grants.len(),
         ledger.handoffs(),
+        verdict.ordered,
         ledger.faults.len(),
         ledger.writes.iter().filter(|write| !write.accepted).count(),
         verdict.admitted.len(),
@@ -72,13 +74,14 @@ fn write_report(
         setup.workers, setup.counters, setup.ttl,
     )?;
     writeln!(text, "**{}.**\n", summary(ledger, verdict))?;
-    write_operations(text, ledger)?;
+    write_operations(text, ledger, verdict)?;
     write_faults(text, ledger)?;
     writeln!(text, "## Violations\n")?;
     writeln!(
         text,
         "Two leases on one key that are held at once; a token that repeats or decreases; an\n\
-         accepted write with an old token; an accepted count that lost another one; a key that no\n\
+         accepted write with an old token; an accepted count that lost another one; a queued waiter\n\
+         that a later claim overtakes, without a fault or an expiry that excuses it; a key that no\n\
          worker obtains after the last fault.\n",
     )?;
     write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS, LONG_BEFORE)?;
@@ -92,7 +95,7 @@ fn write_report(
     write_findings(text, ledger, &verdict.admitted, TIMELINES, AROUND)
 }
 
-fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
+fn write_operations(text: &mut String, ledger: &Ledger, verdict: &Verdict) -> std::fmt::Result {
     let accepted = ledger.writes.iter().filter(|write| write.accepted).count();
     let refused = ledger.writes.len() - accepted;
     let held = |grant: &&crate::judge::ledger::Grant| grant.held_from.is_some();
@@ -106,6 +109,9 @@ fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
         ledger.grants.iter().filter(|grant| !held(grant)).count(),
     );
     row("hand-offs from one process to another", ledger.handoffs());
+    row("places in a queue", ledger.waits.len());
+    row("pairs of waiters whose order was judged", verdict.ordered);
+    row("pairs in another order, after a fault or an expiry", verdict.overtaken);
     row("writes accepted", accepted);
     row("writes refused by the gate", refused);
     writeln!(text, "## Operations\n\n| operation | count |\n|---|--:|")?;

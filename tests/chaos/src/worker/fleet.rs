@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::chance::Chance;
 use crate::failure::Failure;
-use crate::judge::ledger::{Grant, Incarnation, Ledger};
+use crate::judge::ledger::{Grant, Incarnation, Ledger, Wait};
 use crate::load::SharedLog;
 use crate::servers::server::with_clock;
 use crate::setup::{Sabotage, Setup};
@@ -215,8 +215,10 @@ impl Supervisor {
             }
         } else {
             command.args(["--counters", &self.setup.counters.to_string()]);
-            if self.setup.sabotage == Some(Sabotage::Heedless) {
-                command.arg("--heedless");
+            match self.setup.sabotage {
+                Some(Sabotage::Heedless) => drop(command.arg("--heedless")),
+                Some(Sabotage::Racing) => drop(command.arg("--racing")),
+                _ => (),
             }
         }
         with_clock(&mut command, &self.slot.clock)?;
@@ -250,6 +252,9 @@ impl Supervisor {
                     held_until,
                     ended: None,
                 });
+            }
+            Message::Queued { counter, asked, at } => {
+                self.ledger().waits.push(Wait { counter, incarnation, asked, queued: at });
             }
             Message::TooLate { counter, token, asked } => {
                 let (held_from, held_until) = (None, None);

@@ -10,6 +10,8 @@ use crate::monotonic::Monotonic;
 pub(crate) enum Message {
     /// The worker obtained a lease by the call `by`, between `asked` and `held`.
     Obtained { counter: usize, token: u64, asked: Monotonic, held: Monotonic, by: String },
+    /// The wait that began after `asked` had a place in the queue before `at`.
+    Queued { counter: usize, asked: Monotonic, at: Monotonic },
     /// The worker obtained a lease after its expiry.
     TooLate { counter: usize, token: u64, asked: Monotonic },
     /// The lease was still held after `at`.
@@ -34,6 +36,7 @@ impl fmt::Display for Message {
             Self::Obtained { counter, token, asked, held, by } => {
                 write!(f, "obtained {counter} {token} {asked} {held} {by}")
             }
+            Self::Queued { counter, asked, at } => write!(f, "queued {counter} {asked} {at}"),
             Self::TooLate { counter, token, asked } => {
                 write!(f, "too-late {counter} {token} {asked}")
             }
@@ -72,6 +75,9 @@ impl FromStr for Message {
                 held: words.next()?,
                 by: words.rest()?,
             },
+            "queued" => {
+                Self::Queued { counter: words.next()?, asked: words.next()?, at: words.next()? }
+            }
             "too-late" => {
                 Self::TooLate { counter: words.next()?, token: words.next()?, asked: words.next()? }
             }
@@ -136,6 +142,7 @@ mod tests {
                 held: at,
                 by: "obtain".to_owned(),
             },
+            Message::Queued { counter: 1, asked: at, at },
             Message::TooLate { counter: 1, token: 2, asked: at },
             Message::Held { counter: 1, token: 2, at },
             Message::Ended { counter: 1, token: 2, at, how: "lost: in two words".to_owned() },

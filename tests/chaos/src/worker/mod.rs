@@ -8,13 +8,15 @@ pub(crate) mod message;
 pub(crate) mod resource;
 pub(crate) mod worker_io;
 
+use std::pin::pin;
 use std::process::exit;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use lease_core::{
-    Attempt, HandOver, Handed, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Released, Ttl,
+    Attempt, HandOver, Handed, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Released, StoreError,
+    Ttl, WaitInTurn, Waiting,
 };
 use tokio::select;
 use tokio::sync::mpsc;
@@ -55,6 +57,9 @@ pub(crate) struct WorkerArgs {
     /// Ignores that a lease is lost.
     #[arg(long)]
     pub(crate) heedless: bool,
+    /// Races for keys, and reports a place in a queue for each wait.
+    #[arg(long)]
+    pub(crate) racing: bool,
     /// Gives the answers of claims of a load to other claims.
     #[arg(long)]
     pub(crate) swapped: bool,
@@ -69,7 +74,10 @@ pub(crate) fn key_of(counter: usize) -> Result<LeaseKey, Failure> {
 pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
     let mut chance = Chance::from_seed(args.seed);
     let ttl = Duration::from_millis(args.ttl_ms);
-    let options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
+    let mut options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
+    if args.racing {
+        options = options.with_waiting(Waiting::Racing);
+    }
     let (io, mut offers) = WorkerIo::open();
     let mut store = loop {
         match open(&args.store, Duration::from_millis(args.max_ttl_ms)).await {
@@ -171,7 +179,7 @@ impl Task {
     async fn run(mut self) {
         loop {
             let asked = Monotonic::now();
-            match self.obtain().await {
+            match self.obtain(asked).await {
                 Some((lease, by)) => self.tenure(lease, asked, by).await,
                 None => sleep(self.chance.up_to(self.ttl / 5)).await,
             }
@@ -179,7 +187,7 @@ impl Task {
     }
 
     /// Obtains a lease, and returns it with the name of the successful call.
-    async fn obtain(&mut self) -> Option<(Lease, &'static str)> {
+    async fn obtain(&mut self, asked: Monotonic) -> Option<(Lease, &'static str)> {
         if let Ok(handed) = self.handed.try_recv() {
             return Some((self.resume(handed).await?, "resume"));
         }
@@ -191,12 +199,14 @@ impl Task {
             };
         }
         let patience = self.chance.up_to(self.ttl * 3);
+        let wait = self.locker.wait_in_turn(&self.key);
+        let wait = reporting_its_place(wait, &self.locker, &self.io, self.counter, asked);
         select! {
             // A hand-over comes first, since it expires after a ttl.
             biased;
             Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
             // The timeout drops the wait: a dropped wait must not leave the key held.
-            waited = timeout(patience, self.locker.wait_until_obtained(&self.key)) => {
+            waited = timeout(patience, wait) => {
                 match waited.ok()? {
                     Ok(lease) => Some((lease, "wait")),
                     Err(_failed) => self.failed("wait"),
@@ -351,6 +361,34 @@ impl Task {
         self.io.send(&Message::Counted { what: format!("{call} failed") });
         None
     }
+}
+
+/// Waits for a key, and reports that the wait has a place in the queue, as soon as the store has answered.
+async fn reporting_its_place(
+    wait: WaitInTurn,
+    locker: &Locker,
+    io: &WorkerIo,
+    counter: usize,
+    asked: Monotonic,
+) -> Result<Lease, StoreError> {
+    let mut positions = wait.positions();
+    let placed = async {
+        if locker.options().waiting() == Waiting::Racing {
+            // The sabotage: a wait without a place.
+            sleep(locker.options().ttl() / 20).await;
+        } else if positions.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        io.send(&Message::Queued { counter, asked, at: Monotonic::now() });
+    };
+    let mut wait = pin!(wait);
+    select! {
+        // The lease first: it needs no place.
+        biased;
+        lease = &mut wait => return lease,
+        () = placed => (),
+    }
+    wait.await
 }
 
 /// The interval at which a worker checks that it holds its lease.

@@ -4,13 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::watch;
 use tracing::debug;
 
 use crate::acquire::attempt::Attempt;
+use crate::acquire::contest::Contest;
 use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::standing::{Accepted, Standing};
-use crate::acquire::waiting::{Contest, sleep};
 use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;
 use crate::key::LeaseKey;
@@ -20,9 +19,6 @@ use crate::store::attributes::Attributes;
 use crate::store::grant::Grant;
 use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices, Place};
 use crate::store::time_limit::within;
-
-/// The number of waiters ahead; `None` while the waiter does not know it.
-pub(crate) type Position = watch::Sender<Option<u64>>;
 
 /// Waits for `key` in the queue of the store. Returns `None` if the store keeps no queue for the key.
 pub(crate) async fn wait_in_turn(
@@ -60,7 +56,7 @@ async fn attempt_if_quiet(
         match outcome {
             Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),
             Ok(Attempt::Held(_)) => return Ok(None),
-            Err(error) if error.is_retryable() => sleep(settings, pauses.next()).await,
+            Err(error) if error.is_retryable() => settings.sleep(pauses.next()).await,
             Err(error) => return Err(error),
         }
     }
@@ -101,7 +97,7 @@ impl Wait<'_> {
                     notices = match self.listen().await {
                         Ok(listening) => listening,
                         Err(error) if error.is_retryable() => {
-                            sleep(self.contest.settings, self.pauses.next()).await;
+                            self.contest.settings.sleep(self.pauses.next()).await;
                             continue;
                         }
                         // The store cannot notify this waiter of its turn.

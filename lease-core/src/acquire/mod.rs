@@ -5,10 +5,11 @@
 //! claim; [`contended_keys`] notes for which keys waiters had to wait. Otherwise, attempts are repeated, and in
 //! each locker, only one waiter at a time contends for a key: [`slots`] decides when each of the waiters that
 //! a release wakes makes its attempt. [`unsettled`] keeps the claims without an answer, so that the next attempt
-//! repeats them.
+//! repeats them. [`contest`] is what a waiter needs of its locker.
 
 pub(crate) mod attempt;
 pub(crate) mod contended_keys;
+pub(crate) mod contest;
 pub(crate) mod in_turn;
 pub(crate) mod pending_attempt;
 pub(crate) mod slots;

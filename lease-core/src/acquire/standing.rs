@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tracing::{Instrument, Span, debug};
 
+use crate::acquire::contest::Contest;
 use crate::acquire::unsettled::ClaimRequests;
-use crate::acquire::waiting::{Contest, sleep};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
@@ -232,7 +232,7 @@ async fn leave(settings: &Settings, claim: &Claim) {
         match within(limit, queues.leave(claim)).await {
             Ok(()) => return,
             Err(error) if !error.is_retryable() || settings.clock.now() >= gives_up => return,
-            Err(_unclear) => sleep(settings, pauses.next()).await,
+            Err(_unclear) => settings.sleep(pauses.next()).await,
         }
     }
 }

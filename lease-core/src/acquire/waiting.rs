@@ -1,22 +1,17 @@
 //! Waiting for a key: in the queue of the store, or else queued within this process and with a watch.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contended_keys::ContendedKeys;
-use crate::acquire::in_turn::{Position, wait_in_turn};
+use crate::acquire::contest::Contest;
+use crate::acquire::in_turn::wait_in_turn;
 use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::slots::Slots;
-use crate::acquire::unsettled::UnsettledClaims;
-use crate::clock::sleep_until;
 use crate::error::StoreError;
-use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
 use crate::options::Waiting;
@@ -25,21 +20,6 @@ use crate::settings::backoff::Pauses;
 use crate::store::grant::{GrantId, Holder};
 use crate::store::lock_store::{Change, Freed};
 use crate::store::time_limit::within;
-use crate::waiter_queue::Queue;
-
-/// The parts of a locker that its waiters use.
-#[derive(Clone, Copy)]
-pub(crate) struct Contest<'a> {
-    pub(crate) settings: &'a Arc<Settings>,
-    pub(crate) runtime: &'a LockerRuntime,
-    pub(crate) queue: &'a Arc<Queue>,
-    pub(crate) unsettled: &'a Arc<UnsettledClaims>,
-    pub(crate) contended: &'a ContendedKeys,
-    /// Contenders for any one of several keys share this: while one makes an attempt, the others pause. Once
-    /// one has obtained its key, the others are dropped.
-    pub(crate) one_at_a_time: &'a Mutex<()>,
-    pub(crate) position: &'a Position,
-}
 
 /// Waits for `key` without a time limit.
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
@@ -102,12 +82,12 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
                 }
                 watch = wait_for_change(settings, freed, &holder, &mut slots).await;
                 let waited = settings.clock.now().since(began);
-                sleep(settings, wake_backoff.pause_after(waited, holder.grant, settings)).await;
+                settings.sleep(wake_backoff.pause_after(waited, holder.grant, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
                 watch = Some(freed);
-                sleep(settings, pauses.next()).await;
+                settings.sleep(pauses.next()).await;
             }
             Err(error) => return Err(error),
         }
@@ -152,7 +132,7 @@ async fn wait_for_change(
             // The watch first: after a wake, the key is more likely to be free.
             biased;
             change = freed.next() => change,
-            () = sleep(settings, until.since(settings.clock.now())) => break,
+            () = settings.sleep(until.since(settings.clock.now())) => break,
         };
         let Change::Freed { watches } = change else { continue };
         // The holder that refused the key has released it.
@@ -163,7 +143,7 @@ async fn wait_for_change(
             // The watch first: the attempt would be refused.
             biased;
             () = taken(&mut freed) => (),
-            () = sleep(settings, slot) => break,
+            () = settings.sleep(slot) => break,
         }
         slots.note_hand_over(settings.clock.now().since(woken_at));
     }
@@ -201,14 +181,6 @@ impl WakeBackoff {
         let pause = Duration::from_millis(1 << self.wakes_without_change.min(12));
         settings.random.part_of(pause.min(settings.options.poll_interval()), 0.5)
     }
-}
-
-pub(crate) async fn sleep(settings: &Settings, length: Duration) {
-    if length.is_zero() {
-        return;
-    }
-    let until = settings.clock.now() + length;
-    sleep_until(&*settings.clock, until, settings.options.heartbeat_period()).await;
 }
 
 /// Waiters of different processes spread their attempts over this time after a lease expires.

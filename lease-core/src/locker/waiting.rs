@@ -7,8 +7,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, watch};
 use tracing::{Instrument, Span, debug_span};
 
-use crate::acquire::in_turn::Position;
-use crate::acquire::waiting::{Contest, contend};
+use crate::acquire::contest::{Contest, Position};
+use crate::acquire::waiting::contend;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::runtime_has_ended;
 use crate::key::LeaseKey;

@@ -10,7 +10,7 @@ pub(crate) mod watchdog;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::{BootClock, Clock, Moment, sleep_until};
 use crate::key::Lessee;
 use crate::metrics::{Metrics, Uncounted};
 use crate::options::LeaseOptions;
@@ -62,5 +62,14 @@ impl Settings {
     /// How long a holder may trust a ttl that the store counts from the request or later.
     pub(crate) fn trusted(&self, ttl: Duration) -> Duration {
         self.options.trusted(ttl, self.store.grain())
+    }
+
+    /// Sleeps by the clock of the locker.
+    pub(crate) async fn sleep(&self, length: Duration) {
+        if length.is_zero() {
+            return;
+        }
+        let until = self.clock.now() + length;
+        sleep_until(&*self.clock, until, self.options.heartbeat_period()).await;
     }
 }

@@ -1,0 +1,28 @@
+//! The parts of a locker that its waiters use.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, watch};
+
+use crate::acquire::contended_keys::ContendedKeys;
+use crate::acquire::unsettled::UnsettledClaims;
+use crate::heartbeat::locker_runtime::LockerRuntime;
+use crate::settings::Settings;
+use crate::waiter_queue::Queue;
+
+/// What a waiter needs of its locker, and its position.
+#[derive(Clone, Copy)]
+pub(crate) struct Contest<'a> {
+    pub(crate) settings: &'a Arc<Settings>,
+    pub(crate) runtime: &'a LockerRuntime,
+    pub(crate) queue: &'a Arc<Queue>,
+    pub(crate) unsettled: &'a Arc<UnsettledClaims>,
+    pub(crate) contended: &'a ContendedKeys,
+    /// Contenders for any one of several keys share this: while one makes an attempt, the others pause. Once
+    /// one has obtained its key, the others are dropped.
+    pub(crate) one_at_a_time: &'a Mutex<()>,
+    pub(crate) position: &'a Position,
+}
+
+/// The number of waiters ahead; `None` while the waiter does not know it.
+pub(crate) type Position = watch::Sender<Option<u64>>;

@@ -8,7 +8,7 @@ use lease_core::store::{BootClock, Clock, Enqueued, InTurn, LockStore, Notice};
 use lease_core::{Lease, LeaseOptions, Locker};
 use lease_redis::RedisStore;
 use lease_test_servers::claims::{self, soon};
-use lease_test_servers::proxy::{Proxy, Wire};
+use lease_test_servers::proxy::{Link, Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisServer};
 use parking_lot::Mutex;
 use tokio::process::Command;
@@ -325,13 +325,16 @@ async fn hand_over_takes_few_requests_however_many_wait() {
 #[ignore = "a measurement: it needs an idle machine"]
 async fn time_from_release_to_grant() {
     let Some([server]) = servers() else { return };
-    for count in [8, 64] {
+    let far = Link::with_latency(server.address(), Duration::from_millis(10)).await.unwrap();
+    for (count, url) in
+        [8, 64].into_iter().flat_map(|count| [(count, server.url()), (count, far.url())])
+    {
         let clock = BootClock::new();
         let released = Arc::new(Mutex::new(clock.now()));
         let times = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         for _ in 0..count {
-            let store = RedisStore::builder(server.url()).with_timeout(PATIENT);
+            let store = RedisStore::builder(url.clone()).with_timeout(PATIENT);
             let locker = Locker::new(store.connect().await.unwrap());
             let (released, times, clock) = (Arc::clone(&released), Arc::clone(&times), clock);
             tasks.spawn(async move {
@@ -348,7 +351,8 @@ async fn time_from_release_to_grant() {
         let mut times = std::mem::take(&mut *times.lock());
         times.sort_unstable();
         println!(
-            "{count} waiters: p50 {:?}, p99 {:?}",
+            "{count} waiters{}: p50 {:?}, p99 {:?}",
+            if url == far.url() { " at 10 ms" } else { "" },
             times[times.len() / 2],
             times[times.len() * 99 / 100]
         );

@@ -30,7 +30,10 @@ pub(crate) fn judge_order(ledger: &Ledger, ttl: Duration) -> Order {
         // A wait that was dropped, or whose process was killed, has no grant.
         let Some(own) = grants(wait).find(is_its) else { continue };
         let Some(until) = own.held_from else { continue };
-        let rivals = grants(wait).filter(|other| wait.queued < other.asked && other.asked < until);
+        let rivals = grants(wait).filter(|other| {
+            // A hand-over passes the key to one process, not to the queue.
+            wait.queued < other.asked && other.asked < until && other.by != "resume"
+        });
         for other in rivals {
             let first = if other.token < own.token { other } else { own };
             if is_excused(ledger, wait, first, ttl) {
@@ -163,6 +166,14 @@ mod tests {
     fn claim_sent_before_the_place_was_known_may_be_first() {
         let mut made = Made::overtaken();
         made.ledger.waits[0].queued = made.at(13);
+
+        assert_eq!(made.found(), 0);
+    }
+
+    #[test]
+    fn hand_over_passes_the_queue() {
+        let mut made = Made::overtaken();
+        made.ledger.grants[1].by = "resume".to_owned();
 
         assert_eq!(made.found(), 0);
     }

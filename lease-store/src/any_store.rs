@@ -38,7 +38,13 @@ impl AnyStore {
     }
 
     /// Wraps a store that also keeps records.
-    #[cfg(any(feature = "memory", feature = "sqlite", feature = "redis", feature = "dynamodb"))]
+    #[cfg(any(
+        feature = "memory",
+        feature = "sqlite",
+        feature = "redis",
+        feature = "dynamodb",
+        feature = "postgres"
+    ))]
     pub(crate) fn of_table(store: impl LeaseTable + Clone) -> Self {
         Self { store: Arc::new(store.clone()), table: Some(Arc::new(store)) }
     }

@@ -51,12 +51,14 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
         Kind::RedisQuorum => crate::stores::redis::quorum(url).await,
         #[cfg(feature = "dynamodb")]
         Kind::DynamoDb => crate::stores::dynamodb::open(url).await,
-        Kind::Postgres => Err(url.refuse("has a scheme that lease-store does not have yet")),
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => crate::stores::postgres::open(url).await,
         #[cfg(not(all(
             feature = "memory",
             feature = "sqlite",
             feature = "redis",
-            feature = "dynamodb"
+            feature = "dynamodb",
+            feature = "postgres"
         )))]
         // `parse` has refused the schemes of features that are off.
         _ => Err(url.refuse("needs a feature of lease-store that is off")),

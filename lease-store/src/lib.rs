@@ -7,7 +7,13 @@ mod error;
 mod scheme;
 mod stores;
 #[cfg_attr(
-    not(any(feature = "memory", feature = "sqlite", feature = "redis", feature = "dynamodb")),
+    not(any(
+        feature = "memory",
+        feature = "sqlite",
+        feature = "redis",
+        feature = "dynamodb",
+        feature = "postgres"
+    )),
     expect(dead_code, reason = "no store reads a URL")
 )]
 mod url;

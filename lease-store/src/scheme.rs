@@ -22,7 +22,6 @@ pub(crate) enum Kind {
     RedisCluster,
     RedisQuorum,
     DynamoDb,
-    /// Known, but no feature has it yet.
     Postgres,
 }
 
@@ -34,8 +33,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Scheme> {
 /// Lists the schemes that this build has, and the features of the others.
 pub(crate) fn listed() -> String {
     let built: Vec<_> = SCHEMES.iter().filter(|it| it.is_built).map(|it| it.example).collect();
-    let mut features: Vec<_> =
-        SCHEMES.iter().filter(|it| !it.is_built && !it.feature.is_empty()).collect();
+    let mut features: Vec<_> = SCHEMES.iter().filter(|it| !it.is_built).collect();
     features.dedup_by_key(|scheme| scheme.feature);
     let built = if built.is_empty() { "none".to_owned() } else { built.join(", ") };
     let absent: Vec<_> =
@@ -106,12 +104,20 @@ const SCHEMES: [Scheme; 13] = [
         cfg!(feature = "dynamodb"),
         "dynamodb://TABLE?region=REGION",
     ),
-    // ---- PostgreSQL -------------------------------------------------------------------------
-    // To add lease-postgres: give these two rows the feature "postgres" and its `cfg!`, and add a module
-    // `stores/postgres.rs` and an arm in `connect.rs`.
-    scheme("postgres", Kind::Postgres, "", false, "postgres://HOST/DATABASE"),
-    scheme("postgresql", Kind::Postgres, "", false, "postgresql://HOST/DATABASE"),
-    // -----------------------------------------------------------------------------------------
+    scheme(
+        "postgres",
+        Kind::Postgres,
+        "postgres",
+        cfg!(feature = "postgres"),
+        "postgres://USER@HOST/DATABASE",
+    ),
+    scheme(
+        "postgresql",
+        Kind::Postgres,
+        "postgres",
+        cfg!(feature = "postgres"),
+        "postgresql://USER@HOST/DATABASE",
+    ),
 ];
 
 const fn scheme(

@@ -2,7 +2,7 @@
 //!
 //! This module uses no URL library, since URL libraries refuse several hosts.
 
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 use std::time::Duration;
 
 use lease_core::StoreError;
@@ -19,12 +19,17 @@ pub(crate) struct StoreUrl {
     pub(crate) has_authority: bool,
     /// `user:password`, as it was written.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "dynamodb")),
+        not(any(feature = "redis", feature = "dynamodb", feature = "postgres")),
         expect(dead_code, reason = "only a server has logins")
     )]
     pub(crate) login: Option<String>,
     #[cfg_attr(
-        not(any(feature = "sqlite", feature = "redis", feature = "dynamodb")),
+        not(any(
+            feature = "sqlite",
+            feature = "redis",
+            feature = "dynamodb",
+            feature = "postgres"
+        )),
         expect(dead_code, reason = "memory has no host")
     )]
     pub(crate) hosts: Vec<String>,
@@ -52,12 +57,10 @@ impl StoreUrl {
         };
         if !scheme.is_built {
             let listed = scheme::listed();
-            return Err(refuse(match scheme.feature {
-                "" => format!("has a scheme that lease-store does not have yet: {listed}"),
-                feature => format!(
-                    "needs the feature {feature} of lease-store, which is off in this program: {listed}"
-                ),
-            }));
+            return Err(refuse(format!(
+                "needs the feature {} of lease-store, which is off in this program: {listed}",
+                scheme.feature
+            )));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let parameters = parameters(query).ok_or_else(|| {
@@ -87,14 +90,14 @@ impl StoreUrl {
     }
 
     /// Removes the parameter `name`, and returns its value.
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "dynamodb"))]
+    #[cfg(any(feature = "sqlite", feature = "redis", feature = "dynamodb", feature = "postgres"))]
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let place = self.parameters.iter().position(|(found, _)| found == name)?;
         Some(self.parameters.remove(place).1)
     }
 
     /// Removes the parameter `name`, and returns its value as a length of time.
-    #[cfg(any(feature = "sqlite", feature = "redis"))]
+    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
     pub(crate) fn take_duration(&mut self, name: &str) -> Result<Option<Duration>, StoreError> {
         let Some(text) = self.take(name) else { return Ok(None) };
         let parsed = duration(&text);
@@ -103,6 +106,18 @@ impl StoreUrl {
                 "has the parameter {name}, which is no length of time: write 500ms or 2s"
             ))
         })
+    }
+
+    /// Removes the parameter `create`: whether to create the table.
+    #[cfg(any(feature = "dynamodb", feature = "postgres"))]
+    pub(crate) fn take_create(&mut self) -> Result<bool, StoreError> {
+        match self.take("create").as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => {
+                Err(self.refuse("has the parameter create: write create=true, or remove it"))
+            }
+        }
     }
 
     /// Refuses the parameters that were not taken. `known` names those of this scheme.
@@ -122,7 +137,7 @@ impl StoreUrl {
     }
 
     /// Refuses a URL without `//` or with an empty or malformed host.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn check_hosts(&self) -> Result<(), StoreError> {
         let example = self.scheme.example;
         if !self.has_authority {
@@ -171,7 +186,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// Reads `500ms`, `2s` or `5m`.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -184,7 +199,7 @@ fn duration(text: &str) -> Option<Duration> {
     })
 }
 
-#[cfg(all(test, any(feature = "sqlite", feature = "redis")))]
+#[cfg(all(test, any(feature = "sqlite", feature = "redis", feature = "postgres")))]
 mod tests {
     use super::*;
 

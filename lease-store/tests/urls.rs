@@ -9,19 +9,20 @@ use lease_core::conformance::{Fixture, Reopened};
 use lease_core::store::{Claim, LockStore, Nonce, Obtained, async_trait};
 use lease_core::{Attempt, Locker, StoreErrorKind};
 use lease_store::{AnyStore, connect, connect_table};
+#[cfg(feature = "postgres")]
+use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::promises::broken;
 use lease_test_servers::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
 
 /// A URL, and parts of its error.
 type Wrong = (&'static str, &'static [&'static str]);
 
-const WRONG: [Wrong; 24] = [
+const WRONG: [Wrong; 23] = [
     ("", &["is empty", "memory:", "redis://HOST:6379"]),
     (" redis://host", &["blank", "remove it"]),
     ("localhost", &["has no scheme", "this program has memory:"]),
     ("localhost:6379", &["unknown scheme localhost", "redis://HOST:6379"]),
     ("mysql://user:s3cret@host/db", &["mysql://***@host", "unknown scheme mysql", "sqlite://"]),
-    ("postgres://user:s3cret@host/db", &["postgres://***@host", "does not have yet"]),
     ("memory://leases", &["in this process", "memory:NAME"]),
     ("memory:?size=1", &["takes none", "remove it"]),
     ("sqlite:", &["names no file", "sqlite:///var/lib/leases.db"]),
@@ -47,6 +48,44 @@ const WRONG_OF_DYNAMODB: [Wrong; 2] = [
     ("dynamodb://user:s3cret@my table?region=x", &["no table of 3 to 255", "AWS SDK"]),
     ("dynamodb://leases?endpoint=localhost:8000", &["endpoint=http://HOST:PORT"]),
 ];
+
+#[cfg(feature = "postgres")]
+const WRONG_OF_POSTGRES: [Wrong; 9] = [
+    ("postgres:host/db", &["no // after", "postgres://USER@HOST/DATABASE"]),
+    ("postgres://user:s3cret@/db", &["empty host"]),
+    ("postgres://user:s3/cret@host/db", &["postgres://***@host/db", "%2F"]),
+    ("postgresql://user:s3cret@host:port/db", &["postgresql://***@host:port", "1 to 65535"]),
+    ("postgres://user:s3cret@host", &["names no database", "postgres://USER@HOST/DATABASE"]),
+    ("postgres://user:s3cret@host/db?sslmode=verify-full", &["sslmode=require", "certificate"]),
+    ("postgres://user:s3cret@host/db?connections=all", &["connections=8"]),
+    ("postgres://user:s3cret@host/db?create=yes", &["create=true"]),
+    (
+        "postgres://user:s3cret@host/db?password=s3cret",
+        &["unknown parameter \"password\"", "takes connections"],
+    ),
+];
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn wrong_url_of_postgres_is_explained() {
+    explains(&WRONG_OF_POSTGRES).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn table_in_postgres_is_opened() {
+    let Some(server) = PostgresServer::start() else { return };
+    let at = format!("127.0.0.1:{}", server.port());
+    let url = format!("postgres://postgres@{at}/postgres?timeout=60s&table=jobs");
+    let missing = connect(&url).await.unwrap_err();
+    let text = missing.source().unwrap().to_string();
+    assert!(text.contains("no table") && text.contains("create_table"), "{text}");
+
+    share(&format!("{url}&create=true")).await;
+    share(&format!("{}&listen={at}&connections=2", url.replace("postgres:", "postgresql:"))).await;
+
+    connect_table(&url).await.unwrap();
+}
 
 #[tokio::test]
 async fn wrong_url_is_explained_without_its_password() {

@@ -68,6 +68,7 @@ pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
 fn refuse_missing_feature(address: &str) -> Result<(), Failure> {
     let features = [
         ("dynamodb", cfg!(feature = "dynamodb")),
+        ("postgres", cfg!(feature = "postgres")),
         ("redis", cfg!(feature = "redis")),
         ("sqlite", cfg!(feature = "sqlite")),
     ];

@@ -16,13 +16,7 @@ const PARAMETERS: [&str; 3] = ["create", "endpoint", "region"];
 pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     let table = table(&url)?;
     let (region, endpoint) = (url.take("region"), url.take("endpoint"));
-    let creates = match url.take("create").as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => {
-            return Err(url.refuse("has the parameter create: write create=true, or remove it"));
-        }
-    };
+    let creates = url.take_create()?;
     url.refuse_others(&PARAMETERS)?;
     let client = client(&url, region, endpoint).await?;
     let store = DynamoDbStore::new(client, table);

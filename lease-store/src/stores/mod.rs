@@ -7,6 +7,8 @@
 pub(crate) mod dynamodb;
 #[cfg(feature = "memory")]
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]

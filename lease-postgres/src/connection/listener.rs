@@ -9,8 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use lease_core::store::Nonce;
+use parking_lot::Mutex;
 use tokio::select;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 use tracing::warn;
@@ -32,11 +33,17 @@ pub(crate) struct Listener {
 
 enum State {
     Off,
+    /// A task opens the connection. Its result is for all callers that arrive until then: if the server is
+    /// unreachable, none of them waits for the attempts of others.
+    Opening(watch::Receiver<Option<Opened>>),
     /// Dropping the client closes the connection.
     Listening(Client, Waiters),
     /// A notification did not arrive: a pooler gives each transaction another connection.
     Unheard,
 }
+
+/// The waiters of the open connection; `None` if notifications do not arrive.
+type Opened = Result<Option<Waiters>, ServerFault>;
 
 impl Listener {
     pub(crate) fn new(address: Address, tls: Tls, channel: String) -> Self {
@@ -49,13 +56,10 @@ impl Listener {
         database: &Arc<Database>,
         key: &str,
     ) -> Result<Option<Watch>, ServerFault> {
-        let (listener, database) = (Arc::clone(self), Arc::clone(database));
-        // A task, so that a caller that gives up does not leave a connection half open.
-        let opening = tokio::spawn(async move { listener.opened(&database).await });
-        let stopped = || ServerFault::unavailable("the runtime has ended");
-        let Some(waiters) = opening.await.unwrap_or_else(|_| Err(stopped()))? else {
-            return Ok(None);
-        };
+        let mut opening = self.opening(database);
+        let stopped = |_| ServerFault::unavailable("the runtime has ended");
+        let opened = opening.wait_for(Option::is_some).await.map_err(stopped)?.clone();
+        let Some(waiters) = opened.transpose()?.flatten() else { return Ok(None) };
         let watch = waiters.watch(key);
         watch.map(Some).ok_or_else(|| {
             ServerFault::unavailable(format!(
@@ -65,28 +69,57 @@ impl Listener {
         })
     }
 
-    /// Returns the waiters of the open connection. Opens it if there is none.
-    async fn opened(
-        self: &Arc<Self>,
-        database: &Arc<Database>,
-    ) -> Result<Option<Waiters>, ServerFault> {
-        // Held while the connection opens: other callers wait for it, and open no further one.
-        let mut state = self.state.lock().await;
+    /// Returns the result of opening the connection. Opens it if there is none.
+    fn opening(self: &Arc<Self>, database: &Arc<Database>) -> watch::Receiver<Option<Opened>> {
+        let mut state = self.state.lock();
         match &*state {
             State::Listening(client, waiters) if !client.is_closed() => {
-                return Ok(Some(waiters.clone()));
+                return watch::channel(Some(Ok(Some(waiters.clone())))).1;
             }
-            State::Unheard => return Ok(None),
-            State::Listening(..) | State::Off => (),
+            State::Unheard => return watch::channel(Some(Ok(None))).1,
+            // An error means that the task has ended with its runtime.
+            State::Opening(opened) if opened.has_changed().is_ok() => return opened.clone(),
+            State::Opening(_) | State::Listening(..) | State::Off => (),
         }
-        *state = State::Off;
+        let (done, opened) = watch::channel(None);
+        *state = State::Opening(opened.clone());
+        let (listener, database) = (Arc::clone(self), Arc::clone(database));
+        // A task, so that a caller that gives up does not leave a connection half open.
+        tokio::spawn(async move {
+            let opened = listener.open(&database).await;
+            done.send_replace(Some(listener.note(opened)));
+        });
+        opened
+    }
+
+    /// Notes the result of an attempt for later callers.
+    fn note(self: &Arc<Self>, opened: Result<Option<(Client, Waiters)>, ServerFault>) -> Opened {
+        let mut state = self.state.lock();
+        match opened {
+            Ok(Some((client, waiters))) => {
+                *state = State::Listening(client, waiters.clone());
+                Ok(Some(waiters))
+            }
+            Ok(None) => {
+                *state = State::Unheard;
+                self.try_again_later();
+                Ok(None)
+            }
+            Err(fault) => {
+                *state = State::Off;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Connects and listens. `None` if notifications do not arrive.
+    async fn open(&self, database: &Database) -> Result<Option<(Client, Waiters)>, ServerFault> {
         let limit = database.timeout.max(MIN_LIMIT);
         let name = &self.address.name;
         let connecting = timeout(limit, self.connect()).await;
         let (client, waiters) = connecting.map_err(|_| ServerFault::late(name, limit))??;
         if self.is_heard(database, &waiters, limit).await? {
-            *state = State::Listening(client, waiters.clone());
-            return Ok(Some(waiters));
+            return Ok(Some((client, waiters)));
         }
         warn!(
             server = %name,
@@ -95,8 +128,6 @@ impl Listener {
         );
         // The pooler may use the server's connection for other clients.
         drop(timeout(limit, client.batch_execute("UNLISTEN *")).await);
-        *state = State::Unheard;
-        self.try_again_later();
         Ok(None)
     }
 
@@ -131,7 +162,7 @@ impl Listener {
     /// connection, `LISTEN` succeeds, but no notification arrives.
     async fn is_heard(
         &self,
-        database: &Arc<Database>,
+        database: &Database,
         waiters: &Waiters,
         limit: Duration,
     ) -> Result<bool, ServerFault> {
@@ -154,7 +185,7 @@ impl Listener {
         tokio::spawn(async move {
             sleep(PAUSE).await;
             if let Some(listener) = listener.upgrade() {
-                *listener.state.lock().await = State::Off;
+                *listener.state.lock() = State::Off;
             }
         });
     }

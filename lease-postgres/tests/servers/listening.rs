@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use lease_core::store::LockStore;
 use lease_core::{LeaseOptions, Locker};
@@ -147,6 +148,25 @@ async fn store_notices_that_a_pooler_loses_notifications() {
     assert!(freed.can_wake());
     store.release(&grant, None).await.unwrap();
     soon(freed).await;
+}
+
+/// Otherwise each waiter would wait for the attempts of all waiters before it.
+#[tokio::test]
+async fn waiters_share_an_attempt_to_reach_a_silent_server() {
+    let Some(server) = PostgresServer::start() else { return };
+    // It accepts connections, and sends nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = format!("postgres://postgres@{}/postgres", silent.local_addr().unwrap());
+    let builder = PostgresStore::builder(server.url()).with_listen_url(at);
+    let store = connected(builder.with_timeout(Duration::from_secs(5))).await;
+
+    let watches = (0..20).map(|_| async { store.watch(&key()).await.err() });
+    let faults = join_all(watches).await;
+
+    assert!(faults.iter().all(Option::is_some), "{faults:?}");
+    silent.set_nonblocking(true).unwrap();
+    let attempts = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(attempts, 1);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ pub mod claims;
 pub mod dynamodb;
 #[cfg(feature = "model")]
 pub mod dynamodb_model;
+pub mod gate_log;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;

@@ -1,10 +1,8 @@
 //! Processes that share a file: they contend for a key while others are killed, and their wall clocks differ.
 //!
-//! A worker process is this program again, with the test [`worker`] selected. [`log`] has the log in which workers
-//! write under their tokens, and the judge that reads it.
+//! A worker process is this program again, with the test [`worker`] selected. Workers write to a [`GateLog`]
+//! under their tokens, and it judges them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod log;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,11 +12,10 @@ use std::time::Duration;
 use lease_core::store::micros_since_1970;
 use lease_core::{FencingToken, LeaseOptions, Locker};
 use lease_sqlite::SqliteStore;
+use lease_test_servers::gate_log::{GateLog, Verdict};
 use lease_test_servers::tools::libfaketime;
 use tempfile::TempDir;
 use tokio::time::sleep;
-
-use crate::log::{Log, Verdict};
 
 const TTL: Duration = Duration::from_secs(2);
 /// The limit for progress, also on a busy machine.
@@ -65,7 +62,7 @@ async fn worker() {
     }
     let options = LeaseOptions::new(TTL).unwrap();
     let locker = Locker::new(builder.open().await.unwrap()).with_options(options);
-    let log = Log::at(&folder);
+    let log = GateLog::at(&folder);
     loop {
         let lease = locker.wait_until_obtained(&"job".parse().unwrap()).await.unwrap();
         for _line in 0..5 {
@@ -86,7 +83,7 @@ async fn contend(folder: &TempDir, sabotage: Option<&str>, kills: usize) -> Verd
         Worker::start(command)
     };
     let mut workers: Vec<_> = (0..8).map(|_| start()).collect();
-    let log = Log::at(folder.path());
+    let log = GateLog::at(folder.path());
     for number in 0..kills {
         let before = log.largest();
         // Progress: a later token than before the kill.
@@ -134,7 +131,7 @@ async fn wall_clock_an_hour_off_changes_no_lease() {
     let Some(library) = libfaketime() else { return };
     for clock in ["+1h", "-1h"] {
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::at(folder.path());
+        let log = GateLog::at(folder.path());
         let mut command = Worker::command(folder.path());
         command.env("LD_PRELOAD", &library).env("FAKETIME", clock);
         command.env("DONT_FAKE_MONOTONIC", "1");
@@ -144,7 +141,7 @@ async fn wall_clock_an_hour_off_changes_no_lease() {
         // Both processes write in turn, and none of their writes is refused.
         let is_by = |worker: &Worker| {
             let id = worker.id();
-            move |log: &Log| log.last_writer() == Some(id)
+            move |log: &GateLog| log.last_writer() == Some(id)
         };
         for _turn in 0..5 {
             log.waits_until(is_by(&right), PATIENCE).await;

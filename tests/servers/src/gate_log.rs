@@ -1,4 +1,4 @@
-//! The log of the workers, which accepts lines like a gate: only under the largest token so far.
+//! A log that processes share. It accepts lines like a gate: only under the largest token so far.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -8,31 +8,42 @@ use std::time::Duration;
 use lease_core::FencingToken;
 use tokio::time::{sleep, timeout};
 
-pub(crate) struct Log {
+/// A file to which processes append lines under their tokens.
+#[derive(Debug)]
+pub struct GateLog {
     path: PathBuf,
 }
 
+/// Whether processes held a lease at the same time.
 #[derive(Debug)]
-#[expect(dead_code, reason = "a failed assertion prints the fields")]
-pub(crate) enum Verdict {
+#[expect(clippy::exhaustive_enums, reason = "a test treats each verdict")]
+pub enum Verdict {
     /// No two leases were held at the same time.
-    Exclusive { tenures: usize },
+    Exclusive {
+        /// How many leases have written.
+        tenures: usize,
+    },
     /// A lease was held, but a write under its token came too late: the line.
     Overlap(String),
     /// After this many kills, no process obtained the key.
     Stopped(usize),
 }
 
-impl Log {
-    pub(crate) fn at(folder: &Path) -> Self {
+impl GateLog {
+    /// The log in `folder`.
+    pub fn at(folder: &Path) -> Self {
         Self { path: folder.join("log") }
     }
 
     /// Appends a line under `token`, unless a larger token has written. If the lease `is_held` even after a larger
     /// token has written, two leases are held at the same time, and this is logged.
-    pub(crate) fn write(&self, token: FencingToken, is_held: impl FnOnce() -> bool) {
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be read or written.
+    pub fn write(&self, token: FencingToken, is_held: impl FnOnce() -> bool) {
         let mut file = self.open();
-        file.lock().unwrap();
+        file.lock().expect("the log");
         let line = if largest_in(&mut file) <= Some(token) {
             format!("{token} {} wrote\n", std::process::id())
         } else if is_held() {
@@ -41,42 +52,62 @@ impl Log {
             return;
         };
         // In one write, so that a killed process leaves a whole line or none.
-        file.write_all(line.as_bytes()).unwrap();
+        file.write_all(line.as_bytes()).expect("the log");
     }
 
-    pub(crate) fn largest(&self) -> Option<FencingToken> {
+    /// The largest token that has written.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be read or written.
+    pub fn largest(&self) -> Option<FencingToken> {
         largest_in(&mut self.open())
     }
 
     /// The process that wrote the last line.
-    pub(crate) fn last_writer(&self) -> Option<u32> {
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be read or written.
+    pub fn last_writer(&self) -> Option<u32> {
         let text = text_in(&mut self.open());
         text.lines().last()?.split(' ').nth(1)?.parse().ok()
     }
 
-    pub(crate) async fn waits_for(
+    /// Waits until the largest token `is_fit`, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// If this takes longer than `limit`.
+    pub async fn waits_for(
         &self,
         is_fit: impl Fn(FencingToken) -> bool + Send + Sync,
         limit: Duration,
     ) -> FencingToken {
         self.waits_until(|log| log.largest().is_some_and(&is_fit), limit).await;
-        self.largest().unwrap()
+        self.largest().expect("a line")
     }
 
-    pub(crate) async fn waits_until(
-        &self,
-        is_so: impl Fn(&Self) -> bool + Send + Sync,
-        limit: Duration,
-    ) {
+    /// Waits until the log `is_so`.
+    ///
+    /// # Panics
+    ///
+    /// If this takes longer than `limit`.
+    pub async fn waits_until(&self, is_so: impl Fn(&Self) -> bool + Send + Sync, limit: Duration) {
         let wait = async {
             while !is_so(self) {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(limit, wait).await.unwrap();
+        timeout(limit, wait).await.expect("the lines within the limit");
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    /// Judges all lines.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be read or written.
+    pub fn verdict(&self) -> Verdict {
         let text = text_in(&mut self.open());
         if let Some(line) = text.lines().find(|line| line.ends_with("OVERLAP")) {
             return Verdict::Overlap(line.to_owned());
@@ -95,14 +126,14 @@ impl Log {
     }
 
     fn open(&self) -> File {
-        OpenOptions::new().read(true).append(true).create(true).open(&self.path).unwrap()
+        OpenOptions::new().read(true).append(true).create(true).open(&self.path).expect("the log")
     }
 }
 
 fn text_in(file: &mut File) -> String {
     let mut text = String::new();
-    file.rewind().unwrap();
-    file.read_to_string(&mut text).unwrap();
+    file.rewind().expect("the log");
+    file.read_to_string(&mut text).expect("the log");
     text
 }
 

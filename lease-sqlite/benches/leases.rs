@@ -1,6 +1,6 @@
-//! Measures leases against bare statements with the same `synchronous`, and the time of a hand-over.
+//! Measures leases against bare statements with the same `synchronous`, the start on a new file, and a hand-over.
 //!
-//! Each row is the median of runs that alternate with runs of the bare statements: `cargo bench -p lease-sqlite`.
+//! Each row is the median of runs that alternate with runs of the bare statements, with the quartiles of their ratio: `cargo bench -p lease-sqlite`.
 //! The file is in `LEASE_BENCH_FOLDER`, or else in the folder for temporary files. That folder may be in memory.
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,8 @@ use lease_sqlite::SqliteStore;
 use lease_test_servers::measure::{is_measuring, median, timed};
 use rusqlite::{Connection, params};
 
-const RUNS: usize = 5;
+const RUNS: usize = 15;
+const CYCLES: usize = 100;
 const TTL: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -34,6 +35,7 @@ async fn main() {
     for tasks in [1, 64] {
         uncontended(folder.path(), tasks).await;
     }
+    start_to_first_grant(folder.path()).await;
     hand_over(folder.path()).await;
 }
 
@@ -42,10 +44,10 @@ async fn main() {
 async fn uncontended(folder: &Path, tasks: usize) {
     let store = SqliteStore::open(folder.join(format!("leases-{tasks}.db"))).await.unwrap();
     let bare = Bare::open(&folder.join(format!("bare-{tasks}.db")));
-    let rounds = if tasks == 1 { 500 } else { 100 };
+    let rounds = if tasks == 1 { CYCLES } else { CYCLES / 5 };
     let count = (rounds * tasks) as f64;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for run in 0..=RUNS {
         let all = (0..tasks).map(|task| {
             let store = store.clone();
             tokio::spawn(async move {
@@ -55,13 +57,57 @@ async fn uncontended(folder: &Path, tasks: usize) {
                 }
             })
         });
-        ours.push(timed(join_all(all)).await);
-        theirs.push(timed(async { (0..500).for_each(|_| bare.obtain_and_release("key")) }).await);
+        let our_time = timed(join_all(all)).await;
+        let bare_time = timed(async { (0..CYCLES).for_each(|_| bare.obtain_and_release("key")) });
+        let bare_time = bare_time.await;
+        // The first run fills caches.
+        if run > 0 {
+            ours.push(count / our_time);
+            theirs.push(CYCLES as f64 / bare_time);
+        }
     }
+    print(&format!("uncontended, {tasks} tasks, obtain + release per second"), &ours, &theirs);
+}
+
+/// Opens a new file, and obtains its first lease.
+async fn start_to_first_grant(folder: &Path) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for run in 0..30 {
+        let path = folder.join(format!("start-{run}.db"));
+        let started = async { obtain(&SqliteStore::open(&path).await.unwrap(), "key").await };
+        ours.push(timed(started).await * 1000.0);
+        let path = folder.join(format!("bare-start-{run}.db"));
+        theirs.push(timed(async { start_bare(&path) }).await * 1000.0);
+    }
+    print("start to first grant on a new file, ms", &ours, &theirs);
+}
+
+/// Creates the tables of this crate, and writes a row.
+fn start_bare(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update(None, "journal_mode", "wal").unwrap();
+    connection.pragma_update(None, "synchronous", "full").unwrap();
+    let tables = include_str!("../src/statements/create_tables.sql");
+    let create = format!(
+        "BEGIN IMMEDIATE; {tables} PRAGMA application_id = 1; PRAGMA user_version = 1; COMMIT;"
+    );
+    connection.execute_batch(&create).unwrap();
+    let obtain = "INSERT INTO lease (key, boot, token, nonce, lessee, ttl, ends, beat, record)
+        VALUES ('key', 'boot', 1, 'nonce', 'a', 1, 1, 0, 'temporary')";
+    connection.execute(obtain, []).unwrap();
+}
+
+fn print(what: &str, ours: &[f64], bare: &[f64]) {
+    let mut ratios: Vec<_> = ours.iter().zip(bare).map(|(one, bare)| one / bare).collect();
+    ratios.sort_by(f64::total_cmp);
+    let quartile = |part: usize| ratios.get(ratios.len() * part / 4).unwrap();
     println!(
-        "uncontended, {tasks} tasks: {:.0} obtain + release per second, bare statements {:.0}",
-        count / median(ours),
-        500.0 / median(theirs),
+        "{what}: {:.1}, bare {:.1}, ratio {:.2} ({:.2} to {:.2})",
+        median(ours.to_vec()),
+        median(bare.to_vec()),
+        quartile(2),
+        quartile(1),
+        quartile(3),
     );
 }
 

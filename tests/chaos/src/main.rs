@@ -122,7 +122,7 @@ async fn main() -> ExitCode {
         (None, Some(store)) => {
             let by_store = match store {
                 Store::Sentinel | Store::Cluster => Faults::Single,
-                Store::Redis | Store::Quorum | Store::Dynamodb => Faults::Overlapping,
+                _ => Faults::Overlapping,
             };
             let mut kinds = arguments.kinds;
             if kinds.is_empty() {

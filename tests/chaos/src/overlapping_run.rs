@@ -17,6 +17,7 @@ use crate::judge::recovery::await_recovery;
 use crate::judge::safety::{Verdict, judge};
 use crate::load::run::{LoadEnded, LoadRun};
 use crate::monotonic::Monotonic;
+use crate::servers::postgres;
 use crate::servers::server::Server;
 use crate::setup::{Sabotage, Setup};
 use crate::store::{Clocks, Store};
@@ -40,10 +41,10 @@ pub(crate) async fn run_overlapping(
     let log = load.as_ref().map(|load| Arc::clone(&load.log));
     let logs = (&ledger, log.as_ref());
     let fleet = Fleet::start(setup, stores, &resource, logs, &mut chance)?;
-    let first = servers.first().ok_or("a run without servers")?.address();
-    let healthy = match &mut load {
-        Some(load) => Some(load.before_faults(setup.store, first).await?),
-        None => None,
+    let first = servers.first().and_then(|server| server.address_for(0));
+    let healthy = match (&mut load, first) {
+        (Some(load), Some(first)) => Some(load.before_faults(setup.store, first).await?),
+        _ => None,
     };
 
     let slots = fleet.slots.clone();
@@ -74,14 +75,20 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
     let store = setup.store;
     let start = move || match store {
         Store::Dynamodb => Server::dynamodb(),
+        Store::Postgres => Server::postgres(),
+        Store::Sqlite => Server::file(),
         _ => Server::redis(),
     };
     let servers =
         spawn_blocking(move || (0..count).map(|_| start()).collect::<Result<Vec<_>, _>>());
     let servers = servers.await??;
-    if store == Store::Dynamodb {
-        for server in &servers {
-            DynamoDbStore::new(client_of(server.address()), TABLE).ensure_table().await?;
+    for address in servers.iter().filter_map(|server| server.address_for(0)) {
+        match store {
+            Store::Dynamodb => {
+                DynamoDbStore::new(client_of(address), TABLE).ensure_table().await?;
+            }
+            Store::Postgres => postgres::create_table(address).await?,
+            _ => (),
         }
     }
     // No new server of a quorum votes during its rejoin delay.
@@ -101,12 +108,14 @@ async fn link(
             _ => servers,
         };
         let mut links = Vec::new();
-        for server in reached {
-            links.push(Arc::new(Link::start(server.address()).await?));
+        for address in reached.iter().filter_map(|server| server.address_for(worker)) {
+            links.push(Arc::new(Link::start(address).await?));
         }
         let places: Vec<_> = links.iter().map(|link| link.address().to_string()).collect();
-        stores.push(match setup.store {
-            Store::Dynamodb => format!("dynamodb://{}/{TABLE}", places.join(",")),
+        stores.push(match (setup.store, servers.first()) {
+            (_, Some(Server::File(file))) => file.address(),
+            (Store::Postgres, _) => format!("postgres://{}", places.join(",")),
+            (Store::Dynamodb, _) => format!("dynamodb://{}/{TABLE}", places.join(",")),
             _ => format!("redis://{}", places.join(",")),
         });
         all.push(links);

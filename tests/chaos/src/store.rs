@@ -14,6 +14,10 @@ pub(crate) enum Store {
     Quorum,
     /// A DynamoDB
     Dynamodb,
+    /// A PostgreSQL server with a standby, half of the workers behind PgBouncer
+    Postgres,
+    /// A file of SQLite
+    Sqlite,
     /// A Redis master and two replicas behind three Sentinels
     Sentinel,
     /// A Redis Cluster of three masters with a replica each
@@ -32,7 +36,7 @@ pub(crate) enum Clocks {
 impl Store {
     pub(crate) fn servers(self) -> usize {
         match self {
-            Self::Redis | Self::Dynamodb => 1,
+            Self::Redis | Self::Dynamodb | Self::Postgres | Self::Sqlite => 1,
             Self::Sentinel => 3,
             Self::Cluster => 6,
             Self::Quorum => 5,
@@ -42,10 +46,10 @@ impl Store {
     /// The time during which a new server of a quorum does not vote.
     pub(crate) fn quarantine(self, ttl: Duration) -> Duration {
         match self {
-            Self::Redis | Self::Dynamodb | Self::Sentinel | Self::Cluster => Duration::ZERO,
             // A ttl and 1 %, two seconds because Redis reports its uptime in whole seconds, and a
             // second in which a client reads it again.
             Self::Quorum => ttl.mul_f64(1.01) + Duration::from_secs(3),
+            _ => Duration::ZERO,
         }
     }
 }
@@ -56,6 +60,8 @@ impl fmt::Display for Store {
             Self::Redis => "one Redis server",
             Self::Quorum => "a quorum of five Redis servers",
             Self::Dynamodb => "DynamoDB",
+            Self::Postgres => "PostgreSQL",
+            Self::Sqlite => "SQLite",
             Self::Sentinel => "Redis behind Sentinels",
             Self::Cluster => "a Redis Cluster",
         })

@@ -7,6 +7,7 @@
 
 use std::process::Command;
 
+use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::redis::{VALKEY, available};
 use lease_test_servers::tools::{libfaketime, tool};
 
@@ -40,7 +41,7 @@ fn end_of(mut command: Command) -> Ended {
 /// Runs for a third of a minute on `store`; `None`, with a printed line, if a server is missing.
 fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
-    if store != "dynamodb" {
+    if ["redis", "quorum"].contains(&store) {
         tool("valkey-server", &VALKEY)?;
     }
     Some(end_of(command(&[&["--store", store, "--minutes", "0.3"], sabotage].concat())))
@@ -79,6 +80,24 @@ fn quorum_keeps_its_promises() {
 #[test]
 fn dynamodb_keeps_its_promises() {
     let Some(ended) = run("dynamodb", &[]) else { return };
+
+    ended.kept_all_promises();
+    assert_eq!(ended.count("overlaps admitted"), 0);
+}
+
+#[test]
+fn postgres_keeps_its_promises() {
+    if PostgresServer::version().is_empty() {
+        return;
+    }
+    let Some(ended) = run("postgres", &[]) else { return };
+
+    ended.kept_all_promises();
+}
+
+#[test]
+fn sqlite_keeps_its_promises() {
+    let Some(ended) = run("sqlite", &[]) else { return };
 
     ended.kept_all_promises();
     assert_eq!(ended.count("overlaps admitted"), 0);
@@ -229,7 +248,10 @@ fn invalid_arguments_are_rejected_with_a_message() {
         (&["--minutes", "1"], "--store <STORE>"),
         (&["--store", "quorum", "--sabotage", "apart"], "is for --store redis"),
         (&["--store", "dynamodb", "--faults", "single"], "is for the stores in Redis"),
-        (&["--store", "cluster", "--faults", "overlapping"], "is for redis, quorum and dynamodb"),
+        (
+            &["--store", "cluster", "--faults", "overlapping"],
+            "is for redis, quorum, dynamodb, postgres and sqlite",
+        ),
         (&["--store", "quorum", "--clocks", "step"], "is for single faults"),
         (&["--store", "sentinel", "--only", "migrate-slot"], "not on Redis behind Sentinels"),
         (&["--store", "redis", "--pause", "0"], "a pause is 1 to 60 seconds"),

@@ -45,6 +45,10 @@ pub(crate) enum ServerFault {
     Flushed,
     /// The server refuses writes that need memory.
     MemoryFull,
+    /// A standby that lags takes the place of its primary.
+    FailedOver,
+    /// Another program locks a file.
+    FileLocked,
 }
 
 /// The faults for `store`, each with its weight.
@@ -56,6 +60,8 @@ pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
         Store::Redis => &REDIS,
         Store::Quorum => &QUORUM,
         Store::Dynamodb => &DYNAMODB,
+        Store::Postgres => &POSTGRES,
+        Store::Sqlite => &SQLITE,
         // Runs on these stores inject only single faults.
         Store::Sentinel | Store::Cluster => &[],
     }
@@ -115,4 +121,26 @@ const DYNAMODB: [(u32, Fault); 11] = [
     (5, Fault::Server(ServerFault::Stopped)),
     (4, Fault::Server(ServerFault::Killed)),
     (4, Fault::Server(ServerFault::ClockWithinMargin)),
+];
+
+const POSTGRES: [(u32, Fault); 12] = [
+    (14, Fault::Worker(WorkerFault::Killed)),
+    (14, Fault::Worker(WorkerFault::Stopped)),
+    (8, Fault::Worker(WorkerFault::ClockStepped)),
+    (8, Fault::Link(LinkFault::Cut)),
+    (4, Fault::Link(LinkFault::SlowRequests)),
+    (4, Fault::Link(LinkFault::SlowReplies)),
+    (8, Fault::Link(LinkFault::RequestsHeld)),
+    (8, Fault::Link(LinkFault::RepliesHeld)),
+    (4, Fault::Server(ServerFault::Stopped)),
+    (4, Fault::Server(ServerFault::Killed)),
+    (6, Fault::Server(ServerFault::ConnectionsKilled)),
+    (2, Fault::Server(ServerFault::FailedOver)),
+];
+
+const SQLITE: [(u32, Fault); 4] = [
+    (30, Fault::Worker(WorkerFault::Killed)),
+    (30, Fault::Worker(WorkerFault::Stopped)),
+    (15, Fault::Worker(WorkerFault::ClockStepped)),
+    (15, Fault::Server(ServerFault::FileLocked)),
 ];

@@ -183,9 +183,15 @@ impl Nemesis {
                 }
                 ServerFault::ConnectionsKilled => {
                     self.record("connections killed", name, now);
-                    self.servers.get(number)?.command("CLIENT KILL TYPE normal");
-                    self.servers.get(number)?.command("CLIENT KILL TYPE pubsub");
+                    self.servers.get(number)?.kill_connections();
                 }
+                ServerFault::FileLocked => {
+                    if self.servers.get(number)?.lock_file()? {
+                        self.record("file locked by another program", name, length);
+                        self.schedule(length, Repair::WakeServer(number));
+                    }
+                }
+                ServerFault::FailedOver => self.fail_over(number, name)?,
                 ServerFault::ScriptsFlushed => {
                     self.record("scripts flushed", name, now);
                     self.servers.get(number)?.command("SCRIPT FLUSH");
@@ -220,6 +226,18 @@ impl Nemesis {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn fail_over(&mut self, number: usize, name: String) -> Result<(), Failure> {
+        let lag = self.chance.up_to(self.ttl / 2);
+        let fail_over = |servers: &mut Servers| {
+            servers.get(number)?.fail_over(lag);
+            Ok(())
+        };
+        let what = "failover to a standby that lags";
+        self.inject(what, name, FaultClass::MayOverlap, fail_over)?;
+        self.servers.get(number)?.follow_again();
         Ok(())
     }
 
@@ -269,6 +287,8 @@ impl Nemesis {
             | ServerFault::ScriptsFlushed
             | ServerFault::ClockWithinMargin
             | ServerFault::MemoryFull
+            | ServerFault::FailedOver
+            | ServerFault::FileLocked
             | ServerFault::Flushed => 1,
         };
         let count = if self.chance.one_in(3) { most } else { most.min(1) };

@@ -69,9 +69,9 @@ impl SingleFault {
                 Self::KillReplica,
                 Self::KillConnections,
             ],
-            Store::Dynamodb => Vec::new(),
+            Store::Dynamodb | Store::Postgres | Store::Sqlite => Vec::new(),
         };
-        if clocks == Clocks::Step && store != Store::Dynamodb {
+        if clocks == Clocks::Step && !kinds.is_empty() {
             kinds.extend([Self::ClockForward, Self::ClockBack]);
         }
         kinds

@@ -2,11 +2,14 @@
 //!
 //! This file tracks how overlapping faults change the clocks and memories of servers. [`server`] is one
 //! server, and [`topology`] the servers of a run with single faults. [`stores`] opens stores by address,
-//! [`plain`] is a connection without a driver, and [`hash_slots`] maps keys to slots.
+//! [`plain`] is a connection without a driver, and [`hash_slots`] maps keys to slots. [`postgres`] is a
+//! PostgreSQL with its standby and pooler, and [`shared_file`] a file of SQLite.
 
 pub(crate) mod hash_slots;
 pub(crate) mod plain;
+pub(crate) mod postgres;
 pub(crate) mod server;
+pub(crate) mod shared_file;
 pub(crate) mod stores;
 pub(crate) mod topology;
 

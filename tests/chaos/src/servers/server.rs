@@ -12,12 +12,16 @@ use lease_test_servers::tools::{find, find_libfaketime};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
+use crate::servers::postgres::Postgres;
+use crate::servers::shared_file::SharedFile;
 
 /// A server. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) enum Server {
     Redis(RedisServer),
     DynamoDb(DynamoDb),
+    Postgres(Box<Postgres>),
+    File(SharedFile),
 }
 
 /// A DynamoDB that keeps its tables in a file.
@@ -69,6 +73,14 @@ impl Server {
         Ok(Self::Redis(server.ok_or("valkey-server cannot be started")?))
     }
 
+    pub(crate) fn postgres() -> Result<Self, Failure> {
+        Ok(Self::Postgres(Box::new(Postgres::start()?)))
+    }
+
+    pub(crate) fn file() -> Result<Self, Failure> {
+        Ok(Self::File(SharedFile::new()?))
+    }
+
     pub(crate) fn dynamodb() -> Result<Self, Failure> {
         let port = free_port();
         let name = format!("lease-chaos-dynamodb-{}-{port}", std::process::id());
@@ -80,11 +92,14 @@ impl Server {
         Ok(Self::DynamoDb(server))
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        match self {
+    /// The address for a worker; `None` for a file.
+    pub(crate) fn address_for(&self, worker: usize) -> Option<SocketAddr> {
+        Some(match self {
             Self::Redis(server) => server.address(),
             Self::DynamoDb(server) => server.address(),
-        }
+            Self::Postgres(server) => server.address_for(worker),
+            Self::File(_) => return None,
+        })
     }
 
     /// Stops the process: its connections stay open, and it replies to nothing.
@@ -92,6 +107,8 @@ impl Server {
         match self {
             Self::Redis(server) => server.hang(),
             Self::DynamoDb(server) => server.signal(Signal::STOP)?,
+            Self::Postgres(server) => server.primary.hang(),
+            Self::File(_) => (),
         }
         Ok(())
     }
@@ -100,6 +117,8 @@ impl Server {
         match self {
             Self::Redis(server) => server.go_on(),
             Self::DynamoDb(server) => server.signal(Signal::CONT)?,
+            Self::Postgres(server) => server.primary.resume(),
+            Self::File(file) => file.unlock()?,
         }
         Ok(())
     }
@@ -109,6 +128,8 @@ impl Server {
         match self {
             Self::Redis(server) => server.kill(),
             Self::DynamoDb(server) => server.kill(),
+            Self::Postgres(server) => server.primary.kill(),
+            Self::File(_) => (),
         }
     }
 
@@ -116,16 +137,17 @@ impl Server {
         match self {
             Self::Redis(server) => server.start_again(),
             Self::DynamoDb(server) => server.start_again()?,
+            Self::Postgres(server) => server.primary.start_again(),
+            Self::File(_) => (),
         }
         Ok(())
     }
 
     /// Kills the server, and starts it again with an empty memory.
     pub(crate) fn restart_empty(&mut self) {
-        match self {
-            Self::Redis(server) => server.restart_empty(),
-            // DynamoDB keeps its data.
-            Self::DynamoDb(_) => (),
+        // The others keep their data.
+        if let Self::Redis(server) = self {
+            server.restart_empty();
         }
     }
 
@@ -135,15 +157,47 @@ impl Server {
         match self {
             Self::Redis(server) => server.set_clock(&offset),
             Self::DynamoDb(server) => std::fs::write(server.folder.join("clock"), offset)?,
+            Self::Postgres(_) | Self::File(_) => (),
         }
         Ok(())
     }
 
-    /// Sends a command of Redis. DynamoDB ignores it.
+    /// Locks a file, unless another process has locked it. Returns whether the file is locked then.
+    pub(crate) fn lock_file(&self) -> Result<bool, Failure> {
+        match self {
+            Self::File(file) => file.lock(),
+            _ => Ok(false),
+        }
+    }
+
+    /// Closes all connections of clients.
+    pub(crate) fn kill_connections(&self) {
+        if let Self::Postgres(server) = self {
+            server.kill_connections();
+        }
+        self.command("CLIENT KILL TYPE normal");
+        self.command("CLIENT KILL TYPE pubsub");
+    }
+
+    /// The standby takes the place of its primary, and lacks the writes of the last `lag`.
+    pub(crate) fn fail_over(&mut self, lag: Duration) {
+        if let Self::Postgres(server) = self {
+            server.fail_over(lag);
+        }
+    }
+
+    /// Starts a new standby after a failover.
+    pub(crate) fn follow_again(&mut self) {
+        if let Self::Postgres(server) = self {
+            server.follow_again();
+        }
+    }
+
+    /// Sends a command of Redis. Other servers ignore it.
     pub(crate) fn command(&self, words: &str) -> String {
         match self {
             Self::Redis(server) => server.command(words),
-            Self::DynamoDb(_) => String::new(),
+            _ => String::new(),
         }
     }
 }

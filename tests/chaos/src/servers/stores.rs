@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use lease_core::store::LockStore;
 use lease_dynamodb::DynamoDbStore;
+use lease_postgres::PostgresStore;
 use lease_redis::{RedisQuorum, RedisStore};
+use lease_sqlite::SqliteStore;
 use lease_test_servers::dynamodb::client_of;
 
 use crate::failure::Failure;
+use crate::servers::postgres;
 
 /// Opens `redis://HOST:PORT`, a quorum if several are separated by commas,
-/// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, or `dynamodb://HOST:PORT/TABLE`.
+/// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, `dynamodb://HOST:PORT/TABLE`,
+/// `postgres://HOST:PORT`, or `sqlite://PATH`.
 ///
 /// A quorum keeps its rejoin delay: a server that restarted empty must not vote before the leases that it
 /// forgot have expired. The ttls of a run are short, so the delay takes seconds.
@@ -30,6 +34,13 @@ pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn Loc
         Some(("dynamodb", place)) => {
             let (server, table) = place.split_once('/').ok_or("no table is named")?;
             Arc::new(DynamoDbStore::new(client_of(server.parse()?), table))
+        }
+        Some(("postgres", place)) => {
+            let builder = PostgresStore::builder(postgres::url(place));
+            Arc::new(builder.with_timeout(TIMEOUT).connect().await?)
+        }
+        Some(("sqlite", path)) => {
+            Arc::new(SqliteStore::builder(path).with_timeout(TIMEOUT).open().await?)
         }
         _ => return Err(format!("{address} names no store").into()),
     })

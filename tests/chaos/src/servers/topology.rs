@@ -63,13 +63,13 @@ impl Topology {
             stepped.flatten().unwrap_or_else(|| RedisServer::with(&options))
         };
         let (servers, sentinels) = match store {
-            Store::Redis | Store::Dynamodb => (vec![server(&[])], Vec::new()),
             Store::Quorum => ((0..store.servers()).map(|_| server(&[])).collect(), Vec::new()),
             Store::Sentinel => {
                 let RedisSentinel { servers, sentinels, .. } = RedisSentinel::promoting(server);
                 (servers, sentinels)
             }
             Store::Cluster => (RedisCluster::started_by(1, server).nodes, Vec::new()),
+            _ => (vec![server(&[])], Vec::new()),
         };
         let mut shards = vec![(0..servers.len()).collect::<Vec<_>>()];
         if store == Store::Cluster {
@@ -101,13 +101,11 @@ impl Topology {
             hosts.collect::<Vec<_>>().join(",")
         };
         match self.store {
-            Store::Redis | Store::Quorum | Store::Dynamodb => {
-                format!("redis://{}", list(&self.servers))
-            }
             Store::Sentinel => {
                 format!("sentinel://{}/{}", list(&self.sentinels), RedisSentinel::MASTER)
             }
             Store::Cluster => format!("cluster://{}", list(&self.servers)),
+            _ => format!("redis://{}", list(&self.servers)),
         }
     }
 

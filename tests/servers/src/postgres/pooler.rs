@@ -52,6 +52,11 @@ impl PgBouncer {
         panic!("PgBouncer on port {port} does not answer");
     }
 
+    /// The pooler's port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of the database `postgres` through the pooler, as superuser.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)

@@ -81,6 +81,30 @@ impl PostgresServer {
         assert_eq!(self.command("SELECT pg_promote()"), "t", "the standby was not promoted");
     }
 
+    /// The version of the servers, as a sentence; empty, with a printed line, if PostgreSQL is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    pub fn version() -> String {
+        let Some(programs) = programs() else { return String::new() };
+        let answer = Command::new(programs.join("postgres")).arg("--version").output();
+        answer
+            .map(|answer| String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+            .unwrap_or_default()
+    }
+
+    /// Starts this stopped standby on the port of `primary`, which has ended, and makes it accept writes.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn take_over(&mut self, primary: &Self) {
+        self.port = primary.port;
+        self.start_again();
+        self.promote();
+    }
+
     fn stopped(settings: &[&str]) -> Option<Self> {
         let programs = programs()?;
         let port = free_port();
@@ -118,6 +142,29 @@ impl PostgresServer {
             Self::signal_all(&process, "-CONT");
             signal(process.id(), "-QUIT");
             drop(process.wait());
+        }
+    }
+
+    /// Ends the server's processes with SIGKILL. The next start recovers from its log.
+    pub fn kill(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        // Stopped first, so that it starts no further process.
+        signal(process.id(), "-STOP");
+        let children = children(process.id());
+        for id in &children {
+            // A child may have ended meanwhile.
+            drop(
+                Command::new("kill")
+                    .args(["-KILL", &id.to_string()])
+                    .stderr(Stdio::null())
+                    .status(),
+            );
+        }
+        signal(process.id(), "-KILL");
+        drop(process.wait());
+        // The next server does not start while a process uses the shared memory.
+        while children.iter().any(|id| is_running(*id)) {
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -281,6 +328,12 @@ fn programs() -> Option<PathBuf> {
 fn children(process: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     list.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Whether the process has memory: a zombie has none.
+fn is_running(process: u32) -> bool {
+    let command = std::fs::read(format!("/proc/{process}/cmdline"));
+    command.is_ok_and(|command| !command.is_empty())
 }
 
 const DEFAULTS: [&str; 5] = [

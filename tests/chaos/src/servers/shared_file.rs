@@ -1,0 +1,69 @@
+//! A file of SQLite that workers share.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lease_test_servers::sync::lock;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::failure::Failure;
+
+/// A folder with the file, and another program that may lock the file. Dropping it removes the folder.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    folder: PathBuf,
+    /// In a mutex, since threads share the servers of a run.
+    other_program: Mutex<Option<Connection>>,
+}
+
+impl SharedFile {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let name = format!("lease-chaos-sqlite-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { folder, other_program: Mutex::default() })
+    }
+
+    /// The address of the store for workers.
+    pub(crate) fn address(&self) -> String {
+        format!("sqlite://{}", self.path().display())
+    }
+
+    /// Locks the file for writes, as a program that writes for long. Returns `false` if another process has
+    /// locked it. That process may be stopped until a repair, so this does not wait.
+    pub(crate) fn lock(&self) -> Result<bool, Failure> {
+        let mut other = lock(&self.other_program);
+        let program = match other.take() {
+            Some(program) => program,
+            None => Connection::open(self.path())?,
+        };
+        program.busy_timeout(BRIEF)?;
+        let locked = program.execute_batch("BEGIN IMMEDIATE");
+        *other = Some(program);
+        match locked {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+            locked => Ok(locked.map(|()| true)?),
+        }
+    }
+
+    pub(crate) fn unlock(&self) -> Result<(), Failure> {
+        if let Some(program) = &*lock(&self.other_program) {
+            program.execute_batch("ROLLBACK")?;
+        }
+        Ok(())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("leases.db")
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Longer than a worker's write.
+const BRIEF: Duration = Duration::from_millis(200);

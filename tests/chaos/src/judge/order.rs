@@ -76,7 +76,8 @@ fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> boo
     let left_it_free = before.array_windows().any(|[grant, next]| {
         // The key was already held again when the wait got its place.
         let was_resolved = next.held_from.is_some_and(|held| held < wait.queued);
-        !was_resolved && !was_released(grant) && next.by != "resume"
+        let was_left = !was_released(grant) || has_silent_holder(grant, next, ttl);
+        !was_resolved && next.by != "resume" && was_left
     });
     left_it_free || ledger.faults.iter().any(touches)
 }
@@ -85,6 +86,13 @@ fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> boo
 /// place, and a claim without a place may obtain it.
 fn was_released(grant: &Grant) -> bool {
     grant.ended.as_ref().is_some_and(|(_, how)| how == "released" || how == "dropped")
+}
+
+/// Whether, between a grant and the `next` that a worker reported, another may have expired that no worker
+/// reported: the answer to its request was lost.
+fn has_silent_holder(grant: &Grant, next: &Grant, ttl: Duration) -> bool {
+    let ended = grant.ended.as_ref().map(|(at, _)| *at);
+    ended.zip(next.held_from).is_some_and(|(ended, held)| ended + ttl <= held)
 }
 
 /// Whether a fault may cost this wait its place, or may leave the key to a process that does not report it.
@@ -108,6 +116,7 @@ mod tests {
     use crate::store::Clocks;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(2);
 
     struct Made {
         ledger: Ledger,
@@ -153,7 +162,7 @@ mod tests {
         }
 
         fn found(&self) -> usize {
-            judge_order(&self.ledger, SECOND).findings.len()
+            judge_order(&self.ledger, TTL).findings.len()
         }
     }
 
@@ -182,8 +191,9 @@ mod tests {
     fn order_of_arrival_breaks_no_rule() {
         let mut made = Made::overtaken();
         made.ledger.grants[1].token = 4;
+        made.ledger.grants[2].held_from = Some(made.at(15));
 
-        let order = judge_order(&made.ledger, SECOND);
+        let order = judge_order(&made.ledger, TTL);
 
         assert_eq!((order.findings.len(), order.judged), (0, 1));
     }
@@ -198,8 +208,21 @@ mod tests {
         assert_eq!(found("worker killed", "worker 2", 13), 0, "it may hold the key");
         assert_eq!(found("server flushed", "server 1", 13), 0);
         assert_eq!(found("scripts flushed", "server 1", 13), 1, "no place is lost");
-        assert_eq!(found("server flushed", "server 1", 9), 1, "long before");
+        assert_eq!(found("server flushed", "server 1", 8), 1, "long before");
         assert_eq!(found("server flushed", "server 1", 16), 1, "after the grant");
+    }
+
+    #[test]
+    fn gap_of_a_ttl_between_two_grants_excuses_another_order() {
+        let mut made = Made::overtaken();
+        let ended = |second| Some((made.at(second), "released".to_owned()));
+
+        let (late, early) = (ended(14), ended(13));
+
+        made.ledger.grants[0].ended = late;
+        assert_eq!(made.found(), 1, "a second before the next grant");
+        made.ledger.grants[0].ended = early;
+        assert_eq!(made.found(), 0, "two seconds before the next grant");
     }
 
     #[test]

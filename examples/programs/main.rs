@@ -239,7 +239,7 @@ fn singleton_job_reports_bad_input_in_one_line() {
         (&["--ttl", "1e9"], "ttl 1000000000s is out of range"),
         (&["--ttl", "-1"], "ttl -1.0 is not a length in seconds"),
         (&["--ttl", "nan"], "ttl NaN is not a length in seconds"),
-        (&["--store", "postgres://x"], "store URL \"postgres://x\" has a scheme that"),
+        (&["--store", "postgres://x"], "store URL \"postgres://x\" names no database"),
     ];
 
     refused_in_one_line("singleton_job", &cases);

@@ -157,7 +157,7 @@ fn shards_reports_bad_input_in_one_line() {
             &["--stream", "orders", "--shards", "3"],
             "'--stream <NAME>' cannot be used with '--shards <NUMBER>'",
         ),
-        (&["--store", "postgres://x"], "store URL \"postgres://x\" has a scheme that"),
+        (&["--store", "postgres://x"], "store URL \"postgres://x\" names no database"),
         (&["--store", "dynamodb://h:1"], "has no table name: use \"dynamodb://HOST:PORT/TABLE\""),
         (&["--store", ""], "store URL \"\" is empty"),
         (&["--store", "redis://a:1,b:1,c:1"], "is a quorum, which keeps no records"),

@@ -11,7 +11,7 @@ use lease_test_servers::dynamodb::{Server, client_of};
 use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::requests::counted;
-use crate::setup::{LONG, TABLE, server_and_store};
+use crate::setup::{LONG, TABLE, server_and_store, with_long_timeout};
 
 fn text(error: &StoreError) -> String {
     let mut text = error.to_string();
@@ -37,7 +37,7 @@ async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbS
         Proxy::start_rewriting(server.address(), Wire::Http, move |_| reply.clone().into_bytes())
             .await
             .unwrap();
-    let store = DynamoDbStore::new(client_of(proxy.address()), TABLE);
+    let store = with_long_timeout(client_of(proxy.address()), TABLE).build().unwrap();
     (proxy, store)
 }
 

@@ -122,8 +122,12 @@ impl QuorumWatch {
                         self.freed.note_free(place)
                     }
                 },
-                // Freed on this node since the watch began, or never held there.
-                Some((place, Ok(false))) = self.marks.next() => self.freed.note_free(place),
+                // A node that does not hold the key was freed since the watch began, or never held it. The arm takes
+                // each answer: one that it refused would leave the rest unread until the next event.
+                Some((place, is_held)) = self.marks.next() => match is_held {
+                    Ok(false) => self.freed.note_free(place),
+                    Ok(true) | Err(_) => None,
+                },
                 Some((place, answer)) = self.registering.next() => {
                     self.add(place, answer);
                     None

@@ -5,13 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lease_core::store::micros_since_1970;
 use lease_core::{FencingToken, LeaseOptions, Locker};
 use lease_sqlite::SqliteStore;
+use lease_test_servers::gate_log::worker::{Worker, set_wall_clock};
 use lease_test_servers::gate_log::{GateLog, Verdict};
 use lease_test_servers::tools::libfaketime;
 use tempfile::TempDir;
@@ -20,41 +19,13 @@ use tokio::time::sleep;
 const TTL: Duration = Duration::from_secs(2);
 /// The limit for progress, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-const FOLDER: &str = "LEASE_SQLITE_WORKER_FOLDER";
 const SABOTAGE: &str = "LEASE_SQLITE_WORKER_SABOTAGE";
 
-/// A worker process. Dropping it kills it with SIGKILL.
-struct Worker(Child);
-
-impl Worker {
-    fn command(folder: &Path) -> Command {
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["worker", "--exact", "--ignored", "--nocapture"]).env(FOLDER, folder);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
-    fn start(mut command: Command) -> Self {
-        Self(command.spawn().unwrap())
-    }
-
-    fn id(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-/// The body of a worker process: obtains the key, writes a few lines under its token, releases it, and repeats.
+/// The body of a worker process.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn worker() {
-    let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let Some(folder) = Worker::folder() else { return };
     let mut builder =
         SqliteStore::builder(folder.join("leases.db")).with_timeout(Duration::from_secs(60));
     if env::var_os(SABOTAGE).is_some() {
@@ -62,26 +33,12 @@ async fn worker() {
     }
     let options = LeaseOptions::new(TTL).unwrap();
     let locker = Locker::new(builder.open().await.unwrap()).with_options(options);
-    let log = GateLog::at(&folder);
-    loop {
-        let lease = locker.wait_until_obtained(&"job".parse().unwrap()).await.unwrap();
-        for _line in 0..5 {
-            log.write(lease.token(), || lease.is_held());
-            sleep(Duration::from_millis(4)).await;
-        }
-        drop(lease.release().await);
-    }
+    Worker::write_under_leases(locker, "job".parse().unwrap(), GateLog::at(&folder)).await;
 }
 
 /// Eight workers. The worker that wrote last, which probably holds the key, is killed again and again.
-async fn contend(folder: &TempDir, sabotage: Option<&str>, kills: usize) -> Verdict {
-    let start = || {
-        let mut command = Worker::command(folder.path());
-        if let Some(sabotage) = sabotage {
-            command.env(SABOTAGE, sabotage);
-        }
-        Worker::start(command)
-    };
+async fn contend(folder: &TempDir, kills: usize) -> Verdict {
+    let start = || Worker::start(Worker::command("worker", folder.path()));
     let mut workers: Vec<_> = (0..8).map(|_| start()).collect();
     let log = GateLog::at(folder.path());
     for number in 0..kills {
@@ -95,8 +52,7 @@ async fn contend(folder: &TempDir, sabotage: Option<&str>, kills: usize) -> Verd
         if tokio::time::timeout(PATIENCE, progress).await.is_err() {
             return Verdict::Stopped(number);
         }
-        let writer = log.last_writer();
-        let victim = workers.iter().position(|worker| Some(worker.id()) == writer);
+        let victim = workers.iter().position(|worker| worker.wrote_last(&log));
         let victim = victim.unwrap_or(number % workers.len());
         if let Some(worker) = workers.get_mut(victim) {
             *worker = start();
@@ -110,7 +66,7 @@ async fn contend(folder: &TempDir, sabotage: Option<&str>, kills: usize) -> Verd
 async fn killed_processes_leave_one_holder_and_progress() {
     let folder = tempfile::tempdir().unwrap();
 
-    let verdict = contend(&folder, None, 25).await;
+    let verdict = contend(&folder, 25).await;
 
     assert!(matches!(verdict, Verdict::Exclusive { tenures } if tenures >= 25), "{verdict:?}");
 }
@@ -119,10 +75,16 @@ async fn killed_processes_leave_one_holder_and_progress() {
 #[tokio::test]
 async fn judge_finds_two_holders_of_a_broken_statement() {
     let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = Worker::command("worker", folder.path());
+        command.env(SABOTAGE, "1");
+        Worker::start(command)
+    };
 
-    let verdict = contend(&folder, Some("obtain"), 3).await;
+    let workers = [start(), start()];
 
-    assert!(matches!(verdict, Verdict::Overlap(_)), "{verdict:?}");
+    GateLog::at(folder.path()).waits_for_overlap(PATIENCE).await;
+    drop(workers);
 }
 
 /// libfaketime changes the wall clock of the worker. The kernel's boot time stays.
@@ -132,23 +94,15 @@ async fn wall_clock_an_hour_off_changes_no_lease() {
     for clock in ["+1h", "-1h"] {
         let folder = tempfile::tempdir().unwrap();
         let log = GateLog::at(folder.path());
-        let mut command = Worker::command(folder.path());
-        command.env("LD_PRELOAD", &library).env("FAKETIME", clock);
-        command.env("DONT_FAKE_MONOTONIC", "1");
+        let mut command = Worker::command("worker", folder.path());
+        set_wall_clock(&mut command, &library, clock);
         let off = Worker::start(command);
         let first = log.waits_for(|token| token > FencingToken::new(0).unwrap(), PATIENCE).await;
-        let right = Worker::start(Worker::command(folder.path()));
-        // Both processes write in turn, and none of their writes is refused.
-        let is_by = |worker: &Worker| {
-            let id = worker.id();
-            move |log: &GateLog| log.last_writer() == Some(id)
-        };
-        for _turn in 0..5 {
-            log.waits_until(is_by(&right), PATIENCE).await;
-            log.waits_until(is_by(&off), PATIENCE).await;
-        }
+        let right = Worker::start(Worker::command("worker", folder.path()));
+        // None of their writes is refused.
+        log.waits_for_turns(&right, &off, PATIENCE).await;
         drop(off);
-        log.waits_until(is_by(&right), PATIENCE).await;
+        log.waits_until(|log| right.wrote_last(log), PATIENCE).await;
 
         let verdict = log.verdict();
         assert!(matches!(verdict, Verdict::Exclusive { .. }), "{clock}: {verdict:?}");

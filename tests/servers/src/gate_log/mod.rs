@@ -1,4 +1,8 @@
 //! A log that processes share. It accepts lines like a gate: only under the largest token so far.
+//!
+//! [`worker`] is a process that writes to it.
+
+pub mod worker;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -7,6 +11,8 @@ use std::time::Duration;
 
 use lease_core::FencingToken;
 use tokio::time::{sleep, timeout};
+
+use crate::gate_log::worker::Worker;
 
 /// A file to which processes append lines under their tokens.
 #[derive(Debug)]
@@ -100,6 +106,27 @@ impl GateLog {
             }
         };
         timeout(limit, wait).await.expect("the lines within the limit");
+    }
+
+    /// Waits until two workers have written in turn, five times each.
+    ///
+    /// # Panics
+    ///
+    /// If a turn takes longer than `limit`.
+    pub async fn waits_for_turns(&self, one: &Worker, other: &Worker, limit: Duration) {
+        for _turn in 0..5 {
+            self.waits_until(|log| one.wrote_last(log), limit).await;
+            self.waits_until(|log| other.wrote_last(log), limit).await;
+        }
+    }
+
+    /// Waits until two leases were held at the same time.
+    ///
+    /// # Panics
+    ///
+    /// If this takes longer than `limit`.
+    pub async fn waits_for_overlap(&self, limit: Duration) {
+        self.waits_until(|log| matches!(log.verdict(), Verdict::Overlap(_)), limit).await;
     }
 
     /// Judges all lines.

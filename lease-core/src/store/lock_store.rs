@@ -202,19 +202,19 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What a watch tells about its key.
+/// A change of a watched key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
     /// The key may be free. Waiters then claim it.
     Freed {
-        /// The number of watches that are told of this, in all processes: the more there are, the longer waiters
-        /// wait for another one to claim the key first. A number that is too small costs claims, one that is too
-        /// large costs time. `None` if the store does not know it: each waiter then claims the key at once.
+        /// The number of watches that receive this change, in all processes. With more watches, a waiter waits
+        /// longer for another one to claim the key first. A number that is too small costs claims, one that is
+        /// too large costs time. `None` if the store does not know it: each waiter then claims the key at once.
         watches: Option<u64>,
     },
-    /// A claim has obtained the key since it was freed. Waiters that have not claimed it yet wait on. A store
-    /// need not tell this: the waiters then claim the key, and are refused.
+    /// A claim has obtained the key since it was freed. Waiters that have not claimed it yet keep waiting. A store
+    /// need not report this: the waiters then claim the key, and are refused.
     Taken,
 }
 

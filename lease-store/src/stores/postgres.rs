@@ -46,7 +46,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     Ok(AnyStore::of_table(builder.connect().await?))
 }
 
-/// As libpq has them, without those that encrypt and verify less than they promise.
+/// The parameter `sslmode`. Of libpq's values, tokio-postgres knows only these three.
 fn sslmode(url: &mut StoreUrl) -> Result<String, StoreError> {
     let mode = url.take("sslmode").unwrap_or_else(|| "prefer".to_owned());
     if ["disable", "prefer", "require"].contains(&mode.as_str()) {

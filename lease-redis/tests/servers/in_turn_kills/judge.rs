@@ -127,7 +127,7 @@ impl Commands {
 
     /// The number of grants in this time that expired, since nobody used them.
     fn granted_to_dead(&self, from: u64, until: u64) -> u32 {
-        // Not those that were passed on at once, as after a cancelled wait.
+        // A lock that was passed on at once, as after a cancelled wait, does not count.
         let dead = self.locks.iter().filter(|lock| {
             from < lock.from && lock.until <= until && lock.until - lock.from > micros(TTL / 2)
         });

@@ -1,7 +1,7 @@
 //! Opens streams in AWS with credentials from the environment.
 //!
 //! `aws-config` finds credentials in more places, such as profiles and instance roles.
-//! `KinesisSource::new` takes its client in the same way.
+//! A client that is configured by `aws-config` can be passed to `KinesisSource::new` in the same way.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::{Client, Config};

@@ -193,8 +193,8 @@ pub fn micros_since_1970() -> u64 {
 }
 
 /// The time since the first reading of a clock in this process, plus `BEGINNING`, by tokio's clock alone. While
-/// tokio's time is paused, it is constant. The measured time of a suspension changes by a few microseconds at
-/// each reading.
+/// tokio's time is paused, it is constant. A clock that adds the measured time of suspensions is not constant
+/// then, because this measured time changes by a few microseconds at each reading.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
     Moment(0) + BEGINNING + now.saturating_duration_since(start)

@@ -24,7 +24,8 @@ struct Connected {
 struct SameCommandsHeld {
     lock: SameCommands,
     key: String,
-    nonce: String,
+    /// The text of the claim.
+    text: String,
 }
 
 impl SameCommands {
@@ -48,10 +49,10 @@ impl Lock for SameCommands {
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = format!("bare:{{{key}}}");
-        let nonce = format!("{:032x}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let text = format!("{:032x}h-1 0 0 bench", NEXT.fetch_add(1, Ordering::Relaxed));
         let mut claim = redis::pipe();
         claim.cmd("MULTI");
-        let set = claim.cmd("SET").arg(&key).arg(format!("{nonce}h-1 0 0 bench"));
+        let set = claim.cmd("SET").arg(&key).arg(&text);
         set.arg("NX").arg("PX").arg(u64::try_from(TTL.as_millis()).unwrap()).arg("GET");
         let add = claim.cmd("XADD").arg(TOKENS).arg("NOMKSTREAM").arg("MAXLEN").arg("~").arg(1);
         add.arg("*").arg("t").arg(1);
@@ -60,17 +61,17 @@ impl Lock for SameCommands {
         let replies: RedisResult<Vec<Value>> = connection.send_packed_commands(&claim, 0, 4).await;
         let [.., Value::Array(executed)] = &replies.ok()?[..] else { return None };
         (executed.first() == Some(&Value::Nil))
-            .then(|| Box::new(SameCommandsHeld { lock: self.clone(), key, nonce }) as Box<dyn Held>)
+            .then(|| Box::new(SameCommandsHeld { lock: self.clone(), key, text }) as Box<dyn Held>)
     }
 }
 
 #[async_trait]
 impl Held for SameCommandsHeld {
     async fn free(self: Box<Self>) {
-        let Self { lock, key, nonce } = *self;
+        let Self { lock, key, text } = *self;
         let mut call = redis::cmd("EVALSHA");
         call.arg(&lock.0.release).arg(1).arg(&key);
-        call.arg("PUBLISH").arg(nonce).arg(format!("{key}:freed"));
+        call.arg("PUBLISH").arg(TOKENS).arg(text);
         let mut connection = lock.0.connection.clone();
         connection.send_packed_command(&call).await.unwrap();
     }

@@ -118,8 +118,8 @@ impl fmt::Display for BadEvent {
 }
 
 impl Pipeline {
-    /// Parses entries with `parser`. It gets the entry and its value, and returns the event's
-    /// fields, or the reason why it cannot be parsed.
+    /// Parses entries with `parser`. The parser gets the entry and the value of the entry. The parser returns
+    /// the fields of the event, or the reason why the value cannot be parsed.
     pub fn new(
         parser: impl Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync + 'static,
     ) -> Self {

@@ -27,7 +27,7 @@ async fn attributes_of_kcl_and_others_survive_every_operation() {
     }
     assert_eq!(after["checkpoint"], s("20"));
     assert!(!after.contains_key("leaseOwner"), "the lease is free for KCL, too");
-    // Each write increments the counter by one, as in KCL, and a grant increments it by two.
+    // A grant increments the counter by two. Each other write increments it by one, as in KCL.
     assert_eq!(after["leaseCounter"], n(7 + 5));
 }
 

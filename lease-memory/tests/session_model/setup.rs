@@ -36,10 +36,12 @@ pub(crate) enum Rule {
     /// The row of a shard names the token of the session. Without it, any end of a session of this worker
     /// counts.
     ParentToken,
-    /// A claim presents a proof that was true before. Without it, the store compares the session's row when the
-    /// claim arrives, in one transaction.
+    /// A claim contains a proof, which its worker has read before: the written end of the former session.
+    /// Without this rule, the claim contains no proof, and the store checks the session's row in the
+    /// transaction of the claim.
     ProofBeforeClaim,
-    /// An absent row proves nothing. Without it, a read from before the first grant counts as the end.
+    /// An absent row proves nothing. Without this rule, a read that was made before the first grant of the
+    /// session counts as a proof of its end.
     AbsenceProvesNothing,
     /// A worker with a new session has lost the shards of the former one.
     NewSessionLosesShards,
@@ -74,7 +76,8 @@ impl Setup {
         self.without == Some(rule)
     }
 
-    /// The orders of the workers' names: workers that may do the same are interchangeable.
+    /// Returns the permutations of the workers that do not change the setup: they exchange only workers with
+    /// the same limits.
     pub(crate) fn worker_orders(&self) -> Vec<[usize; WORKERS]> {
         let is_same = |one: usize, other: usize| {
             one == other
@@ -94,7 +97,7 @@ impl Setup {
         orders
     }
 
-    /// The orders of the shards' names.
+    /// Returns the permutations of the shards.
     pub(crate) fn shard_orders(&self) -> Vec<[usize; SHARDS]> {
         if self.shards == 2 { vec![[0, 1], [1, 0]] } else { vec![[0, 1]] }
     }

@@ -1,4 +1,4 @@
-//! The reasons for which the daemon kills a child.
+//! The failures of a child: it could not be started, has ended, or is killed by the daemon.
 
 use std::io;
 use std::process::ExitStatus;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::protocol::Action;
 
-/// The reason for which the daemon kills a child.
+/// The failure of a child: it could not be started, has ended, or is killed by the daemon.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildFailure {

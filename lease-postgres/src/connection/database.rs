@@ -109,7 +109,7 @@ impl Database {
     }
 
     /// How long a statement waits for a row that another session has locked. The server gives up before the
-    /// client does. So a session that holds a lock for long does not let connections pile up.
+    /// client does. So the number of busy connections stays small while another session holds a lock for long.
     pub(crate) fn lock_timeout(&self) -> String {
         (self.timeout * 3 / 4).as_millis().max(1).to_string()
     }
@@ -123,7 +123,8 @@ impl Database {
         tokio::spawn(async move {
             // If this fails, the server ends the statement by itself, or is gone.
             drop(timeout(limit.max(MIN_CANCEL), token.cancel_query(tls)).await);
-            // Closed last: a pooler forgets which statement to cancel.
+            // The connection is closed after the cancel request. Otherwise, a pooler could not find the
+            // statement to cancel.
             drop(client);
         });
     }
@@ -131,7 +132,7 @@ impl Database {
     async fn lend(&self, lane: Lane) -> Result<(Object, Option<SemaphorePermit<'_>>), ServerFault> {
         let permit = match lane {
             Lane::Holders => None,
-            // An error means that the semaphore is closed, which it never is.
+            // The semaphore is never closed, so this does not fail.
             Lane::Claims => self.for_claims.acquire().await.ok(),
         };
         let client = self.pool.get().await;
@@ -153,5 +154,6 @@ impl fmt::Debug for Database {
 /// Connections that claims leave to heartbeats and releases.
 const RESERVED: usize = 2;
 
-/// Cancelling takes a connection of its own.
+/// The shortest time limit of a cancel request. A cancel request needs more time, because it opens a separate
+/// connection.
 const MIN_CANCEL: Duration = Duration::from_secs(2);

@@ -24,7 +24,8 @@ async fn next_grant(notices: &mut Notices) -> Grant {
     grant
 }
 
-/// Grants one request of a waiter twice, as a replica does that has not received the first grant.
+/// Grants one request of a waiter twice. A promoted replica that has not received the first grant does the
+/// same.
 async fn granted_twice(server: &RedisServer, store: &RedisStore) -> (Grant, Grant) {
     let held = obtain(store, "a").await;
     let waiter = claim("waiter");

@@ -24,7 +24,8 @@ pub(super) struct CronTimes {
 enum ClockChange {
     /// Each time of day happens once a day.
     FixedTimes,
-    /// Every time on the wall clock is a tick. If the clock shows it twice, there are two ticks.
+    /// There is a tick whenever the wall clock shows a time of the expression. If the clock shows this time
+    /// twice, there are two ticks.
     WallClock,
 }
 
@@ -116,7 +117,7 @@ impl CronTimes {
         [tick, self.first_shown(second_pass)].into_iter().flatten().min()
     }
 
-    /// Returns the first instant from `start` on that a search forward in civil time finds.
+    /// Searches forward in civil time, and returns the first instant that is not before `start`.
     fn first_shown(&self, start: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(start);
         let mut inclusive = civil.subsec_nanosecond() == 0;

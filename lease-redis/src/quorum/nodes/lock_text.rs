@@ -23,8 +23,8 @@ pub(crate) fn text_of(
     format!("{}{} {}", head_of(mark, nonce, token), beat.get(), lessee.as_str())
 }
 
-/// The beginning of the text of a held lock for which no client waits: its counter and its bound are its
-/// token.
+/// The beginning of the text of a held lock for which no client waits. The counter and the bound in this text
+/// are equal to the token.
 pub(crate) fn beginning_of(nonce: Nonce, token: FencingToken) -> String {
     head_of(Mark::Unwatched, nonce, token)
 }

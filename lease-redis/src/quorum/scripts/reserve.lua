@@ -1,7 +1,6 @@
--- Releases the key of a grant, and reserves it for nobody. Not on a node that does not vote: the key may be
--- held by a grant that the node has forgotten.
--- KEYS: of the grant. ARGV: retention (ms), nonce of the grant, its token plus 1, its token, its lessee,
--- length (ms). Returns 1 if the key is reserved.
+-- Releases the key of a grant, and reserves it for nobody. The script runs only on nodes that vote. A node that
+-- does not vote may have forgotten a grant that holds the key. KEYS: of the grant. ARGV: retention (ms), nonce
+-- of the grant, its token plus 1, its token, its lessee, length (ms). Returns 1 if the key is reserved.
 --
 -- A reservation needs a majority, so nodes without the grant write it too, unless a later grant followed.
 local key, time = KEYS[1], now()

@@ -32,7 +32,7 @@ struct Lock {
     until: u64,
 }
 
-/// The longest gap between two holders, in relation to its bound.
+/// The number of grants out of order, and the gap between two holders that is longest in relation to its bound.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) out_of_order: usize,
@@ -40,7 +40,8 @@ pub(super) struct Judged {
     pub(super) from: u64,
     pub(super) until: u64,
     pub(super) dead_in_gap: u32,
-    /// The gap, divided by a ttl for the last holder and one for each dead waiter that was granted.
+    /// The length of the gap, divided by its bound. The bound is one ttl, plus one ttl for each dead waiter to
+    /// which the key was granted.
     pub(super) part_of_bound: f64,
 }
 

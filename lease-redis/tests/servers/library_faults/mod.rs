@@ -1,8 +1,9 @@
 //! The faults of other libraries, one test each.
 //!
-//! A fault of two libraries is in the file of the first. Faults that are also rows of the README's table are
-//! tested beside this folder, in `minority.rs`, `partitions.rs`, `requests.rs`, `promotion.rs` and
-//! `pauses.rs`. Faults of a quorum alone are in `tests/quorum.rs`.
+//! If two libraries have the same fault, its test is in the file of the library that the test's comment names
+//! first. Faults that are also rows of the README's table are tested beside this folder, in `minority.rs`,
+//! `partitions.rs`, `requests.rs`, `promotion.rs` and `pauses.rs`. Faults of a quorum alone are in
+//! `tests/quorum.rs`.
 
 mod distributed_lock;
 mod go_redsync;

@@ -78,7 +78,7 @@ impl LoadTask {
             Ok(Ok(Attempt::Held(_))) => self.count("claim refused: held"),
             Ok(Err(error)) => {
                 self.report(number, asked, &error);
-                // Without a pause, an unreachable server would make the task loop at once.
+                // Without a pause, the task would claim continuously while the server is unreachable.
                 sleep(self.chance.up_to(PAUSE)).await;
             }
             Err(dropped) => self.count(dropped),
@@ -164,7 +164,8 @@ const WAYS: [(u32, Way); 3] = [(7, Way::Obtain), (1, Way::Cancelled), (2, Way::W
 const ENDINGS: [(u32, Ending); 3] =
     [(70, Ending::Release), (28, Ending::Drop), (2, Ending::Abandon)];
 
-/// A claim is cancelled after fewer turns of the runtime. A batch is written after two.
+/// A cancelled claim is dropped after fewer turns of the runtime than this number. A batch is written after two
+/// turns.
 const MOST_TURNS: usize = 16;
 
 /// The longest pause after a failed claim.

@@ -18,7 +18,7 @@ pub(crate) trait Recorder: fmt::Debug + Send + Sync {
 
     fn record_transaction(&self, executed: &Transaction<'_>);
 
-    /// Forgets the server, which has lost its data.
+    /// Removes what was recorded about the server, because the server has lost its data.
     fn forget(&self, place: usize);
 }
 
@@ -62,7 +62,7 @@ impl Ran<'_> {
     }
 }
 
-/// The key of a lease with this name.
+/// Returns the key of the lease that is stored under this Redis key.
 pub(crate) fn key_of(lease: &[u8]) -> String {
     let name = std::str::from_utf8(lease).unwrap();
     name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()

@@ -20,7 +20,7 @@ pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    /// All keys that were read or are known to have no effect.
+    /// All keys that were read, that are refused, or that have no effect.
     known: BTreeSet<String>,
     without_effect: BTreeSet<String>,
 }

@@ -1,6 +1,6 @@
 //! A model of the lock on one logical Redis server, and an exhaustive search of it. Each request may be
 //! late for ever or overtake any other, and each answer may be late or lost. `docs/design/016` decides this
-//! protocol, and the store does not run it yet.
+//! protocol, and `RedisStore` runs it.
 //!
 //! The model has four parts. Start with `tenure`:
 //! - `tenure`: who holds a key and under which token. Claims with repeated requests, heartbeats,

@@ -88,12 +88,15 @@ pub(crate) enum Strike {
     SetBack,
     /// The server's clock is set forward, so that its leases expire early.
     SetForward,
+    /// A replica misses the server's writes for a while, and is promoted then.
+    FailOver,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum ServerFault {
     Hung,
     CutOff(usize),
+    ReplicaBehind,
     Down,
     DownAndEmpty,
 }
@@ -202,6 +205,10 @@ impl Fleet {
                 server.set_back(by);
                 self.set_back.insert(place);
             }
+            Strike::FailOver => {
+                server.leave_replica_behind();
+                self.faults.push(lasting(ServerFault::ReplicaBehind, random));
+            }
             Strike::SetForward => {
                 let by = (ttl * 2).mul_f64(random.random_range(0.0..1.0));
                 server.set_back(-i64::try_from(by.as_micros()).unwrap());
@@ -219,6 +226,8 @@ impl Fleet {
     }
 
     pub(crate) fn heal(&mut self) {
+        self.end(|_| true);
+        // A fail-over that ended has made its server down.
         self.end(|_| true);
     }
 
@@ -256,6 +265,12 @@ impl Fleet {
             match fault {
                 ServerFault::Hung => server.resume(),
                 ServerFault::CutOff(process) => server.reach(process),
+                ServerFault::ReplicaBehind => {
+                    server.stop();
+                    server.promote_replica();
+                    let up = self.world.ledger.now() + self.plan.ttl / 10;
+                    self.faults.push((up, place, ServerFault::Down));
+                }
                 ServerFault::Down | ServerFault::DownAndEmpty => {
                     if matches!(fault, ServerFault::DownAndEmpty) {
                         server.forget();

@@ -120,6 +120,11 @@ impl Recorder for GrantRecorder {
         book.beats.retain(|(of, ..), _| *of != place);
         book.nodes.retain(|(of, _), _| *of != place);
     }
+
+    /// The nodes of a quorum have no replicas.
+    fn promote(&self, place: usize) {
+        self.forget(place);
+    }
 }
 
 impl GrantRecorder {

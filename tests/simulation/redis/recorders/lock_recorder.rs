@@ -26,6 +26,8 @@ struct Book {
     beats: BTreeMap<(String, String), u64>,
     /// The grants of each key: when the server made them, in its order of commands, and their tokens.
     granted: BTreeMap<String, Vec<(u64, u64)>>,
+    /// The token of the last grant of each key, unless a promoted replica may lack it.
+    latest: BTreeMap<String, u64>,
     /// The tokens that answers to repeated claims offered, by nonce.
     offered: BTreeSet<(String, u64)>,
     /// The nonce of the last release of each record.
@@ -53,6 +55,7 @@ impl LockRecorder {
             ));
         }
         grants.push((at, token));
+        book.latest.insert(key.to_owned(), token);
     }
 
     /// Records the grant of a script, whose arguments from `first` on are those of a claim.
@@ -115,8 +118,7 @@ impl LockRecorder {
             *last = beat.max(*last);
             let token: u64 = argument(4).parse().unwrap();
             let key = key_of(&ran.keys[place]);
-            let later = book.granted.get(&key).and_then(|grants| grants.last());
-            if let Some((_, later)) = later.filter(|(_, later)| *later > token) {
+            if let Some(later) = book.latest.get(&key).filter(|later| **later > token) {
                 self.ledger.violated(format!(
                     "a heartbeat under token {token} of {key} extended the grant of token {later}"
                 ));
@@ -214,5 +216,13 @@ impl Recorder for LockRecorder {
 
     fn forget(&self, _place: usize) {
         *self.book.lock().unwrap() = Book::default();
+    }
+
+    /// Keeps the order of the grants, which the clock of the replica continues, and the answers that a client
+    /// may still receive.
+    fn promote(&self, _place: usize) {
+        let mut book = self.book.lock().unwrap();
+        let Book { granted, offered, .. } = std::mem::take(&mut *book);
+        *book = Book { granted, offered, ..Book::default() };
     }
 }

@@ -20,6 +20,9 @@ pub(crate) trait Recorder: fmt::Debug + Send + Sync {
 
     /// Removes what was recorded about the server, because the server has lost its data.
     fn forget(&self, place: usize);
+
+    /// Removes what a replica of the server may lack, because the replica was promoted.
+    fn promote(&self, place: usize);
 }
 
 /// A script that was executed.

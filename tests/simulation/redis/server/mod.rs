@@ -48,6 +48,8 @@ pub(crate) struct Server {
 #[derive(Debug)]
 struct Inside {
     node: Node,
+    /// The data of a replica that has stopped following the server.
+    replica: Option<Node>,
     up: bool,
     /// The server receives commands and executes none.
     hung: bool,
@@ -119,6 +121,7 @@ impl Server {
     ) -> Self {
         let inside = Inside {
             node,
+            replica: None,
             up: true,
             hung: false,
             cut_off: BTreeSet::new(),
@@ -235,6 +238,19 @@ impl Server {
     pub(crate) fn forget(&self) {
         self.inside().node.forget();
         self.recorder.forget(self.place);
+    }
+
+    /// The replica of the server receives no more writes.
+    pub(crate) fn leave_replica_behind(&self) {
+        let mut inside = self.inside();
+        inside.replica = Some(inside.node.clone());
+    }
+
+    /// Replaces the data by those of the replica. The server must be down.
+    pub(crate) fn promote_replica(&self) {
+        let mut inside = self.inside();
+        inside.node = inside.replica.take().unwrap();
+        self.recorder.promote(self.place);
     }
 
     pub(crate) fn flush_scripts(&self) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::resp::{Bytes, Reply};
 
 /// The data and the clock of a server. Commands take no time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Node {
     entries: BTreeMap<Bytes, Entry>,
     run: u128,
@@ -21,14 +21,14 @@ pub(crate) struct Node {
     pub(crate) subscribers: BTreeMap<Bytes, usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     value: Value,
     /// The last millisecond since 1970 at which the entry exists.
     until: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Value {
     Text(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),

@@ -5,7 +5,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a failed step ends the benchmark, which prints its results"
+    reason = "a failed step ends the benchmark; results are printed"
 )]
 
 mod canned_dynamodb;
@@ -45,10 +45,10 @@ struct Arguments {
     /// Lists the scenarios
     #[arg(long)]
     list: bool,
-    /// Writes the tables into this file, between its marks, and the plots into the folder plots/ next to it
+    /// Replaces the measured section of this file by the tables, and writes the plots into plots/ next to it
     #[arg(long, value_name = "README.md")]
     write: Option<PathBuf>,
-    /// Runs as the server of another process of this program
+    /// Runs as a DynamoDB server for another process of this program
     #[arg(long, hide = true)]
     serve_dynamodb: bool,
     /// Runs as a server with canned replies for another process of this program

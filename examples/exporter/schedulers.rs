@@ -42,7 +42,7 @@ async fn schedule(
 
 /// Schedules and runs one job. Returns the sink's error, if the sink refused a request.
 async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, ExportError> {
-    // If another process holds the lease, it exports: this is an answer, not an error.
+    // If another process holds the lease, that process exports, and the call returns `Ok`.
     drop(exporter.schedule_job().await?);
     match exporter.run_next_job(PACE).await? {
         Worked::Done(_, exported) => Ok(exported.sink_error),

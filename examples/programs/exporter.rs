@@ -249,7 +249,7 @@ fn bad_and_too_large_lines_are_reported_and_others_arrive() {
     drop(std::fs::remove_file(dead_letters));
     for line in [
         "event line-2 is not JSON, EOF while parsing a value at line 1 column 9: \"{\\\"order\\\":\"",
-        "line-3 is not sent: it has 2097154 bytes, more than 1048576 for a record with its key: moved to ",
+        "line-3 is not sent: it has 2097154 bytes, the limit for a record with its key is 1048576: moved to ",
     ] {
         assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
     }

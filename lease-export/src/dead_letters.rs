@@ -14,7 +14,7 @@ use crate::event::Event;
 /// Receives the events that the sink never takes.
 #[async_trait]
 pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
-    /// Takes `event` and the reason. The exporter then removes the event from its buffer. The same
+    /// Stores `event` and the reason. The exporter then removes the event from its buffer. The same
     /// event may arrive twice.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
 #[non_exhaustive]
 pub enum Unsendable {
     /// The event is larger than a record.
-    #[error("it has {bytes} bytes, more than {most} for a record with its key")]
+    #[error("it has {bytes} bytes, the limit for a record with its key is {most}")]
     TooLarge {
         /// The length of the event's line, in bytes.
         bytes: usize,
@@ -42,12 +42,12 @@ pub enum Unsendable {
     },
     /// The sink did not take the event in this many exports in which it took others. The last
     /// attempt was in a record of its own.
-    #[error("it failed in {exports} exports that sent others")]
+    #[error("it failed in {exports} exports that sent other events")]
     Failed {
         /// The number of exports.
         exports: u32,
     },
-    /// The sink refused a request with only this event twice: before and after it took other events.
+    /// The sink refused two requests with only this event. Between the two, it accepted other events.
     #[error("it was refused")]
     Refused(#[source] ServiceError),
 }

@@ -1,7 +1,7 @@
 //! Reads rows as each version of KCL writes them. The rows are in files.
 //!
-//! The rows follow KCL's sources: `DynamoDBLeaseSerializer`, `DynamoDBMultiStreamLeaseSerializer` and, for
-//! the other rows of 3.5, the entities of `coordinator` and `worker/metricstats`.
+//! Rows of leases match KCL's `DynamoDBLeaseSerializer` and `DynamoDBMultiStreamLeaseSerializer`. The rows
+//! of 3.5 that are no leases match the classes of KCL's packages `coordinator` and `worker/metricstats`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,7 +108,7 @@ fn rows_of_kcl_2_are_read() {
     assert_eq!(merged.checkpoint, Position::TrimHorizon);
     assert_eq!(merged.hash_keys.last(), u128::MAX);
     assert_eq!(shards["shardId-000000000001"].children, merged_child());
-    // This row has a prepared checkpoint. Its state is a number, as createLease writes it.
+    // A row with a prepared checkpoint. `pendingCheckpointState` is a number, as `createLease` writes it.
     assert_eq!(shards["shardId-000000000004"].checkpoint, Position::Latest);
 }
 
@@ -158,7 +158,7 @@ fn obtain_expects_owner_and_processor_of_kcl_3_hand_over() {
 }
 
 #[test]
-fn only_leases_of_kcl_3_5_are_read_as_leases() {
+fn rows_of_kcl_3_5_that_are_no_leases_are_skipped() {
     assert_eq!(rows(KCL_3_5).len(), 8);
 
     let shards = shards(KCL_3_5);

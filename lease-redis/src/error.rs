@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// Why a request failed: a sentence with the server's name and advice.
 ///
-/// The driver's text is part of the sentence, not its source. The driver's errors print their own sources,
+/// The sentence contains the driver's text, and has no `source()`. The driver's errors print their sources,
 /// so a source would appear twice.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
@@ -145,7 +145,7 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.is_io_error()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly))
-        // Redis 6.2 wraps the error of a command in a script.
+        // If a command of a script fails, Redis 6.2 returns an error that contains the command's error.
         || error.to_string().contains("READONLY")
 }
 

@@ -41,7 +41,7 @@ async fn granted(store: &RedisQuorum, lessee: &str) -> Grant {
     }
 }
 
-/// A grant to `a` that has arrived at every server. A quorum returns it once a majority has it.
+/// Obtains a grant for `a`, and waits until every server has it. `obtain` waits only for a majority.
 async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
     let grant = granted(store, "a").await;
     let has_it = |server: &RedisServer| server.lease_left("job").is_some();
@@ -234,7 +234,7 @@ async fn refused_claim_leaves_no_vote_behind() {
     eventually("withdrawn", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
 }
 
-/// One node received only an earlier proposal of the claim, which may be withdrawn late.
+/// One node has only an earlier proposal of the claim. A late request may withdraw this proposal.
 #[tokio::test]
 async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     if !available() {
@@ -417,7 +417,7 @@ async fn watch_wakes_once_a_majority_is_free() {
     tokio::time::timeout(TIMEOUT, freed).await.unwrap();
 }
 
-/// A hung node delays neither, and a node without the grant does not hide it.
+/// A hung node delays neither `scan` nor `evict`. `scan` lists the grant although one node has forgotten it.
 #[tokio::test]
 async fn holder_is_listed_and_evicted_by_a_majority() {
     if !available() {

@@ -8,7 +8,7 @@ use lease_core::{FencingToken, Value};
 
 use crate::schedule::MissedTicks;
 
-/// Describes a past run of a job, on any machine, from the record of the job's lease.
+/// A past run of a job on any machine. The scheduler reads it from the record of the job's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PastRun {

@@ -64,7 +64,7 @@ impl Log {
         self.has_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed. The first deliveries must be in the order of the partition key.
+    /// Checks that each record was processed. Per partition key, first deliveries must be in the put order.
     fn is_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in self.events() {

@@ -1,4 +1,4 @@
-//! The cost of DynamoDB requests to their client. The server's replies are canned.
+//! What a DynamoDB request costs the client. The server sends canned replies.
 
 use std::sync::Arc;
 

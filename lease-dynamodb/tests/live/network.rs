@@ -14,7 +14,7 @@ use crate::setup::{LONG, MARGINS, TABLE, item, server_and_store, with_short_time
 
 const UPDATE: &str = "UpdateItem";
 
-/// Returns a server, a store on it, and a store behind a proxy that knows the server's time.
+/// Returns a server, a store on it, a proxy, and a store behind it. Both stores know the server's time.
 async fn behind_a_proxy() -> (Server, DynamoDbStore, Proxy, DynamoDbStore) {
     let (server, store) = server_and_store().await;
     let proxy = server.proxy().await;
@@ -213,7 +213,7 @@ async fn late_duplicate_of_obtain_does_not_take_released_key() {
 
 /// The README's table of events documents this exception.
 #[tokio::test]
-async fn late_obtain_after_anothers_release_holds_for_a_ttl() {
+async fn late_claim_after_release_of_other_grant_blocks_key_for_ttl() {
     let (server, direct, proxy, store) = behind_a_proxy().await;
     let (other_time, clock) = server.at_another_time().await;
     let key = fresh_key("job");

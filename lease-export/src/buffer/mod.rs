@@ -194,8 +194,8 @@ pub enum Intake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the buffer stops and opens it, or an operator does")]
 pub enum StopCause {
-    /// There was no room. The intake opens by itself once nothing is pending. It also opens once only a few
-    /// events are left and the sink took none of them: see [`resume_intake`](EventBuffer::resume_intake).
+    /// There was no room. The intake opens by itself when no event is pending. It also opens if an export has
+    /// tried all events and few of them are left: see [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
     /// An operator stopped it. Only an operator opens it.
     Operator,

@@ -32,8 +32,8 @@ fn two_keys() -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// A producer may notice a split late. It then writes a whole aggregate to one child. It writes the same
-/// aggregate to the other child, which owns some of the records.
+/// A producer that does not know of a split may write one whole aggregate to each of the two children. Each
+/// child owns only some of its records.
 #[tokio::test(start_paused = true)]
 async fn aggregate_across_split_is_delivered_once_without_hash_keys() {
     let (table, stream, received) = (table(), SimStream::new(2), ReceivedData::default());

@@ -1,4 +1,4 @@
-//! Shards without records, read from the latest record on.
+//! Shards that are read from `LATEST` and have no records at first.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl RecordProcessor for Remembering {
     }
 }
 
-/// During the outage, the iterator expires or the subscription ends. This crate or KCL wrote the row.
+/// During the outage, the iterator expires or the subscription ends. Tests a row of this crate and of KCL.
 #[tokio::test(start_paused = true)]
 async fn first_record_during_stream_outage_is_read() {
     for (retrieval, row_of_kcl) in [

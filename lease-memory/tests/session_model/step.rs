@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Arrives(ClaimId, &'static str),
     /// The heartbeat of a worker arrives.
     BeatArrives(u8),
-    /// An expiry of a session passes.
+    /// The expiry time of a session passes.
     Expires(u8),
     /// The end of a session is written, since it has expired.
     Ends(u8),
@@ -59,7 +59,7 @@ impl Action {
     fn text(self) -> &'static str {
         match self {
             Self::ObtainsSession => "obtains its session",
-            Self::LosesSession => "stops to rely on its session",
+            Self::LosesSession => "stops relying on its session",
             Self::SendsBeat => "sends a heartbeat",
             Self::AcceptsBeat => "accepts the answer to its heartbeat",
             Self::AcceptsGrant => "accepts the grant of",

@@ -38,7 +38,7 @@ async fn kcl_3_table_is_continued_and_stays_valid() {
 
 /// The error must name the property, because users of the daemon change properties and not code.
 #[tokio::test(flavor = "multi_thread")]
-async fn table_of_another_program_is_refused_with_its_property() {
+async fn refusal_of_foreign_table_names_the_property() {
     let place = Place::of_shards(1, "sh").await;
     create_table(&place, "orderId").await;
 
@@ -62,7 +62,9 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     let in_the_middle = leave_behind(&place, beside).await;
 
     let daemon = place.start("one");
-    place.until("both shards have a child", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place
+        .until("each shard has a child process", &[&daemon], |notes| notes.readers().len() == 2)
+        .await;
     let shards = place.stream.open_shards().await;
     place.stream.split(&shards[0]).await;
     let producer = place.stream.produce();

@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS "lease" (
     evicted uuid,                             -- the nonce of a grant that an operator has evicted
     last uuid,                                -- the nonce of the grant that was released before the last grant
     until timestamptz,                        -- the end of the reservation, or the time of the last release
-    only_for text,                            -- the lessee that the key is reserved for; NULL for nobody
+    only_for text,                            -- the only lessee that may obtain it before `until`; NULL: none
     waits boolean NOT NULL DEFAULT false,     -- a client waits: the release of the grant sends a notification
     kept boolean NOT NULL DEFAULT false,      -- the key has a record, also while it has no holder
     attributes jsonb NOT NULL DEFAULT '{}'    -- of the record

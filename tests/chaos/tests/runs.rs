@@ -82,7 +82,7 @@ fn dynamodb_keeps_its_promises() {
     let Some(ended) = run("dynamodb", &[]) else { return };
 
     ended.kept_all_promises();
-    assert_eq!(ended.count("overlaps admitted"), 0);
+    assert_eq!(ended.count("documented overlaps"), 0);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn sqlite_keeps_its_promises() {
     let Some(ended) = run("sqlite", &[]) else { return };
 
     ended.kept_all_promises();
-    assert_eq!(ended.count("overlaps admitted"), 0);
+    assert_eq!(ended.count("documented overlaps"), 0);
 }
 
 /// Runs the given single faults; `None`, with a printed line, if a server is missing.

@@ -1,4 +1,4 @@
-//! Captured log lines. A program of its own, since the test needs a process with one subscriber.
+//! Captured log lines. A separate test program, since other tests would add subscribers to the process.
 
 use std::thread;
 

@@ -174,7 +174,7 @@ async fn run_worker(
     Ok(())
 }
 
-/// Returns the part of `grace` that children have to exit after their shards are handed over.
+/// Returns the last part of `grace`, in which the children exit after their shards were handed over.
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }

@@ -28,7 +28,7 @@ use crate::store::{Clocks, Store};
 pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     format!(
         "{} leases, {} hand-offs, {} waits judged by order, {} faults, {} late writes refused, \
-         {} overlaps admitted, {} violations",
+         {} documented overlaps, {} violations",
         ledger.grants.len(),
         ledger.handoffs(),
         verdict.ordered,
@@ -71,7 +71,7 @@ fn write_report(
          gate that refuses old tokens. The holder of a key counts, and ends its lease in one of\n\
          these ways: it releases, drops, hands over or abandons the lease, releases it before its\n\
          last write, crashes, or blocks its thread. Meanwhile the faults of the second table are\n\
-         injected. The table shows what the store's documentation admits after each.\n",
+         injected. The table shows whether the store's documentation allows two holders after each fault.\n",
         setup.workers, setup.counters, setup.ttl,
     )?;
     writeln!(text, "**{}.**\n", summary(ledger, verdict))?;
@@ -81,7 +81,7 @@ fn write_report(
     writeln!(
         text,
         "Two leases on one key that are held at once; a token that repeats or decreases; an\n\
-         accepted write with an old token; an accepted count that lost another one; a queued waiter\n\
+         accepted write with an old token; an accepted count that overwrote another count; a queued waiter\n\
          that a later claim overtakes, without a fault or an expiry that excuses it; a key that no\n\
          worker obtains after the last fault.\n",
     )?;
@@ -89,7 +89,7 @@ fn write_report(
     writeln!(text, "## Overlaps and tokens that the failure table admits\n")?;
     writeln!(
         text,
-        "From a fault after which a key may be held twice, until a ttl after it. These windows are\n\
+        "A key may be held twice from such a fault until a ttl later. These windows are\n\
          {:.0} % of the run.\n",
         wild_share(ledger, setup) * 100.0,
     )?;
@@ -109,7 +109,7 @@ fn write_operations(text: &mut String, ledger: &Ledger, verdict: &Verdict) -> st
         "leases that had expired when they were obtained",
         ledger.grants.iter().filter(|grant| !held(grant)).count(),
     );
-    row("hand-offs from one process to another", ledger.handoffs());
+    row("changes of the holder to another process", ledger.handoffs());
     row("places in a queue", ledger.waits.len());
     row("pairs of waiters whose order was judged", verdict.ordered);
     row("pairs in another order, after a fault or an expiry", verdict.overtaken);

@@ -40,7 +40,7 @@ async fn run() -> Result<ExitCode, Failure> {
     let lost = select! {
         biased;
         lost = lease.lost() => Some(lost),
-        // This branch is ready at the first poll, so `lost()` must be ready at its first poll, too.
+        // This branch is always ready. So `lost()` wins only if it is ready at its first poll.
         () = async {} => None,
     };
     office.print("former", token, "resumes");

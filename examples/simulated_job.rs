@@ -2,7 +2,7 @@
 //! that arrive late, twice or never.
 //!
 //! The example runs a correct job with 2,000 seeds in virtual time. With `-- --careless` the job does not stop
-//! when its lease is lost, and sends the largest token, which is never refused. Then the example prints the
+//! when its lease is lost, and sends the largest token, which no gate refuses. Then the example prints the
 //! first seed with which an invoice is paid twice, with all events that led to it.
 
 use std::sync::Arc;

@@ -53,7 +53,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             arguments.workers
         )));
     }
-    // Opened once here, so that a wrong address is reported before any worker starts.
+    // Opens the store once here, so that a wrong address is reported before any worker starts.
     open(&arguments.store).await?;
     let job = Arc::new(Job::new(&arguments)?);
 
@@ -228,8 +228,8 @@ impl Worker {
 
     /// Makes all payments that are not in the ledger yet.
     async fn pay(&self, token: FencingToken) -> Result<(), Stale> {
-        // A write, not a read: from now on the gate refuses the previous holder, so the position
-        // in the ledger cannot change.
+        // Reads the position by a write under the new token. From now on, the gate refuses the previous
+        // holder, so the position in the ledger cannot change.
         let next = self.job.ledger.write(token, |ledger| ledger.next())?;
         if next > 0 {
             self.print(token, format_args!("continues after {next} payments"));
@@ -278,5 +278,5 @@ impl Worker {
 }
 
 const MAX_WORKERS: usize = 100;
-/// The maximum duration of one payment: slow enough to read the output.
+/// The maximum duration of one payment: long enough to read the output.
 const MAX_PACE: Duration = Duration::from_millis(120);

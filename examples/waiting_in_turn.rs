@@ -1,7 +1,7 @@
 //! Twenty processes wait for one key on Redis, and obtain it in the order in which they arrived.
 //!
-//! The program starts itself once for each process. Each process prints its position in the queue. The key
-//! is then released, and each release hands the key to the next process.
+//! The program starts itself once for each process. Each process prints its position in the queue. Then the
+//! program releases the key, and each release hands the key to the next process.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};

@@ -24,8 +24,8 @@ impl Received {
     }
 }
 
-/// Serves until standard input ends. Prints the address, and for each input line what was
-/// [received](Received).
+/// Serves until standard input ends. Prints the address first. Then, for each input line, prints the numbers
+/// of requests and bytes that were [received](Received).
 pub(crate) fn serve() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);

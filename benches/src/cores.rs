@@ -1,8 +1,8 @@
 //! Keeps cores awake, and assigns servers and clients to cores.
 //!
-//! The kernel or the hypervisor puts an idle core to sleep. Waking it takes longer than a whole request
-//! on loopback, so the result would depend mostly on the length of the last wait. Therefore each core
-//! runs a loop at idle priority.
+//! The kernel or the hypervisor puts an idle core to sleep. The core then wakes up more slowly than a whole
+//! request on loopback takes, and the delay depends on the length of the last wait. So that no core sleeps,
+//! each core runs a loop at idle priority.
 
 use std::num::NonZero;
 use std::process::{Child, Command};
@@ -29,8 +29,8 @@ impl Awake {
 
 /// Runs servers on the last core, and this process on the others, until it is dropped.
 ///
-/// A task that wakes on the same core as its waker runs at once. On another core, waking takes longer than a
-/// request. The kernel chooses the core at random, and keeps the choice for seconds.
+/// A woken task runs at once if its waker runs on the same core. On another core, the wake-up takes longer
+/// than a request. The kernel chooses the core at random, and keeps the choice for seconds.
 pub(crate) struct SeparateCores(());
 
 impl SeparateCores {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-/// A library, or bare commands, on some servers.
+/// A lock on one or several servers, by a library or by bare commands.
 #[async_trait]
 pub(crate) trait Lock: Send + Sync + 'static {
     fn name(&self) -> &'static str;

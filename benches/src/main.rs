@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{}", table.markdown());
             report.add(table);
         }
-        // After each scenario, so that a later failure loses no results.
+        // Writes the report after each scenario, so that a later failure loses no results.
         if let Some(path) = &arguments.write {
             report.write(path)?;
         }

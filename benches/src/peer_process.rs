@@ -39,7 +39,7 @@ impl PeerProcess {
         let mut child = child.map_err(|error| format!("running {tool}: {error}"))?;
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = unbounded_channel();
-        // Reading blocks, and a round has a time limit. The thread ends with the program.
+        // A round has a time limit, and a read has none. So a separate thread reads until the program ends.
         thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });

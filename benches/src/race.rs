@@ -5,7 +5,7 @@ use std::pin::Pin;
 /// The values of one round of a contestant. `None` if the round did not finish.
 type Round<'a, const VALUES: usize> = Pin<Box<dyn Future<Output = Option<[f64; VALUES]>> + 'a>>;
 
-/// Contestants. The first is the baseline of the ratios. Each round returns this number of values.
+/// Contestants. The first one is the baseline of the ratios. Each round returns `VALUES` values.
 pub(crate) struct Race<'a, const VALUES: usize = 1> {
     contestants: Vec<(String, Box<dyn FnMut() -> Round<'a, VALUES> + 'a>)>,
 }
@@ -38,7 +38,7 @@ impl<'a> Race<'a> {
         });
     }
 
-    /// Runs `rounds` rounds of all contestants in turns, after an extra round that warms up.
+    /// Warms up by one round. Then runs `rounds` rounds, in each of which all contestants take turns.
     pub(crate) async fn run(self, rounds: usize) -> Vec<Score> {
         let [scores] = self.run_several(rounds).await;
         scores
@@ -79,7 +79,7 @@ impl<'a, const VALUES: usize> Race<'a, VALUES> {
 }
 
 impl Score {
-    /// Divides the value of each round by the value of the `first` contestant.
+    /// Divides the value of each round by the `first` contestant's value in the same round.
     pub(crate) fn new(name: &str, rounds: &[Option<f64>], first: &[Option<f64>]) -> Self {
         let both =
             rounds.iter().zip(first).filter_map(|(value, first)| Some((*value)? / (*first)?));

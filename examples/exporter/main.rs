@@ -26,8 +26,8 @@ use tokio::time::sleep;
 
 use crate::schedulers::{Scheduler, run_scheduler};
 
-/// Exports the events of a file, although a scheduler is killed while it sends; or runs an operator's
-/// command.
+/// Exports the events of a file while one scheduler is killed. With a subcommand, runs this command of an
+/// operator instead.
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
     /// The store of leases, jobs and events: memory, or redis://HOST:PORT.
@@ -216,7 +216,7 @@ async fn send(exporter: &Exporter) -> Result<String, Failure> {
                 ));
             }
             Worked::Idle => return Ok(format!("job {scheduled} runs in another process")),
-            // This was the job of a killed process: the queue has delivered it again.
+            // The job of a killed process: the queue has delivered this job again.
             _ => print_line(worked),
         }
     }
@@ -272,7 +272,7 @@ async fn export(
             Some((name, line)) = lines.recv() => {
                 timeline.print(&name, None, &line);
                 requests += u32::from(line.contains("sends"));
-                // Killed at once, before it removes the sent events from the buffer.
+                // Kills the scheduler at once, before it removes the sent events from the buffer.
                 if requests == KILLED_AT
                     && line.contains("sends")
                     && let Some(index) = fleet.iter().position(|it| it.name == name)

@@ -176,7 +176,7 @@ pub(crate) async fn run_scheduler(
     let exporter = exporter(&arguments, &name, &file, Arc::clone(&print)).await?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    // Stdin ends with the parent process. A plain thread reads it: tokio's runtime would wait for
+    // Stdin ends with the parent process. A plain thread reads stdin: tokio's runtime would wait for
     // the read, even after the scheduler has ended.
     drop(thread::spawn(move || {
         drop(io::copy(&mut io::stdin(), &mut io::sink()));

@@ -2,7 +2,7 @@
 //!
 //! `cargo test` builds the examples of a package beside its tests, and this test finds them there. For
 //! `unit_test`, cargo builds and runs the tests instead. This test starts no second cargo, which would
-//! build the dependencies again with other features. It calls no functions of the examples, since a call
+//! build the dependencies again with other features. The test calls no function of an example, since a call
 //! shows neither the output nor the exit code.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
@@ -170,7 +170,7 @@ async fn job_on_dynamodb_ends_as_on_memory() {
 }
 
 #[test]
-fn one_payment_needs_two_workers_and_a_short_ttl() {
+fn one_payment_is_made_with_two_workers_and_a_short_ttl() {
     let file = file_with("one", "Ada Lovelace,4815.00\n");
 
     let ended = run("singleton_job", &["--items", &file, "--workers", "2", "--ttl", "0.5"]);

@@ -31,7 +31,7 @@ pub(crate) struct Started {
     /// Kills the worker before its next checkpoint.
     is_doomed: Arc<AtomicBool>,
     ended: JoinHandle<Result<Ended, Failure>>,
-    /// Dropping this ends the worker's thread.
+    /// Dropping this sender ends the worker's thread.
     _fleet: oneshot::Sender<()>,
 }
 
@@ -109,7 +109,7 @@ impl Fleet {
     }
 
     /// Returns the first worker that reads a shard, except worker-1, which stops later. If there are more
-    /// workers than shards, some read none.
+    /// workers than shards, some workers read no shard.
     fn busy_worker(&self) -> Result<String, Failure> {
         let readers = self.readers().into_iter();
         let busy = readers.filter(|(name, shards)| name != "worker-1" && !shards.is_empty());

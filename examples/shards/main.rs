@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments { store, stream, workers, shards, ttl: options } = arguments;
-    // Opened once here, so that a wrong address is reported before any worker starts.
+    // Opens the store once here, so that a wrong address is reported before any worker starts.
     open_table(&store).await?;
 
     if let Some(stream) = stream {
@@ -80,7 +80,7 @@ async fn read(mut fleet: Fleet, workers: usize) -> Result<ExitCode, Failure> {
 }
 
 /// Runs all events of the example on a simulated stream, and compares the processed records with the
-/// stream's.
+/// records of the stream.
 async fn check(mut fleet: Fleet, workers: usize, stream: SimStream) -> Result<ExitCode, Failure> {
     let producer = tokio::spawn(produce(stream.clone()));
     select! {

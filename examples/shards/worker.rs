@@ -102,7 +102,7 @@ impl FleetSettings {
 impl Stream {
     #[cfg(feature = "aws")]
     pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
-        // Opened once here, so that a missing variable is reported before any worker starts.
+        // Opens the stream once here, so that a missing variable is reported before any worker starts.
         lease_examples::kinesis::open(stream)?;
         Ok(Self::InAws(stream.to_owned()))
     }

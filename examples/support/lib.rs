@@ -65,7 +65,7 @@ pub fn exit(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Joins an error and its sources, outermost first. Each prints its own level only.
+/// Joins the texts of an error and of its sources, outermost first. Each text has only its own level.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source())
         .map(ToString::to_string)

@@ -102,7 +102,7 @@ impl Ledger {
         shares
     }
 
-    /// Returns the payments, of `count`, that were not made exactly once.
+    /// Returns which of the first `count` payments were not made exactly once.
     pub fn wrong(&self, count: usize) -> Vec<usize> {
         let times = |payment| self.accepted.iter().filter(|(p, _)| *p == payment).count();
         (0..count).filter(|payment| times(*payment) != 1).collect()

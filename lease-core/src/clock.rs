@@ -185,7 +185,7 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
 }
 
 /// Returns the wall clock in microseconds since 1970. Stores in this process start their tokens from this time.
-/// No deadline is compared with it.
+/// No deadline depends on this time.
 pub fn micros_since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -193,8 +193,8 @@ pub fn micros_since_1970() -> u64 {
 }
 
 /// The time since the first reading of a clock in this process, plus `BEGINNING`, by tokio's clock alone. While
-/// tokio's time is paused, it is constant. A clock that adds the measured time of suspensions is not constant
-/// then, because this measured time changes by a few microseconds at each reading.
+/// tokio's time is paused, this time is constant. A clock that adds measured suspensions is not constant
+/// then, because the measured suspensions change by a few microseconds at each reading.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
     Moment(0) + BEGINNING + now.saturating_duration_since(start)

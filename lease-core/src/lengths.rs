@@ -21,7 +21,7 @@ use crate::options::LeaseOptions;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ttl(Duration);
 
-/// How long a key stays reserved after its holder releases it: up to seven days, as long as stores
+/// How long a key stays reserved after its holder releases it: up to seven days, which is how long stores
 /// remember tokens.
 ///
 /// # Examples

@@ -51,8 +51,8 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
 
     /// A lease was released, transferred, deleted or handed over after `held`.
     ///
-    /// Also called for a grant whose caller had dropped the attempt. [`obtained`](Self::obtained) was then
-    /// not called before.
+    /// Also called for a grant whose caller had dropped the attempt. For such a grant,
+    /// [`obtained`](Self::obtained) was not called.
     fn released(&self, key: &LeaseKey, held: Duration) {
         let _ = (key, held);
     }
@@ -81,7 +81,7 @@ impl Guarded {
     }
 }
 
-// A call that is not forwarded would count nothing.
+// Events of a method that is not forwarded would not be counted.
 #[deny(clippy::missing_trait_methods)]
 impl Metrics for Guarded {
     fn obtained(&self, key: &LeaseKey, waited: Duration) {

@@ -45,7 +45,7 @@ pub enum Waiting {
     #[default]
     InTurn,
     /// A release wakes one waiter of each locker, and the first of them obtains the key. If the store counts
-    /// them, many waiters make their attempts one after another, in random order. If not, all make one at once.
+    /// waiters, many waiters try one after another, in random order. If not, all of them try at once.
     Racing,
 }
 
@@ -55,7 +55,7 @@ impl LeaseOptions {
     /// The longest ttl: a day. Stores remember tokens for seven days.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
-    /// The longest reservation of a key: seven days, as long as stores remember tokens.
+    /// The longest reservation of a key: seven days, which is how long stores remember tokens.
     pub const MAX_RESERVATION: Duration = Duration::from_secs(7 * 86_400);
 
     const MIN_PERIOD: Duration = Duration::from_millis(10);
@@ -88,8 +88,8 @@ impl LeaseOptions {
         }
     }
 
-    /// Changes the ttl, and keeps the other options. Shortens the grace to a quarter of the ttl if it is
-    /// longer.
+    /// Changes the ttl, and keeps the other options. Shortens the grace if it is longer than a quarter of the
+    /// ttl.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl LeaseOptions {
     /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
     /// to 0.01, or 1 %. The clocks of real machines differ far less (NTP slews by 0.05 %).
     ///
-    /// Each lease ends earlier than the store may free the key: by this part of its ttl.
+    /// Each lease ends before the store may free the key: earlier by this part of the ttl.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl LeaseOptions {
 }
 
 impl Default for LeaseOptions {
-    /// 30 s: a restart of the store takes less time, and a waiter can wait for it after a crash of the holder.
+    /// 30 s: longer than a restart of the store, and an acceptable wait after a crash of the holder.
     fn default() -> Self {
         Self::of(Duration::from_secs(30))
     }

@@ -97,8 +97,8 @@ impl TableSwitch {
         Self { at_first: true, ..self }
     }
 
-    /// Writes under a short lease, since a table refuses writes without one. So two changes at once are
-    /// applied in one order for all processes.
+    /// Writes under a short lease, since a table refuses writes without a lease. So simultaneous changes are
+    /// applied in the same order for all processes.
     async fn turn(&self, on: bool) -> Result<(), StoreError> {
         let change = Change::new().set(ON, on);
         let mut tries = 0;

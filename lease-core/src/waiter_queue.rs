@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::key::LeaseKey;
 
-/// One line of waiters per key.
+/// The queues of waiters, one per key. Each queue is a `Line`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     lines: Mutex<HashMap<LeaseKey, Line>>,
@@ -25,12 +25,12 @@ struct Line {
 
 /// The turn of the first waiter. Dropping it gives the next waiter its turn.
 pub(crate) struct Turn {
-    // The fields drop in this order, so that the permit is returned before the line may be removed.
+    // The fields drop in this order: the permit must be returned before the `Line` may be removed.
     _permit: OwnedSemaphorePermit,
     place: Place,
 }
 
-/// One waiter's place in the line of `key`.
+/// One waiter's place in the queue of `key`.
 struct Place {
     queue: Arc<Queue>,
     key: LeaseKey,

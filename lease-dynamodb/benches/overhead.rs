@@ -3,7 +3,7 @@
 //!
 //! - *same*: the same writes, written by hand. The ratio shows the cost of this crate.
 //! - *smallest*: the smallest possible lock, without expiry, detection of late duplicates, purging
-//!   or transfers. The ratio adds the cost of the protocol. The server runs in this process, so no
+//!   or transfers. This ratio also contains the cost of the protocol. The server runs in this process, so no
 //!   network hides the difference.
 //!
 //! ```sh
@@ -12,7 +12,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a failed step fails the benchmark, which prints its results"
+    reason = "a failed step ends the benchmark; results are printed"
 )]
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ use lease_test_servers::dynamodb::{Count, Server};
 
 const ROUNDS: usize = 60;
 const CYCLES: u32 = 100;
-/// The requests of one round: an obtain and a release per cycle.
+/// The requests of one round. Each cycle sends two: an obtain and a release.
 const REQUESTS: usize = 200;
 const TTL: Duration = Duration::from_secs(30);
 

@@ -15,7 +15,7 @@ use crate::store::DynamoDbStore;
 ///
 /// # Examples
 ///
-/// Adopts a table of other programs, whose key is `shard_id` and whose owner is `assigned_to`:
+/// Adopts a table of other programs. Its key column is `shard_id`, and its owner column is `assigned_to`:
 ///
 /// ```
 /// # fn adopt(client: aws_sdk_dynamodb::Client) -> Result<(), lease_core::InvalidInput> {
@@ -65,7 +65,7 @@ impl DynamoDbStoreBuilder {
     /// Waits for `margin` after an expiry in DynamoDB's time before a contender takes the lease.
     ///
     /// Defaults to 2 s. Amazon's time service synchronizes the clocks of DynamoDB's front ends; no
-    /// report of a larger difference is known.
+    /// report of a difference above 2 s is known.
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.settings.margin = margin;
         self
@@ -78,7 +78,7 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Assumes that the rates of this machine's clock and of any other differ by at most `error`:
+    /// Assumes that the rates of this machine's clock and of any other clock differ by at most `error`:
     /// 0 to 0.1, as a fraction of the rate. Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
@@ -125,7 +125,7 @@ impl DynamoDbStoreBuilder {
     /// Use it while a table moves from the lock client to this store. This store takes such an item once no
     /// column has changed for the item's `leaseDuration`, or for the ttl if that is longer. The
     /// lock client does not notice heartbeats of this store: it takes an item of this store after
-    /// the item's `leaseDuration`, and at once if the item has `isReleased`. Then both hold the
+    /// the item's `leaseDuration`, and at once if the item has `isReleased`. Two processes then hold the
     /// key. Stop every lock client of a key before this store leases it.
     pub fn with_lock_client_items(mut self) -> Self {
         self.settings.lock_client_items = true;

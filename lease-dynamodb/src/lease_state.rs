@@ -14,7 +14,7 @@ use crate::time::{ServerNow, ServerTime};
 pub(crate) enum LeaseState {
     /// No holder and no reservation.
     Free,
-    /// No holder. The key is reserved for this long, for one lessee or after a release.
+    /// No holder. The key is reserved for this long: for one lessee, or after a release for none.
     Reserved(Option<Duration>),
     Held(Holder),
     /// The lease expired; the next claim takes the key.
@@ -62,7 +62,7 @@ impl LeaseState {
     }
 }
 
-/// Returns the time at DynamoDB until a contender may take the lease by DynamoDB's time.
+/// Returns how long a contender must wait until it may take the lease by DynamoDB's time.
 ///
 /// Amazon's lock client does not write `expires_at`: its items have the value of an earlier grant.
 fn time_left(item: &Item, margin: Duration, now: Option<ServerNow>) -> Option<Duration> {

@@ -19,7 +19,7 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// If the table has another key, or its TTL uses another column: the error names it. If a
+    /// If the table has another key, or its TTL another column: the error names this key or column. If a
     /// request fails, or the table is not active after five minutes.
     ///
     /// # Cancel safety
@@ -51,7 +51,7 @@ impl DynamoDbStore {
             .time_to_live_specification(specification);
         match table.with_time_limit("UpdateTimeToLive", request.send()).await? {
             Ok(_) => Ok(()),
-            // DynamoDB refuses a change without effect, and a change soon after another. In both
+            // DynamoDB refuses a change without effect, and a change soon after another change. In both
             // cases, another process may have enabled the TTL.
             Err(SdkError::ServiceError(service))
                 if matches!(

@@ -435,7 +435,7 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Returns the holder to report for a free or reserved key: the next lessee, or the last.
+/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
 fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee

@@ -119,7 +119,7 @@ enum Next {
 
 impl DynamoDbStore {
     /// Returns the answer to a write that ends `grant`. If DynamoDB refused the write and the item
-    /// `shows_effect`, DynamoDB had applied an earlier attempt of the SDK, and that answer was lost.
+    /// `shows_effect`, DynamoDB had applied an earlier attempt of the SDK, and the first answer was lost.
     async fn ended(
         &self,
         grant: &Grant,
@@ -161,7 +161,7 @@ impl DynamoDbStore {
         Ok(item.into_record(key, holder))
     }
 
-    /// Returns the records of one page. Each corrupt item is an error of its own.
+    /// Returns the records of one page. Each corrupt item becomes a separate error.
     fn records(&self, items: Vec<RawItem>) -> Vec<Result<LeaseRecord, StoreError>> {
         let columns = &self.shared.settings.columns;
         items

@@ -20,7 +20,7 @@ const NO_TIME: u64 = (1 << 53) - 1;
 /// Whether the table's TTL may purge an item after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purge {
-    /// As the item says, if this crate wrote it. Otherwise DynamoDB refuses the write.
+    /// Unless the item is marked as lasting. DynamoDB refuses the write if another program made the item.
     AsMarked,
     /// Never: another program made the item, or it has attributes.
     Never,
@@ -134,8 +134,8 @@ pub(crate) fn adopt(
 
 /// Extends a grant, unless its lease has certainly expired.
 ///
-/// The refusal is always safe: a holder stops before the ttl has passed, and the condition waits
-/// for a margin after it. So a refused heartbeat was delayed for too long, or its sender does not
+/// The refusal is always safe: a holder stops before the ttl has passed, and the condition allows
+/// a margin after the ttl. So a refused heartbeat was delayed for too long, or its sender does not
 /// know yet that it has lost the lease.
 pub(crate) fn heartbeat(
     grant: &Grant,
@@ -155,8 +155,8 @@ pub(crate) fn heartbeat(
     write
 }
 
-/// Sets columns that the write of a grant could not compute: it did not know DynamoDB's time, or
-/// the item's attributes. Applies only before the first heartbeat, which is newer.
+/// Sets columns that the write of a grant could not compute, because DynamoDB's time or the item's
+/// attributes were unknown. Changes nothing after a heartbeat, whose values are newer.
 pub(crate) fn complete_grant(
     grant: &Grant,
     settings: &Settings,
@@ -252,7 +252,7 @@ pub(crate) fn never_purge(write: &mut Expression, settings: &Settings) {
         write.set(["#lasting = :never", "#purge_at = :never"]);
         write.value("never", NEVER);
     } else {
-        // Another store of the table may purge, and may have marked the item.
+        // Another store of the table may have purging on, and may have marked the item.
         write.remove(["#purge_at"]);
     }
 }

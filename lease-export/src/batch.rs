@@ -8,7 +8,7 @@ use crate::limits::Limits;
 ///
 /// A record is newline-delimited JSON: one line per event, each with its line break. The packer appends an
 /// event to the current record if it fits. Otherwise it starts a new record. If the batch has no room for that
-/// record, the batch is full and the event starts the next one. A full batch therefore has fewer unused bytes
+/// record, the batch is full and the event starts the next batch. So a full batch has fewer unused bytes
 /// than the next event takes with its line break and a partition key.
 ///
 /// # Examples

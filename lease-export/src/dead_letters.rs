@@ -40,7 +40,7 @@ pub enum Unsendable {
         /// The largest record of the sink in bytes, with the line break and the partition key.
         most: usize,
     },
-    /// The sink did not take the event in this many exports in which it took others. The last
+    /// The sink did not take the event in this many exports in which it took other events. The last
     /// attempt was in a record of its own.
     #[error("it failed in {exports} exports that sent other events")]
     Failed {

@@ -138,7 +138,7 @@ pub(crate) fn unreadable(service: &'static str, what: impl fmt::Display) -> Serv
     ServiceError::new(service, ServiceErrorKind::Corrupt, sentence)
 }
 
-/// The driver's text is part of this error's text, not its source: driver errors print their
+/// This error contains the text of the driver's error, not that error itself: driver errors print their
 /// sources themselves.
 fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceError {
     let kind = match error.kind() {

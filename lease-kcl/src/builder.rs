@@ -49,8 +49,8 @@ pub struct KclTableBuilder {
 }
 
 impl KclTable {
-    /// Uses the lease table with the name of the KCL `application`, with every default. The store `ours`
-    /// keeps all other rows: those of our workers.
+    /// Uses the lease table that has the name of the KCL `application`, with default settings. The store
+    /// `ours` keeps all rows that are not rows of shards.
     ///
     /// Sends nothing: the first operation, or [`ensure_table`](Self::ensure_table), sends the first request.
     /// Uses the client's connections, credentials and retries unchanged.
@@ -93,8 +93,8 @@ impl KclTableBuilder {
         self
     }
 
-    /// Takes over a lease of a KCL worker after `failover` without a change: KCL's `failoverTimeMillis`,
-    /// more than 0. Defaults to 10 s, as in KCL.
+    /// Takes over a lease of a KCL worker if its counter has not changed for `failover`. The setting is KCL's
+    /// `failoverTimeMillis`, and is more than 0. Defaults to 10 s, as in KCL.
     ///
     /// Set the value of the KCL workers. It must not be shorter than the ttl of our workers: KCL workers do
     /// not know that ttl, and take over a lease after their own failover time.
@@ -112,7 +112,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Assumes that the rates of this machine's clock and of any other differ by at most `error`, 0 to 0.1.
+    /// Assumes that the rates of two machines' clocks differ by at most `error`, 0 to 0.1.
     ///
     /// Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
@@ -131,7 +131,7 @@ impl KclTableBuilder {
 
     /// Lists rows with strongly consistent reads, at twice the cost.
     ///
-    /// Off by default: a claim reads its row consistently first, so a stale list only costs a refused claim.
+    /// Off by default: a claim starts with a consistent read, so a stale list costs at most a refused claim.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self

@@ -17,8 +17,8 @@ use crate::store::KclTable;
 
 /// Shares a [`KclTable`] with workers of KCL 1 and 2.
 ///
-/// The worker counts KCL's workers as they count each other, and leaves them their share. It steals
-/// from them until it has its own share. A steal is abrupt: the records after the last checkpoint are
+/// As KCL does, the worker counts the owners in the rows. It leaves KCL workers their share, and steals
+/// leases from them until it has its own share. After a steal, the records after the last checkpoint are
 /// processed again.
 ///
 /// Give it to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence),
@@ -70,7 +70,7 @@ impl Coexistence for KclCoexistence {
         let since = |key: &LeaseKey| self.free.get(key).copied().unwrap_or(now);
         self.free = taker.free().map(|key| (key.clone(), since(key))).collect();
         let very_old = self.table.failover_time() * VERY_OLD;
-        // KCL workers, too, take such a lease beyond their share.
+        // KCL workers, too, take leases that have been free for so long, even beyond their share.
         taker.plannable(|key| self.free.get(key).is_some_and(|since| now - *since > very_old))
     }
 
@@ -146,7 +146,7 @@ impl LeaseTaker<'_> {
         }
         let workers = self.kcl_workers();
         let others = workers.iter().filter(|(owner, _)| **owner != &me.name);
-        // Of two workers with equally many leases, the first by name.
+        // If two workers have equally many leases, the victim is the first by name.
         let victim =
             others.max_by(|(a, one), (b, other)| one.len().cmp(&other.len()).then(b.cmp(a)));
         let Some((victim, leases)) = victim else { return Vec::new() };
@@ -161,7 +161,7 @@ impl LeaseTaker<'_> {
             count => count,
         };
         let mut keys = leases.clone();
-        // Two of our workers that look at the same time choose different shards.
+        // If two of our workers steal at the same time, they prefer different shards.
         keys.sort_by_cached_key(|key| (rendezvous_hash(key.as_str(), me.name.as_str()), *key));
         let stolen = keys.into_iter().take(count.min(max));
         stolen.map(|key| (key.clone(), (*victim).clone())).collect()
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(table("AAAaa", "a").steals('a', 10), [""; 0]);
     }
 
-    /// Otherwise the last worker to join would get no shard: the share of the others is rounded up.
+    /// Without this rule, the last worker to join would get no shard: the share of the others is rounded up.
     #[test]
     fn worker_that_needs_two_steals_one_if_all_have_their_share() {
         assert_eq!(table("AAABBBCCC", "a").steals('a', 10), ["A"]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn steals_respect_the_most_shards_of_a_worker() {
+    fn steals_stop_at_max_shards_of_worker() {
         let table = table("AAAAAA", "a");
         let mut me = member('a');
         me.most = Some(1);
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(LeaseTaker(&table.listing()).steals(&me, 10).len(), 1);
     }
 
-    /// A KCL worker may have the same name.
+    /// A KCL worker may have the name of our worker.
     #[test]
     fn lease_under_the_own_name_is_not_stolen() {
         let mut table = table("aaaa", "ab");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// Our workers steal in turns, as KCL's do.
+        /// Our two workers steal in turns, at most `max` leases each time.
         #[test]
         fn repeated_steals_end_in_equal_shares(
             owners in "[ABab]{1,24}",

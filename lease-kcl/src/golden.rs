@@ -136,7 +136,7 @@ fn kcl_3_hand_over_has_an_owner_and_a_processor() {
     assert_eq!(owner(KCL_3, "shardId-000000000000").1, None);
 }
 
-/// KCL 3 has the same condition for an assignment: owner and processor are unchanged.
+/// KCL 3 assigns a lease under the same condition: owner and processor are unchanged.
 #[test]
 fn obtain_expects_owner_and_processor_of_kcl_3_hand_over() {
     let raw = rows(KCL_3).into_iter().find(|raw| key_of(raw) == Some("shardId-000000000001"));

@@ -15,7 +15,7 @@ use crate::liveness::{Liveness, LivenessSign};
 /// The lease of a shard, read from its row.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// The owner. While KCL 3 hands the lease over, its next owner.
+    /// The owner of the lease. During a hand-over of KCL 3, the next owner.
     pub(crate) owner: Option<Lessee>,
     /// The worker that processes the shard until the hand-over of KCL 3 is done.
     pub(crate) processor: Option<Lessee>,
@@ -29,7 +29,7 @@ pub(crate) struct Row {
 ///
 /// KCL ignores attributes that it does not know, and its updates name only KCL's attributes. So the attributes
 /// of this crate stay until the row is deleted, and may be outdated. Each write of this crate that increments
-/// the counter also stores the new value. Every write of KCL that changes an owner increments the counter.
+/// `leaseCounter` also stores the value in `grantCounter`. If KCL sets an owner, it changes `leaseCounter`.
 /// While both counters are equal, this crate wrote last.
 #[derive(Debug, Clone)]
 struct Mark {
@@ -159,8 +159,8 @@ impl Row {
 
 /// Adds or corrects the start time of a shard.
 ///
-/// KCL does not write the time: its workers have it in their settings. This crate writes it beside KCL's
-/// `AT_TIMESTAMP`. It also writes it beside `LATEST`, so that a restart does not skip the records between
+/// KCL does not write the time: its workers have it in their settings. This crate writes the time beside
+/// KCL's `AT_TIMESTAMP` and `LATEST`. Then a restart at `LATEST` does not skip the records between
 /// the first start and the first checkpoint.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {

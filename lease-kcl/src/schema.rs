@@ -5,7 +5,7 @@ use lease_core::StoreError;
 use crate::store::KclTable;
 
 impl KclTable {
-    /// Creates the table as KCL does, billed on demand, if it does not exist, and waits until it is active.
+    /// If the table does not exist, creates it as KCL does, billed on demand, and waits until it is active.
     /// Checks an existing table, and does not change it.
     ///
     /// Many processes may call it at every start. Needs the actions `dynamodb:DescribeTable` and

@@ -129,7 +129,7 @@ impl KclTable {
         self.to_steal().insert(key.clone(), owner.clone());
     }
 
-    /// Returns KCL's key of the row; `None` if the row is not a shard's and is in our own store.
+    /// Returns KCL's key of the row. Returns `None` if `key` is no shard's: its row is in the store `ours`.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ impl KclTable {
         Row::read(lease_key, raw, self.shared.settings.initial)
     }
 
-    /// Returns the row that a refused write returned. Reads it if the answer did not have it: some servers
-    /// other than AWS never return it.
+    /// Returns the row from the reply to a refused write. Reads the row if the reply has none: some servers
+    /// other than AWS never return a row.
     pub(crate) async fn row_after_refusal(
         &self,
         lease_key: &str,
@@ -194,8 +194,8 @@ impl KclTable {
             let left = left(reserved);
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
-        // While KCL 3 hands the lease over, its processor increments the counter. If the counter stops, the
-        // processor has stopped during the hand-over. KCL 3, too, then assigns the lease again.
+        // In a hand-over of KCL 3, the shard's processor increments the counter. If the counter stops, the
+        // processor has stopped. KCL 3, too, then assigns the lease again.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return LeaseState::Free;
@@ -212,8 +212,8 @@ impl KclTable {
         }
     }
 
-    /// Returns `None` if a claim may take `row` now; otherwise its holder, or the lessee that it is
-    /// reserved for.
+    /// Returns `None` if a claim may take `row` now. Otherwise returns the row's holder, or the lessee for
+    /// which the row is reserved.
     fn refusal(&self, claim: &Claim, lease_key: &str, row: &Row) -> Option<Holder> {
         let state = self.state(lease_key, row);
         // The claim is a late duplicate: its grant was released or lost since.
@@ -233,15 +233,15 @@ impl KclTable {
         }
     }
 
-    /// Whether the claim may steal a lease from a KCL worker. It may not steal a lease under its own name:
-    /// a KCL worker of that name may renew it.
+    /// Whether the claim may steal the lease: the owner is a KCL worker, and [`steal`](Self::steal) named it.
+    /// It never names the claim's own lessee, since a KCL worker of that name may renew the lease.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
     /// Whether this process has observed that `grant` expired, although no worker has taken it.
     ///
-    /// The holder had no answer to a later heartbeat, so its own deadline has already passed. A late request
+    /// The holder received no answer to a later heartbeat, so its deadline has already passed. A late request
     /// does not make the grant valid again.
     pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
         let Some(watched) = self.shared.observations.get(lease_key) else { return false };
@@ -268,7 +268,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// Adds the margin for clock rates: after that time on the fastest clock, `ttl` is over on the slowest.
+    /// Adds the margin for clock rates: after the result on the fastest clock, `ttl` is over on the slowest.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
@@ -332,7 +332,7 @@ impl LockStore for KclTable {
             return self.shared.ours.obtain(claim).await;
         };
         let obtained = self.take(claim, lease_key).await;
-        // Granted or not, the next tick decides again whether to steal.
+        // Whether the claim was granted or refused, the next tick decides again whether to steal.
         self.to_steal().remove(&claim.key);
         obtained
     }
@@ -395,7 +395,7 @@ impl LockStore for KclTable {
         let Some(row) = shown else { return Ok(Obtained::Held(gone)) };
         let adopted = claim.granted_before(row.token_or_zero());
         match self.holder_of(lease_key, &row) {
-            // An earlier attempt adopted it, and its answer was lost.
+            // An earlier attempt adopted the lease, and its answer was lost.
             Some(_) if row.is_held_by(&adopted) => Ok(Obtained::Granted(adopted, row.attributes)),
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(gone)),
@@ -437,7 +437,7 @@ impl LockStore for KclTable {
     }
 }
 
-/// The advice suits a table name in code and one in a daemon's properties.
+/// The advice suits a table name in code, and also a table name in a daemon's properties.
 const ADVICE: Advice = Advice {
     missing: "create it, or correct its name",
     other_key: "another program uses it, so correct the name",
@@ -459,7 +459,7 @@ pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     }
 }
 
-/// The holder to report for a free lease: the lessee that it is reserved for, or its last holder.
+/// The holder to report for a free lease: the lessee for which it is reserved, or its last holder.
 fn reserved_holder(claim: &Claim, row: &Row, left: Duration) -> Holder {
     let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
     Holder::new(lessee.clone(), Some(left)).with_token(row.token_or_zero())

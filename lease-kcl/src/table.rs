@@ -23,7 +23,7 @@ use crate::write;
 
 #[async_trait]
 impl LeaseTable for KclTable {
-    /// Reads a row. If a KCL worker holds it, the attributes include `leaseOwner`.
+    /// Reads a row. If a KCL worker holds the lease, the attributes include `leaseOwner`.
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         let Some(lease_key) = self.lease_key(key)? else {
             return self.shared.ours.read(key).await;
@@ -133,7 +133,7 @@ impl LeaseTable for KclTable {
     }
 
     /// Removes the row without a tombstone, which KCL would read as a lease. The first token of a later row
-    /// is the time of day.
+    /// is the current time.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.delete(grant).await;
@@ -144,7 +144,7 @@ impl LeaseTable for KclTable {
             return Ok(Written::Applied);
         };
         let row = self.row_after_refusal(lease_key, raw).await?;
-        // A missing row: an earlier attempt, or another process, has removed it.
+        // If the row is missing, an earlier attempt or another process has removed it.
         Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
     }
 }
@@ -195,7 +195,7 @@ impl KclTable {
             refuse_reserved(name)?;
             write.expect_payload(name, self.stored_as(name, value)?);
         }
-        // As in KCL, every checkpoint commits or discards a prepared one.
+        // As in KCL, every checkpoint commits or discards a prepared checkpoint.
         if change.assigned().any(|(name, _)| name == CHECKPOINT) {
             for name in PENDING {
                 let is_named = change.assigned().any(|(assigned, _)| assigned == name)

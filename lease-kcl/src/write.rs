@@ -76,7 +76,7 @@ pub(crate) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
     write
 }
 
-/// Releases a grant; `reserved` keeps the lease free for that time.
+/// Releases a grant. For the time `reserved`, none of our workers can obtain the lease.
 ///
 /// KCL workers ignore the reservation: they take a row without an owner at their next listing.
 pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
@@ -89,9 +89,9 @@ pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
     write
 }
 
-/// Releases a grant for one lessee.
+/// Releases a grant, and reserves the lease for the lessee `to`.
 ///
-/// Writes that lessee as the owner. KCL workers take a row with an owner only after it has expired. They take
+/// Writes `to` as the owner. KCL workers take a row with an owner only after it has expired. They take
 /// a row without an owner at their next listing, even beyond their share.
 pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
     let mut write = under(grant);
@@ -112,7 +112,7 @@ pub(crate) fn delete(grant: &Grant) -> Expression {
     held_by(grant)
 }
 
-/// Marks the grant with `token` as evicted. This does not extend it.
+/// Marks the grant with `token` as evicted. Does not extend the grant.
 pub(crate) fn evict(token: FencingToken) -> Expression {
     let mut write = Expression::default();
     write.value("token", token.get());

@@ -1,11 +1,11 @@
 //! Items for crates that extend this one.
 //!
 //! - [`Coexistence`]: shares a table with workers of another library, as `lease-kcl` does.
-//! - [`CheckpointScope`] and [`CheckpointWriter`]: a program that calls a
+//! - [`CheckpointScope`] and [`CheckpointWriter`]: for a program that calls a
 //!   [`RecordProcessor`](crate::RecordProcessor) without a [`Worker`](crate::Worker), as
 //!   `lease-multilang` does.
 //! - [`shard_row`]: the attributes of a shard's row, for a store that maps them.
-//! - [`LogThrottle`]: log messages of an event that repeats.
+//! - [`LogThrottle`]: limits the log messages of an event that repeats.
 
 pub use crate::checkpoint::{CheckpointScope, CheckpointWriter, Delivered};
 pub use crate::log_throttle::{LogLevel, LogThrottle};

@@ -13,7 +13,7 @@ pub struct InvalidText {
 
 impl InvalidText {
     pub(crate) fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
-        // 40 characters identify the text. It may be of any length.
+        // 40 characters identify the text, which may have any length.
         Self { what, text: text.chars().take(40).collect(), rule }
     }
 }

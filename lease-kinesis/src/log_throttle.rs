@@ -56,7 +56,7 @@ impl LogThrottles {
     }
 }
 
-/// All occurrences up to this one are logged. After it, the count doubles from message to message.
+/// All occurrences up to this number are logged. Then the number doubles from one message to the next.
 const ALWAYS_LOGGED: u64 = 10;
 
 /// The maximum number of events with a throttle of their own.

@@ -24,7 +24,7 @@ pub struct Application(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);
 
-/// Identifies a shard of one of an application's streams.
+/// Identifies a shard of an application: the stream and the shard's id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ShardName {
     /// `None` if the application has one stream.

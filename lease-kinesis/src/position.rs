@@ -39,8 +39,8 @@ pub enum Position {
     AtTimestamp(u64),
     /// Nothing has been read. Reading starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// Nothing has been read. Reading starts with the next record that arrives. Occurs only in tables that
-    /// other libraries wrote, because a restart at this position skips records.
+    /// Nothing has been read. Reading starts with the next record that arrives. Only other libraries write
+    /// this position to a table: a restart at this position skips records.
     Latest,
     /// All records up to and including this one have been read.
     Record(RecordNumber),
@@ -50,7 +50,7 @@ pub enum Position {
 
 /// Identifies a record by its sequence number and its index within an aggregate.
 ///
-/// The records that a producer aggregated into one
+/// The user records that a producer aggregated into one record
 /// ([KPL](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md))
 /// share a sequence number. Their index starts at 0.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ pub enum Position {
 pub struct RecordNumber {
     /// The number that Kinesis assigned.
     pub sequence: SequenceNumber,
-    /// The index within an aggregate; 0 for a record that is not part of one.
+    /// The index within an aggregate; 0 for a record outside of aggregates.
     pub sub_sequence: u64,
 }
 
@@ -119,7 +119,7 @@ impl FromStr for SequenceNumber {
 
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Without leading zeros, more digits are a larger number.
+        // Without leading zeros, a number with more digits is larger.
         self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0))
     }
 }

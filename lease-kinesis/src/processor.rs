@@ -26,7 +26,7 @@ use crate::shard::ShardId;
 ///
 /// # Cancel safety
 ///
-/// The worker may drop any call at its await points. It does so when the lease is lost, at the [time
+/// The worker may drop any call at its await points. It drops calls when the lease is lost, at the [time
 /// limit](crate::WorkerBuilder::with_batch_limit), and at the end of the grace time. A dropped worker
 /// drops all calls. Work that was done after the last checkpoint is then done again.
 #[async_trait]
@@ -61,8 +61,8 @@ pub trait RecordProcessor: Send {
     ///
     /// # Errors
     ///
-    /// After an error, the worker calls this again after a backoff. If the error is a [`NeedsRestart`], the
-    /// worker calls a new processor instead. If this returns `Ok` and the checkpoint is pending, the worker
+    /// If the call fails, the worker repeats it after a backoff. If the error is a [`NeedsRestart`], the
+    /// worker calls a new processor instead. After an `Ok` with a pending checkpoint, the worker
     /// writes the checkpoint without another call.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
@@ -110,7 +110,7 @@ pub struct ShardContext {
     /// refuse late writes.
     pub token: Option<FencingToken>,
     /// Cancelled shortly before the lease is lost, and when the lease or the processor ends in any
-    /// way. Stop the processor's own tasks and threads on it, so that they do not run concurrently
+    /// way. On cancellation, stop the processor's own tasks and threads, so that they do not run concurrently
     /// with the next processor.
     pub cancellation: CancellationToken,
 }
@@ -143,8 +143,8 @@ pub enum Outcome {
     /// checkpoint, the worker releases the shard as for `StopShard`. If the error is a
     /// [`NeedsRestart`], another processor receives the records.
     Failed(ProcessorError),
-    /// Continues with the next batch, although this one was not processed. The worker logs and
-    /// counts the skip. If you need the records, save them before you return this.
+    /// Continues with the next batch, although this batch was not processed. The worker logs and
+    /// counts the skip. If you need the records, save them before you return this outcome.
     Skip,
     /// Releases the shard for a time that grows with each consecutive stop. After that time, the plan assigns
     /// the shard to a worker again. That worker reads the shard from its checkpoint.
@@ -185,7 +185,7 @@ where
     }
 }
 
-/// The worker writes a pending checkpoint, so the processor continues.
+/// A pending checkpoint is no error: the worker writes it later, and the processor continues.
 impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
     fn from(result: Result<Checkpointed, E>) -> Self {
         result.map(drop).into()

@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
     pub(crate) grace: Duration,
-    /// The time from one listing to the next while some workers do not count yet.
+    /// The time from one listing to the next while some workers do not count for the plan yet.
     pub(crate) settling: Duration,
     pub(crate) most_hand_overs: Option<usize>,
     pub(crate) sync_interval: Duration,
@@ -54,13 +54,13 @@ impl Settings {
         self.options.ttl() / 3
     }
 
-    /// Returns how long a handed-over shard is reserved for its next worker: a ttl, as long as a
-    /// crashed worker delays a shard. The next worker sees the shard at its next tick.
+    /// Returns how long a handed-over shard is reserved for its next worker: a ttl. A crashed worker delays
+    /// its shards by the same time. The next worker sees the shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }
 
-    /// Returns the pause after this number of consecutive failures. It doubles each time.
+    /// Returns the pause after this number of consecutive failures. The pause doubles with each failure.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(20);
         self.first_backoff.saturating_mul(1 << doublings).min(self.last_backoff)

@@ -45,7 +45,7 @@ pub struct ShardStatus {
     pub behind: Duration,
 }
 
-/// Counts what has happened since a worker started.
+/// Counts of events since a worker started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

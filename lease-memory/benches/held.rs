@@ -2,7 +2,7 @@
 //!
 //! The allocator counts the memory twice: after every key is claimed directly from a store, and
 //! after every key is obtained through a locker. The difference is the locker's part: the guards,
-//! the heartbeater's entries, and its queues. Both share the texts of the keys, which are not counted.
+//! the heartbeater's entries, and its queues. The texts of the keys are shared, and are not counted.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 #![expect(clippy::print_stdout, reason = "the output of the bench")]
 
@@ -85,7 +85,7 @@ async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     bytes() - before
 }
 
-/// Counts heartbeats, and late ones.
+/// Counts heartbeats, and late heartbeats.
 #[derive(Debug)]
 struct Heard {
     period: Duration,
@@ -113,7 +113,7 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // The margin is the time until the deadline when the answer arrived. The heartbeat before had set this
+        // The margin is the time from the answer to the deadline. The previous heartbeat had set this
         // deadline: a ttl after its send, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);

@@ -38,7 +38,7 @@ impl InTurn for MemoryStore {
     }
 }
 
-/// Whether a claim without a place gets one.
+/// Whether a claim without a place in the queue gets a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joining {
     Allowed,

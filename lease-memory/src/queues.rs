@@ -29,7 +29,7 @@ impl Queues {
         self.by_key.entry(claim.key.clone()).or_default().push_back(waiter);
     }
 
-    /// Renews the place of `claim`. Returns whether it has one.
+    /// Renews the place of `claim`. Returns whether the claim has a place.
     pub(crate) fn renew(&mut self, claim: &Claim, now: Moment) -> bool {
         let queue = self.by_key.get_mut(&claim.key).into_iter().flatten();
         let Some(waiter) = queue.into_iter().find(|waiter| waiter.claim.nonce == claim.nonce)

@@ -1,6 +1,6 @@
 //! The record of one key: its grant, its last release, its attributes.
 //!
-//! A record decides what a request does. The caller supplies the time.
+//! A record decides the result of a request. The caller supplies the time.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) struct CurrentGrant {
     pub(crate) expires: Moment,
     pub(crate) beat: Beat,
     pub(crate) evicted: bool,
-    /// The session of a child, which does not expire.
+    /// The session under which the grant was made, if any. Such a grant does not expire.
     pub(crate) parent: Option<Parent>,
 }
 
@@ -107,7 +107,7 @@ impl Record {
         }
     }
 
-    /// Whether the grant of `claim` has expired, or was the last that was released.
+    /// Whether the grant of `claim` has expired, or is the last released grant.
     pub(crate) fn has_ended(&self, claim: &Claim, now: Moment) -> bool {
         let expired =
             |current: &CurrentGrant| current.nonce == claim.nonce && !current.is_valid(now);

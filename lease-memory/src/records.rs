@@ -99,7 +99,7 @@ impl Records {
                     let token = record.remove().token.map_or(0, FencingToken::get);
                     self.floor = self.floor.max(token);
                 }
-                // A lasting record. `check_for_removal` adds it again.
+                // A lasting record needs no check. If it is deleted, `check_for_removal` adds a check.
                 None => (),
             }
         }

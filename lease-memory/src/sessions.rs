@@ -1,4 +1,4 @@
-//! Sessions: children without a ttl, and the end marks of sessions.
+//! Sessions: leases under a session, which have no ttl, and the ends of sessions.
 
 use async_trait::async_trait;
 use lease_core::store::{

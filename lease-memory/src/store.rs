@@ -35,7 +35,7 @@ use crate::watch::Watches;
 /// | a claim arrives again after another lessee's grant was released | the key may be held for a ttl by a lessee that does not know it |
 /// | an update arrives again after a later update of the same grant | it undoes the later update, unless the attributes that it expects have changed |
 ///
-/// The store forgets a record a ttl after its release, and not earlier than 10 s after it. It keeps a record
+/// The store forgets a record a ttl after its release, and at the earliest after 10 s. It keeps a record
 /// that was created or updated, or whose claim had attributes, until it is deleted. It remembers the largest
 /// token of all forgotten records.
 ///

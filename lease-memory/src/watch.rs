@@ -39,8 +39,8 @@ impl Watches {
         }))
     }
 
-    /// Tells the waiters that `key` is free. Call this and [`taken`](Self::taken) while the records are locked,
-    /// so that the waiters learn the changes in their order.
+    /// Notifies waiters that `key` is free. Call this and [`taken`](Self::taken) under the records' lock,
+    /// so that the waiters receive the changes in their order.
     pub(crate) fn freed(&self, key: &LeaseKey) {
         let waiters = self.lock();
         let Some(waiters) = waiters.by_key.get(key) else { return };

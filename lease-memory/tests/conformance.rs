@@ -24,7 +24,7 @@ impl Fixture for Memory {
 
     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
         drop(store);
-        // A new store's first token is the current time. A restarted process takes longer than this.
+        // A new store's first token is the current time. A restart of a process takes longer than this sleep.
         sleep(Duration::from_millis(1));
         Reopened::Empty(MemoryStore::new())
     }

@@ -17,7 +17,7 @@ pub trait WallClock: fmt::Debug + Send + Sync + 'static {
 
     /// Returns how long tokio's timer must run for this clock to advance by `length`.
     ///
-    /// A clock that runs at another rate than tokio's timer overrides this.
+    /// A clock that runs at another rate than tokio's timer overrides this method.
     fn timer_for(&self, length: Duration) -> Duration {
         length
     }

@@ -12,13 +12,13 @@ use crate::schedule::MissedTicks;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PastRun {
-    /// Its tick, or the time at which it was requested. For missed ticks: the last of them.
+    /// The run's tick, or the time at which the run was requested. For missed ticks: the last of them.
     pub scheduled: Timestamp,
     /// The number of the attempt at its tick, from 1; 0 for missed ticks.
     pub attempt: u32,
-    /// When it started, by the clock of its machine. For missed ticks: when a machine noticed.
+    /// When the run started, by the clock of its machine. For missed ticks: when a machine noticed them.
     pub began: Timestamp,
-    /// When it ended, by the same clock; `None` while it runs, and if its machine died.
+    /// When the run ended, by the same clock; `None` while it runs, and if its machine died.
     pub ended: Option<Timestamp>,
     /// How the run ended.
     pub ending: Ending,

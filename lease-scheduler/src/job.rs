@@ -62,8 +62,8 @@ pub type JobResult = Result<(), JobError>;
 
 /// Does a job's work, as a type of your own. An async function of a [`JobContext`] is usually enough.
 ///
-/// The scheduler drops a body at its current await in four cases: it has lost the lease, it is itself
-/// dropped, the job's [timeout](Job::timeout) is over, or it is stopping and its grace is over. In each
+/// The scheduler drops a body at its current await in four cases: the lease is lost, the scheduler is
+/// dropped, the job's [timeout](Job::timeout) is over, or a stopping scheduler's grace is over. In each
 /// case, and after a panic, the lease is released.
 ///
 /// # Examples
@@ -258,7 +258,7 @@ impl Job {
     /// Keeps the key unavailable until `length` after the grant, at most 7 days, even if the body ended
     /// earlier. By default the key is free when the run ends.
     ///
-    /// It limits how often [runs on demand](crate::SchedulerHandle::run_now) follow each other. Ticks do
+    /// This limits how often [runs on demand](crate::SchedulerHandle::run_now) follow each other. Ticks do
     /// not need it, since no tick runs twice. If the lease was lost or the scheduler was dropped, the key
     /// is not kept.
     ///
@@ -361,5 +361,5 @@ impl Default for Backoff {
     }
 }
 
-/// In characters.
+/// The maximum length of a note, in characters.
 pub(crate) const LONGEST_NOTE: usize = 200;

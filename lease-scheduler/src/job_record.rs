@@ -22,7 +22,7 @@ pub(crate) struct JobRecord {
     attempt: u32,
     /// Whether the body of that tick has finished.
     is_done: bool,
-    /// The last tick that the history has as missed.
+    /// The last missed tick in the history.
     missed: Option<Timestamp>,
     /// The stored text of the schedule.
     schedule: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct JobRecord {
 /// A run that is about to start.
 pub(crate) struct RunStart<'a> {
     pub(crate) context: &'a JobContext,
-    /// `None` for a run on demand: it uses up no tick.
+    /// `None` for a run on demand, which uses up no tick.
     pub(crate) tick: Option<Timestamp>,
     /// Earlier ticks that no machine started.
     pub(crate) missed: Option<&'a MissedTicks>,
@@ -70,13 +70,13 @@ impl JobRecord {
         })
     }
 
-    /// Returns the time up to which no tick may be started any more, if each may be started `attempts` times;
+    /// Returns the time up to which no tick may be started, if each tick may be started `attempts` times;
     /// `None` if every tick may be started.
     pub(crate) fn settled(&self, attempts: u32) -> Option<Timestamp> {
         self.started(attempts).max(self.from)
     }
 
-    /// Returns the time up to which no tick may be started, since it or a later one was started before.
+    /// Returns the mark, up to which no tick may start. If the marked tick may start again: just before it.
     fn started(&self, attempts: u32) -> Option<Timestamp> {
         self.tick.and_then(|tick| match self.unfinished(attempts) {
             Some(tick) => tick.checked_sub(JUST_BEFORE).ok(),
@@ -84,7 +84,7 @@ impl JobRecord {
         })
     }
 
-    /// Returns why `tick` may not be started, if each may be started `attempts` times; `None` if it may.
+    /// Returns why `tick` may not be started, if each tick may be started `attempts` times; `None` if it may.
     pub(crate) fn skip(&self, tick: Timestamp, attempts: u32) -> Option<Skip> {
         let reaches = |to: &Timestamp| tick <= *to;
         let started = self.started(attempts).filter(reaches).map(Skip::AlreadyRan);
@@ -110,8 +110,8 @@ impl JobRecord {
 
     /// Returns when the job was first seen, or `machine_start` if that is earlier.
     ///
-    /// Never later: the clock of the machine that first saw the job may have been ahead, and no machine
-    /// has run the ticks in between.
+    /// The clock of the machine that first saw the job may have been ahead. In this case, no machine has run
+    /// the ticks between `machine_start` and that time.
     pub(crate) fn first_seen(&self, machine_start: Timestamp) -> Timestamp {
         self.since.map_or(machine_start, |since| since.min(machine_start))
     }
@@ -131,7 +131,7 @@ impl JobRecord {
         self.running.as_ref().and_then(past_run)
     }
 
-    /// Whether the run under `token` is the one that started last and whose end is not written.
+    /// Whether the run under `token` started last and its end is not written.
     pub(crate) fn is_running(&self, token: FencingToken) -> bool {
         self.running().is_some_and(|run| run.token == token)
     }
@@ -139,8 +139,8 @@ impl JobRecord {
     /// Returns the change that marks the start of a run. For a tick, it also stops every other machine
     /// from starting that tick.
     ///
-    /// The change expects the mark that was read. In a correct table the grant alone would be enough;
-    /// with the expectation, no tick starts twice even in a table that has granted its key twice.
+    /// The change expects the mark that was read. In a correct table, the grant alone would be enough.
+    /// With this expectation, no tick starts twice even in a table that has granted its key twice.
     pub(crate) fn start(&mut self, start: &RunStart<'_>) -> Change {
         let RunStart { context, tick, missed, schedule, now } = start;
         let mut change = expecting(Change::new(), TICK, self.tick.map(text));
@@ -204,7 +204,7 @@ impl JobRecord {
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Moves a run whose end is not written to the history, as died. Returns whether the record had one.
+    /// Moves a run without a written end to the history, as died. Returns whether the record had such a run.
     fn end_dead_run(&mut self) -> bool {
         let Some(run) = self.running.take() else { return false };
         self.push_history(history::ended(run, Ending::Died, "", None));
@@ -268,7 +268,7 @@ const SCHEDULE: &str = "job_schedule";
 const RUNNING: &str = "job_running";
 const HISTORY: &str = "job_history";
 
-/// Ten runs take about 2 kB, which the end of each run writes: two of DynamoDB's write units.
+/// Ten runs take about 2 kB. The end of each run writes all ten: two write units of DynamoDB.
 const LONGEST_HISTORY: usize = 10;
 
 const JUST_BEFORE: SignedDuration = SignedDuration::from_nanos(1);

@@ -21,7 +21,7 @@ use crate::schedule::MissedTicks;
 pub struct Run {
     /// The name of the job.
     pub job: LeaseKey,
-    /// Its tick; for a run on demand, the time of the call.
+    /// The run's tick; for a run on demand, the time of the call.
     pub scheduled: Timestamp,
     /// When the body started and how long it ran; `None` if it did not start.
     pub body: Option<BodyRun>,
@@ -102,7 +102,7 @@ pub enum DisabledBy {
 
 /// Receives the outcome of each run, so that a program can count outcomes.
 ///
-/// The scheduler calls it from the jobs' tasks: keep it short, and do not block. It is called once for
+/// The scheduler calls `ended` from the jobs' tasks: keep it short, and do not block. It is called once for
 /// each body that ran. For a tick that did not run on this machine, it is called once for each reason. For
 /// missed ticks and for a run that died, one machine of the fleet calls it, once.
 ///

@@ -14,7 +14,7 @@ use crate::schedule::MissedTicks;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MarkReset {
-    /// The mark was removed. It was at this time; ticks from now on run again.
+    /// The mark, which was at this time, was removed. Ticks from now on run again.
     Reset(Timestamp),
     /// The mark was not ahead of this machine's clock, so nothing changed.
     NotAhead,
@@ -69,8 +69,8 @@ impl Runner {
         self.job.schedule.ticks_between(self.accounted(record, since), now)
     }
 
-    /// Returns the time up to which each tick was started, or is in the history as missed. A record
-    /// without such a tick counts from `since` on, or from when the job was first seen.
+    /// Returns the time up to which each tick was started, or is in the history as missed. If the record has
+    /// no such tick, returns `since`, or the time at which the job was first seen.
     pub(crate) fn accounted(&self, record: &JobRecord, since: Timestamp) -> Timestamp {
         let accounted = record.accounted();
         if record.has_other_schedule(&self.job.schedule.stored_text()) {

@@ -36,7 +36,7 @@ pub(crate) struct Runner {
     pub(crate) metrics: Arc<dyn JobMetrics>,
     /// Cancelled when the scheduler stops.
     pub(crate) stopping: CancellationToken,
-    /// How long a body may still run after that.
+    /// How long a body may still run after the scheduler has stopped.
     pub(crate) grace: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Runner {
         self.run(now, None, now).await
     }
 
-    /// Runs the job for `tick`, if it may run. A record without a mark counts ticks from `since` on.
+    /// Runs the job for `tick`, if it may run. If the record has no mark, ticks count from `since` on.
     pub(crate) async fn run_tick(&self, tick: Timestamp, since: Timestamp) -> Run {
         self.run(tick, Some(tick), since).await
     }
@@ -70,8 +70,8 @@ impl Runner {
         Run { job: self.job.name.clone(), scheduled, body, outcome }
     }
 
-    /// Returns the tick to run at `now`, if all ticks up to `settled` are done; or the `unfinished` one,
-    /// if no later tick is due.
+    /// Returns the tick to run at `now`: the tick that is due after `settled`, or else the `unfinished` tick,
+    /// if no later tick has passed.
     pub(crate) fn due(
         &self,
         settled: Timestamp,
@@ -86,7 +86,7 @@ impl Runner {
         })
     }
 
-    /// Returns the pause after a failed attempt at `tick`. It ends at the latest with the next tick.
+    /// Returns the pause after a failed attempt at `tick`. The next tick ends the pause, if it is due before.
     pub(crate) fn pause_after(&self, attempt: u32, tick: Timestamp) -> Duration {
         let next = self.job.schedule.next(tick);
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(self.wall.now()));
@@ -251,7 +251,7 @@ impl Runner {
         has_failed && attempt < self.job.attempts
     }
 
-    /// Runs the body until it ends, or until the lease, its timeout or its grace is over. The body is
+    /// Runs the body until it ends, the lease is lost, or the timeout or the grace is over. The body is
     /// dropped before this returns, and so before the lease is released.
     async fn run_body(
         &self,

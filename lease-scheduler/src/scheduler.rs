@@ -25,7 +25,7 @@ use crate::tick_loop::TickLoop;
 ///
 /// # Examples
 ///
-/// Any store with a [`LeaseTable`] will do, such as `RedisStore` or `DynamoDbStore`:
+/// Any store that implements [`LeaseTable`] works, such as `RedisStore` or `DynamoDbStore`:
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,7 +109,7 @@ pub struct SchedulerHandle {
 struct Shared {
     runners: BTreeMap<LeaseKey, Arc<Runner>>,
     stopping: CancellationToken,
-    /// Runs on demand, in tasks of their callers.
+    /// The runs on demand, which execute in the tasks of their callers.
     on_demand: TaskTracker,
 }
 
@@ -262,7 +262,7 @@ impl SchedulerHandle {
         Ok(runner.job.schedule.next(runner.wall.now()))
     }
 
-    /// Removes the mark of the job `name` that a machine whose clock was ahead has written. Ticks after the
+    /// Removes the mark of the job `name`, if a machine whose clock was ahead has written it. Ticks after the
     /// current time of this machine's clock run again. Earlier ticks do not count.
     ///
     /// Set the clocks right first, and call this on a machine whose clock is right. All schedulers
@@ -275,7 +275,7 @@ impl SchedulerHandle {
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lease is released. The mark may or may not be reset then.
+    /// Safe: the lease is released. The reset may have been applied or not.
     ///
     /// # Examples
     ///
@@ -302,7 +302,7 @@ impl SchedulerHandle {
     /// current run.
     ///
     /// A run without an end is [`Running`](crate::Ending::Running) if the store reports its lease as held;
-    /// otherwise it has [`Died`](crate::Ending::Died).
+    /// otherwise it is [`Died`](crate::Ending::Died).
     ///
     /// # Errors
     ///

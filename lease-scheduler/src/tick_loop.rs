@@ -18,8 +18,8 @@ use crate::schedule::Misfire;
 /// Runs a job's ticks until its scheduler stops.
 ///
 /// A tick stays due until its mark is in the table, or until it is too late to start. It also stays due
-/// while its key is held: the holder may still run the previous tick, because its clock is behind, or may
-/// die before it has marked the tick.
+/// while its key is held. The holder may still run the previous tick, because its clock is behind. Or the
+/// holder may die before it has marked the tick.
 pub(crate) struct TickLoop {
     runner: Arc<Runner>,
     /// When this loop started.
@@ -129,7 +129,7 @@ impl TickLoop {
     fn has_stepped(&self) -> bool {
         match (self.before_step, self.runner.job.misfire) {
             (Some(before), Misfire::StartWithin(length)) => {
-                // Twice: the last reading before the step may be as old as a tick may be late.
+                // Twice the length: the last reading before the step may itself be this old.
                 let since = self.clock.now().since(before.moment);
                 since <= self.runner.wall.timer_for(length.saturating_mul(2))
             }
@@ -218,7 +218,7 @@ impl TickLoop {
     }
 
     /// Reads the mark again, since an operator may have reset it. Warns if it is still ahead of this clock:
-    /// no tick is due until then, and no other log line shows it.
+    /// no tick is due before the mark, and no other log line shows this.
     async fn check_mark(&mut self) {
         let Ok(record) = self.runner.read_record().await else { return };
         self.reset_from(&record);
@@ -237,7 +237,7 @@ impl TickLoop {
 
     /// Warns of a job that never ran and has no further tick: its year may be mistyped.
     ///
-    /// It is no error, since a program may also restart after the last tick of a job.
+    /// This is no error, since a program may also restart after the last tick of a job.
     fn warn_if_no_tick_left(&self, record: &JobRecord) {
         let (job, now) = (&self.runner.job, self.runner.wall.now());
         let is_run = record.settled(job.attempts).is_some();
@@ -296,8 +296,8 @@ impl TickLoop {
         if self.settled >= tick { Duration::ZERO } else { pause }
     }
 
-    /// Notes that ticks up to `settled` need no run, even if `settled` is ahead of this clock: the clock of
-    /// the machine that ran the tick may be ahead.
+    /// Notes that ticks up to `settled` need no run. `settled` is ahead of this clock if the clock of the
+    /// machine that ran the tick is ahead.
     fn settle(&mut self, settled: Timestamp) {
         self.settled = self.settled.max(settled);
         self.accounted = self.accounted.max(settled);

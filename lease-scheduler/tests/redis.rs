@@ -32,7 +32,7 @@ struct Machine {
     task: JoinHandle<()>,
 }
 
-/// The first and last tick of each report of missed ticks, a death or a lost lease.
+/// The first and the last tick of each reported outcome: missed ticks, a death or a lost lease.
 #[derive(Debug, Default)]
 struct Reports(Mutex<Vec<(Timestamp, Timestamp)>>);
 

@@ -1,6 +1,6 @@
-//! Measures leases against bare statements with the same `synchronous`, the start on a new file, and a hand-over.
+//! Compares leases, and the start on a new file, with bare statements. Also measures hand-overs.
 //!
-//! Each row is the median of runs that alternate with runs of the bare statements, with the quartiles of their ratio: `cargo bench -p lease-sqlite`.
+//! `cargo bench -p lease-sqlite` prints the medians of alternating runs, and the quartiles of their ratio.
 //! The file is in `LEASE_BENCH_FOLDER`, or else in the folder for temporary files. That folder may be in memory.
 #![expect(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 //! The text format of attributes: one JSON object per record.
 //!
-//! A value is an array of `DynamoDB`'s name of its type and its content: `["S","text"]`, `["N","1.5"]`,
+//! A value is an array of its type, as `DynamoDB` names it, and its content: `["S","text"]`, `["N","1.5"]`,
 //! `["BOOL",true]`, `["NULL"]`. SQLite's `json_patch` merges objects and replaces arrays, so that a value is
 //! always replaced as a whole. One value has one text only, so that texts can be compared.
 
@@ -90,7 +90,7 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::BytesSet(set) => {
             json!(["BS", set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>()])
         }
-        // A type that was added later.
+        // A type that was added to `Value` later.
         _ => return None,
     })
 }

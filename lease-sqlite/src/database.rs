@@ -46,8 +46,8 @@ impl Database {
 
     /// Runs `sql` to its end. Returns its rows.
     ///
-    /// Not `query_row`, which stops at the first row and ignores errors that follow: a statement outside of a
-    /// transaction commits at its end, and a full disk is an error of that commit.
+    /// `query_row` stops at the first row and would miss later errors. A statement outside of a transaction
+    /// commits at its end, and a full disk is an error of that commit.
     pub(crate) fn rows<T>(
         &self,
         sql: &str,
@@ -79,11 +79,11 @@ impl Database {
         self.execute(&statements.first_seen, named_params! { ":key": key.as_str() }).map(drop)
     }
 
-    /// Locks the file for writes. All that follows is one step for other processes, until
-    /// [`commit`](Self::commit).
+    /// Locks the file for writes. For other processes, all statements until [`commit`](Self::commit) are
+    /// one step.
     ///
-    /// `IMMEDIATE`: a transaction that reads first and writes later fails if another process has written in
-    /// between, and SQLite then ignores `busy_timeout`.
+    /// Without `IMMEDIATE`, a transaction that reads first and writes later fails if another process writes
+    /// in between. SQLite then ignores `busy_timeout`.
     pub(crate) fn begin(&self) -> Result<(), Fault> {
         self.execute("BEGIN IMMEDIATE", &[]).map(drop)
     }

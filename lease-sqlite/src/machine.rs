@@ -22,7 +22,7 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     /// Names the boot. Times of different boots are not compared.
     fn boot_id(&self) -> String;
 
-    /// The wall clock, in microseconds since 1970. Only tokens start from it.
+    /// The wall clock, in microseconds since 1970. Only new tokens depend on it.
     fn wall_time(&self) -> u64;
 }
 

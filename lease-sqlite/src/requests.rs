@@ -1,7 +1,7 @@
 //! The requests of both traits. Each runs within a transaction that has locked the file.
 //!
-//! A statement decides and writes. If it writes nothing, the row explains why. The row cannot change between the
-//! two, since the transaction holds the write lock.
+//! A statement decides and writes. If it writes nothing, the row explains why. The row cannot change
+//! in between, since the transaction holds the write lock.
 
 use std::time::Duration;
 
@@ -202,8 +202,8 @@ impl Database {
         Ok(Applied::No(self.row(key)?.map(Box::new)))
     }
 
-    /// Runs a statement that grants `claim`. Repeats it if the row is of another boot. Without a grant, an earlier
-    /// request may have made one.
+    /// Runs a statement that grants `claim`. Repeats it if the row is of another boot. If it grants nothing,
+    /// an earlier request of the claim may have been granted.
     fn granted(
         &self,
         claim: &Claim,
@@ -271,7 +271,7 @@ fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).map_or(LONGEST, |micros| micros.min(LONGEST))
 }
 
-/// Numbers of requests and heartbeats. A number that does not fit is the largest.
+/// The number of a request or a heartbeat. A number that does not fit is stored as the largest that fits.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     writer: Arc<Queue>,
     reader: Arc<Queue>,
     watches: Watches,
-    /// One for each thread that has not ended.
+    /// One receiver for each thread that has not ended.
     ends: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
@@ -255,7 +255,7 @@ fn page<T>(
     for row in rows {
         let row = match row {
             Ok(row) if row.key.as_str().starts_with(prefix) => row,
-            // The keys are sorted: none of the next ones has the prefix.
+            // The keys are sorted, so no later key has the prefix.
             Ok(_other) => return Ok((items, None)),
             Err(fault) => {
                 items.push(Err(fault.into()));
@@ -287,5 +287,5 @@ fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The most rows that are read at a time: other reads wait meanwhile.
+/// The maximum number of rows per read: other reads wait meanwhile.
 const PAGE: usize = 200;

@@ -189,7 +189,7 @@ async fn corrupt_file_is_reported() {
     }
     store.close().await;
     let mut bytes = fs::read(&path).unwrap();
-    // The first page has the schema, which stays.
+    // The first page has the schema, and stays intact.
     for byte in bytes.iter_mut().skip(4096) {
         *byte = byte.wrapping_mul(31).wrapping_add(7);
     }

@@ -70,7 +70,7 @@ async fn killed_processes_leave_one_holder_and_progress() {
     assert!(matches!(verdict, Verdict::Exclusive { tenures } if tenures >= 25), "{verdict:?}");
 }
 
-/// The control: the judge finds two holders if the statement does not look at the lease's end.
+/// The control: the judge finds two holders if the statement does not check the end of the lease.
 #[tokio::test]
 async fn judge_finds_two_holders_of_a_broken_statement() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ async fn judge_finds_two_holders_of_a_broken_statement() {
     drop(workers);
 }
 
-/// libfaketime changes the wall clock of the worker. The kernel's boot time stays.
+/// libfaketime changes the wall clock of the worker, but not the kernel's boot time.
 #[tokio::test]
 async fn wall_clock_an_hour_off_changes_no_lease() {
     let Some(library) = libfaketime() else { return };
@@ -98,7 +98,7 @@ async fn wall_clock_an_hour_off_changes_no_lease() {
         let off = Worker::start(command);
         let first = log.waits_for(|token| token > FencingToken::new(0).unwrap(), PATIENCE).await;
         let right = Worker::start(Worker::command("worker", folder.path()));
-        // None of their writes is refused.
+        // Both workers write, and no write is refused.
         log.waits_for_turns(&right, &off, PATIENCE).await;
         drop(off);
         log.waits_until(|log| right.wrote_last(log), PATIENCE).await;

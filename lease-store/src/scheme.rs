@@ -5,7 +5,7 @@
 pub(crate) struct Scheme {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The feature of this crate that has the store.
+    /// The feature of this crate that enables the store.
     pub(crate) feature: &'static str,
     pub(crate) is_built: bool,
     /// A URL of this scheme, for errors.

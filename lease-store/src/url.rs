@@ -33,7 +33,7 @@ pub(crate) struct StoreUrl {
         expect(dead_code, reason = "memory has no host")
     )]
     pub(crate) hosts: Vec<String>,
-    /// After the hosts, with the leading slash. Without `//`, everything before the parameters.
+    /// The path after the hosts, with the leading slash. Without `//`: everything before the parameters.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
     shown: String,
@@ -120,7 +120,7 @@ impl StoreUrl {
         }
     }
 
-    /// Refuses the parameters that were not taken. `known` names those of this scheme.
+    /// Refuses the parameters that were not taken. `known` has the parameters of this scheme.
     pub(crate) fn refuse_others(&self, known: &[&str]) -> Result<(), StoreError> {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         let name: String = name.chars().take(40).collect();

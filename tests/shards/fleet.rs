@@ -1,4 +1,4 @@
-//! Workers as if in separate processes: each has its own thread and runtime.
+//! Workers that are as independent as separate processes: each has its own thread and runtime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

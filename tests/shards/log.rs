@@ -46,7 +46,7 @@ enum What {
 }
 
 impl Log {
-    /// The same log, for one worker.
+    /// Returns the same log, for the events of one worker.
     pub(crate) fn of(&self, worker: &'static str) -> Self {
         Self { worker, events: Arc::clone(&self.events) }
     }
@@ -64,7 +64,7 @@ impl Log {
         self.has_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed. Per partition key, first deliveries must be in the put order.
+    /// Checks that each record was processed. First deliveries of a partition key must be in the put order.
     fn is_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in self.events() {

@@ -1,4 +1,4 @@
-//! The baseline on DynamoDB: a conditional `PutItem` and a conditional `DeleteItem`, by the same client.
+//! The baseline on DynamoDB: a conditional `PutItem` and a conditional `DeleteItem`, with the SDK's client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -17,8 +17,8 @@ use crate::{CALL_TIMEOUT, TTL};
 
 /// A lock on one server, or on a majority of several servers.
 ///
-/// The client's work per command is as small as the client allows: no timer, no task, and one wake-up, by the
-/// answer. `FuturesUnordered` would wake its own task after each first poll, and a spawned task would wake
+/// The client does as little as possible for a command: no timer, no task, and one wake-up when the answer
+/// arrives. `FuturesUnordered` would wake its own task after each first poll, and a spawned task would wake
 /// another thread.
 #[derive(Clone)]
 pub(crate) struct Bare(Arc<Servers>);
@@ -54,7 +54,7 @@ impl Bare {
         Self(Arc::new(Servers { connections, free, late: Mutex::default() }))
     }
 
-    /// Returns whether the only server, or a majority of several servers, answers `command` by `yes`.
+    /// Sends `command` to all servers. Returns whether a majority of them answers with `yes`.
     async fn agrees(&self, command: Cmd, yes: &Value) -> bool {
         match self.0.connections.as_slice() {
             [only] => {
@@ -91,10 +91,10 @@ impl Bare {
         false
     }
 
-    /// Keeps requests for a while: the client does not send a request whose future is dropped before
-    /// its connection's task has seen it.
+    /// Keeps requests for a while. If the future of a request is dropped before the connection's task has
+    /// received the request, the client does not send the request.
     fn keep(&self, mut requests: Vec<Request>) {
-        // Their answers must not wake this task.
+        // The answers to these requests must not wake this task.
         let mut without_waking = Context::from_waker(Waker::noop());
         requests.retain_mut(|request| request.as_mut().poll(&mut without_waking).is_pending());
         let mut late = self.0.late.lock().unwrap();
@@ -141,7 +141,7 @@ impl Held for BareHeld {
     }
 }
 
-/// The number of requests that a connection buffers. No call waits for a place.
+/// The number of requests that a connection buffers: so large that no call waits for space.
 const BUFFERED: usize = 4_096;
 
 /// The number of calls whose unanswered requests are kept.

@@ -1,5 +1,5 @@
-//! The commands that this library sends to one Redis, sent without the library. The difference from the store
-//! is the client's cost.
+//! The commands that this library sends to one Redis, but without the library. The difference between this
+//! contestant and the library's store is the cost of the library in the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl SameCommands {
         let mut connection = connected(url).await;
         let release = Script::new(lease_redis::script("release").unwrap());
         let release = release.load_async(&mut connection).await.unwrap();
-        // The claims do not create the stream.
+        // Creates the stream of tokens, since the claims do not create it.
         let mut first = redis::cmd("XADD");
         first.arg(TOKENS).arg("*").arg("t").arg(1);
         first.query_async::<Value>(&mut connection).await.unwrap();

@@ -78,7 +78,7 @@ async fn on_a_cluster() -> Table {
     table("bytes-cluster", "Memory of a Redis Cluster per released key", "bytes", &scores)
 }
 
-/// Obtains and releases many keys, each once. Returns the memory that they occupy in all servers.
+/// Obtains and releases many keys once each. Returns the memory that one key then occupies in all servers.
 async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
     // Opens connections and loads scripts.
     use_once(lock, "warm", AT_ONCE).await;

@@ -1,4 +1,4 @@
-//! What a DynamoDB request costs the client. The server sends canned replies.
+//! Measures the client's cost of DynamoDB requests. The server sends canned replies.
 
 use std::sync::Arc;
 

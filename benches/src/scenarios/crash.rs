@@ -26,7 +26,7 @@ use crate::race::Score;
 use crate::report::{Better, Table};
 use crate::server_process::DynamoDb;
 
-/// Creates the lock of a holder or waiter on the server at an address, as in another process.
+/// Creates a lock on the server at an address, for the holder or the waiter named by the second argument.
 type Make =
     fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
 
@@ -116,7 +116,7 @@ async fn taken_over(
 ) -> Option<f64> {
     let clock = BootClock::new();
     let held = key.clone();
-    // The runtime ends at once, without a release or another heartbeat.
+    // Ends the runtime at once: the holder sends no release and no further heartbeat.
     let died = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {

@@ -210,7 +210,7 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The round trip between machines.
+/// The simulated round trip between two machines.
 pub(super) const FAR: Duration = Duration::from_millis(5);
 
 /// Returns the median time to take a key, in milliseconds.

@@ -1,4 +1,4 @@
-//! A key passes from its holder to one of the waiters.
+//! Measures how fast a released key passes to one of the waiters.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
             loop {
                 let Some(taken) = lock.take(&key).await else { continue };
                 let since = clock.now();
-                // Long enough for all other contenders to wait again.
+                // In this time, all other contenders begin to wait again.
                 sleep(HELD_FOR).await;
                 let until = clock.now();
                 if held.send((since, until)).is_err() {

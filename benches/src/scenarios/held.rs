@@ -35,7 +35,7 @@ struct Cost {
 pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for leases in [10_000, 100_000] {
-        // rslock needs a task per lease, so that more leases would take minutes.
+        // rslock needs a task per lease, so more leases would take minutes.
         let contestants = if leases == 10_000 { &CONTESTANTS[..] } else { &CONTESTANTS[..2] };
         let mut costs: Vec<Vec<Cost>> = Vec::new();
         for _ in 0..rounds.min(3) {
@@ -86,7 +86,7 @@ fn in_a_process(contestant: &str, leases: u32) -> Cost {
     Cost { each_thousand: each_thousand.parse().unwrap(), bytes: bytes.parse().unwrap() }
 }
 
-/// Runs in the other process: `task` is a contestant and its number of leases. Returns the cost.
+/// Runs in that other process. `task` names a contestant and a number of leases. Returns the cost.
 pub(crate) async fn hold(task: &str) -> String {
     let (contestant, leases) = task.split_once(' ').unwrap();
     let leases = leases.parse().unwrap();
@@ -155,7 +155,7 @@ async fn ours(leases: u32) -> Cost {
     sleep(PERIOD * PERIODS).await;
     let cpu = processor_time() - cpu;
     assert!(held.iter().all(lease_core::Lease::is_held));
-    // Without a server, the drop of the leases sends no releases.
+    // Stops the server before the leases are dropped, so that no release takes time.
     drop(server);
     cost(leases, cpu, kept)
 }

@@ -21,7 +21,7 @@ pub(crate) async fn of_each() -> Vec<Table> {
     vec![on_redis().await, on_dynamodb().await]
 }
 
-/// Returns the number of requests to the server. Its scripts call none of these commands.
+/// Returns the number of requests to the server. Scripts call none of the counted commands.
 pub(crate) fn requests(server: &RedisServer) -> f64 {
     const SENT: [&str; 9] = [
         "set",

@@ -13,8 +13,8 @@ pub(crate) async fn open(servers: &str) -> Result<Arc<dyn LockStore>, Failure> {
         return Ok(Arc::new(connect(servers).await?));
     }
     let urls = servers.split(',').map(|server| format!("redis://{server}"));
-    // The servers of this example may have just started. Do not copy this line: without it, a
-    // restarted server grants no lease until all leases that it may have forgotten have expired.
+    // The servers of this example may have just started. Do not copy `without_rejoin_delay`: by
+    // default, a restarted server grants no lease until all leases that it may have forgotten have expired.
     let quorum = RedisQuorum::builder(urls).without_rejoin_delay();
     Ok(Arc::new(quorum.connect().await?))
 }

@@ -117,7 +117,7 @@ impl TableClient {
         })
     }
 
-    /// Replaces the whole item, or creates it. Uses only the condition of `condition`, not its
+    /// Replaces the whole item, or creates it. Uses only the condition of the expression `condition`, not its
     /// update.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl TableClient {
         })
     }
 
-    /// Deletes an item. Uses only the condition of `condition`, not its update.
+    /// Deletes an item. Uses only the condition of the expression `condition`, not its update.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The expression of one conditional write, with its names and values.
 //!
-//! A store builds expressions of placeholders (`#lessee`). A request contains the name itself where
-//! the store vouches for it: such a name is not a reserved word of DynamoDB. All other names stay
-//! placeholders, so that none is parsed as syntax.
+//! A store builds expressions from placeholders (`#lessee`). If the store declares that a name is an
+//! identifier and no reserved word of DynamoDB, the request contains the name itself. All other names
+//! stay placeholders, so that DynamoDB parses none of them as syntax.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub type Payload = Vec<(String, AttributeValue)>;
 pub struct Expression {
     set: Vec<&'static str>,
     remove: Vec<&'static str>,
-    /// DynamoDB applies the write only if all are true.
+    /// DynamoDB applies the write only if all these conditions are true.
     conditions: Vec<Cow<'static, str>>,
     /// Maps each attribute of the user to the number of its placeholder.
     payload: HashMap<String, usize>,
@@ -163,8 +163,8 @@ fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<s
     }
 }
 
-/// Replaces each placeholder in `text` whose column has a plain name. Adds to `names` only the columns of the
-/// placeholders that stay: DynamoDB refuses names that no expression uses.
+/// Replaces each placeholder in `text` whose column has a plain name. Adds only the columns of the remaining
+/// placeholders to `names`: DynamoDB refuses names that no expression uses.
 fn with_names(
     text: &str,
     column: impl Fn(&str) -> Option<ColumnName>,

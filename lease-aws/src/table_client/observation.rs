@@ -18,8 +18,8 @@ pub struct Observation<S> {
     /// How long the state must be unchanged before a contender may take the lease. `None` if the
     /// item has no such column.
     pub ttl: Option<Duration>,
-    /// The time at which the first answer with this state arrived. The writer counts from before its write,
-    /// which is earlier.
+    /// The time at which the first answer with this state arrived. The writer's deadline counts from an
+    /// earlier time, before its write.
     pub since: Moment,
     /// The time at which the last answer with this state arrived.
     pub last: Moment,

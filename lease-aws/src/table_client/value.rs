@@ -109,7 +109,7 @@ fn value_bytes(value: &Value) -> usize {
     }
 }
 
-/// DynamoDB documents about one byte per two digits, plus one byte.
+/// The size of a number. DynamoDB documents about one byte per two digits, plus one byte.
 fn number_bytes(number: &Number) -> usize {
     let digits = number.as_str().bytes().filter(u8::is_ascii_digit).count();
     digits.div_ceil(2) + 1

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::key::LeaseKey;
 
 /// The next waiter for one of these keys joins the queue without a plain attempt, which would be refused. If
-/// waiters race, it registers a watch before its first attempt.
+/// waiters race, the next waiter registers a watch before its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct ContendedKeys {
     keys: Mutex<Keys>,
@@ -18,7 +18,7 @@ pub(crate) struct ContendedKeys {
 #[derive(Debug, Default)]
 struct Keys {
     until: HashMap<LeaseKey, Moment>,
-    /// Outdated keys are removed once there are this many.
+    /// Outdated keys are removed when the number of keys reaches this value.
     purge_at: usize,
 }
 

@@ -10,7 +10,7 @@ use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::settings::Settings;
 use crate::waiter_queue::Queue;
 
-/// What a waiter needs of its locker, and its position.
+/// The parts of a locker that a waiter uses, and the waiter's position in the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Contest<'a> {
     pub(crate) settings: &'a Arc<Settings>,

@@ -110,7 +110,7 @@ impl Wait<'_> {
             };
             step = match next {
                 Ok(step) => step,
-                // Sleeps with the notices: a grant may arrive although a request failed.
+                // Listens for notices while it sleeps: a grant may arrive although a request failed.
                 Err(error) if error.is_retryable() => {
                     Step::Sleep(self.contest.settings.clock.now() + self.pauses.next())
                 }
@@ -132,7 +132,7 @@ impl Wait<'_> {
     /// Sends one request for the place.
     async fn ask(&mut self, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
-        // A first request may be granted at once. If the caller waits for any of several keys, it needs one.
+        // A first request may be granted at once. A caller that waits for several keys needs only one grant.
         let _alone = if self.standing.has_place() {
             None
         } else {
@@ -167,8 +167,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Renews every third of a ttl, so that two renewals may fail. The first waiters also renew when the lease
-    /// of the holder expires, since no release then grants the key. They renew one after the other.
+    /// Returns the time until the next renewal: a third of a ttl, so that two renewals may fail. The first
+    /// waiters also renew when the holder's lease expires: no release then grants the key. They take turns.
     fn until_renewal(&self, place: Place, notices: &Notices) -> Duration {
         let options = &self.contest.settings.options;
         let mut period = options.ttl() / RENEWALS_PER_TTL;
@@ -188,7 +188,7 @@ impl Wait<'_> {
     async fn sleep(&mut self, until: Moment, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
         select! {
-            // The grant comes before the renewal, which would only return the grant again.
+            // The notice first: if it is a grant, a renewal would only return the same grant.
             biased;
             notice = notices.next() => self.receive(notice).await,
             () = sleep_until(&*settings.clock, until, settings.options.heartbeat_period()) => {
@@ -218,8 +218,8 @@ impl Wait<'_> {
 /// A place is skipped if it was not renewed for a ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// This many waiters look at the key when the holder's lease expires: some of them may have crashed.
+/// So many waiters renew when the holder's lease expires, since some of them may have crashed.
 const NEAR_FRONT: u64 = 8;
 
-/// The time between two of these waiters.
+/// The time between the renewals of two of these waiters.
 const STEP: Duration = Duration::from_millis(10);

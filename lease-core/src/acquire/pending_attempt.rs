@@ -46,8 +46,8 @@ impl Request {
 
 /// Makes one attempt. The caller may drop it at any time: a key that is granted afterwards is released.
 ///
-/// After an attempt whose outcome is unknown, the next one repeats its claim: if the store granted that
-/// claim, it answers with the same grant.
+/// If the outcome of an attempt is unknown, the next attempt repeats its claim. If the store has granted
+/// that claim, the store returns the same grant.
 pub(crate) async fn attempt(
     settings: &Arc<Settings>,
     runtime: &LockerRuntime,
@@ -148,7 +148,7 @@ impl PendingAttempt {
             Err(error) => error,
         };
         if error.is_retryable() {
-            // Stored before the caller gets the error: its next attempt must repeat this claim.
+            // Stored before the caller gets the error: the caller's next attempt must repeat this claim.
             self.unsettled.put(self.unsettled_claim(None));
             let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
             runtime.spawn(self.clear_up(guard).instrument(Span::current()));
@@ -172,8 +172,8 @@ impl PendingAttempt {
     /// at once if a new attempt takes over the claim.
     ///
     /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
-    /// claim. An adoption is not repeated: it would use up the hand-over, and the caller may still try to
-    /// resume that.
+    /// claim. An adoption is not repeated: a repetition would use up the hand-over, which the caller may
+    /// still try to resume.
     async fn clear_up(mut self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
@@ -200,7 +200,7 @@ impl PendingAttempt {
             let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
-                    // If another attempt has taken over the claim, it gets the same answer.
+                    // If another attempt has taken over the claim, that attempt gets the same answer.
                     if self.unsettled.remove(&self.claim) {
                         // No caller waits for this lease: dropping it releases the key.
                         if let Obtained::Granted(grant, attributes) = obtained {
@@ -243,10 +243,10 @@ impl PendingAttempt {
         }
     }
 
-    /// Asks for the key, and makes sure that the grant lasts from now on.
+    /// Sends a request for the key, and finds out from which moment a grant lasts for a ttl.
     ///
-    /// All requests have one nonce, since a store may grant an earlier one late: the key is then ours. If
-    /// the store names an earlier request, a heartbeat shows whether its grant still holds the key.
+    /// All requests have one nonce. If the store grants an earlier request late, the grant then belongs to
+    /// this attempt. If a grant names an earlier request, a heartbeat shows whether it still holds the key.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let (grant, attributes) = match self.ask().await? {
             Obtained::Held(holder) => return Ok(Settled::Held(holder)),
@@ -256,18 +256,18 @@ impl PendingAttempt {
             Some(request) if request == self.claim.request => {
                 Ok(Settled::Granted(grant, attributes, self.sent))
             }
-            // In boxes, since they are rare.
+            // In boxes, since these two cases are rare.
             Some(_earlier) => Box::pin(self.confirm(grant, attributes, None)).await,
             None => Box::pin(self.settle_unnumbered(grant, attributes)).await,
         }
     }
 
-    /// Treats a grant of an earlier request whose number the store does not know.
+    /// Handles a grant of an earlier request whose number the store does not know.
     ///
-    /// The first request may have made the grant, so its ttl counts from before that request. A heartbeat
-    /// extends it if its answer arrives within this ttl. A later answer proves only that the store knows the
-    /// nonce. Another claim may have been granted a larger token and released, and then a duplicate of this
-    /// claim may have been granted.
+    /// The first request may have made the grant, so the ttl counts from before that request. A heartbeat
+    /// extends the grant if the answer arrives within this ttl. A later answer proves only that the store
+    /// knows the nonce. In between, another claim may have been granted a larger token and released, and then
+    /// a duplicate of this claim may have been granted.
     ///
     /// If half of the ttl had passed when the attempt began, the grant is released, and the key is claimed
     /// under a new nonce. An adoption would use up the hand-over, so an old adoption is left to expire.
@@ -337,7 +337,7 @@ impl PendingAttempt {
         };
         let now = self.settings.clock.now();
         if now >= sure_from + self.settings.trusted(grant.ttl) {
-            // The dropped lease is dated from now, so that its drop releases the key and counts no loss.
+            // The lease counts from now, so that it is not yet lost: its drop then releases the key.
             drop(self.lease(grant, attributes, now));
             return Err(too_late);
         }

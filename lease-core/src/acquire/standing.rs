@@ -24,10 +24,10 @@ use crate::store::in_turn::Enqueued;
 use crate::store::lock_store::LockStore;
 use crate::store::time_limit::within;
 
-/// A claim that stands in a queue. If it is dropped before it has a lease, a task leaves the queue.
+/// A claim in a queue. If it is dropped before it has a lease, a task removes it from the queue.
 ///
-/// The deadline of a lease counts from the request that its grant names. Requests have numbers, so the claim
-/// remembers when it sent each.
+/// The deadline of a lease counts from the request that its grant names by number. So the claim remembers
+/// when it sent each numbered request.
 pub(crate) struct Standing {
     settings: Arc<Settings>,
     runtime: LockerRuntime,
@@ -45,8 +45,8 @@ pub(crate) struct Standing {
 /// The result of a grant.
 pub(crate) enum Accepted {
     Lease(Lease),
-    /// The grant may hold the key, but no request shows for how long: its last one is too old, or a later
-    /// heartbeat was applied first. The waiter asks again.
+    /// The grant may hold the key, but the waiter does not know for how long: the request is too old, or a
+    /// later heartbeat was applied first. The waiter asks again.
     Unconfirmed,
     /// The grant has ended before its notice arrived.
     Lost,
@@ -121,8 +121,8 @@ impl Standing {
         Ok(answer)
     }
 
-    /// Makes a lease from a grant of this claim. A grant that rests on an old or unknown request is confirmed by
-    /// a heartbeat, from which the lease then counts.
+    /// Makes a lease from a grant of this claim. If the grant names an old or unknown request, a heartbeat
+    /// confirms the grant, and the lease counts from this heartbeat.
     pub(crate) async fn accept(
         &mut self,
         grant: Grant,
@@ -206,7 +206,7 @@ struct Departure {
 }
 
 impl Departure {
-    /// Leaves at once. A request in flight may arrive after that, so its answer decides whether to leave again.
+    /// Leaves at once. A request in flight may arrive later, so its answer decides whether to leave again.
     async fn run(mut self) {
         let in_flight = self.in_flight.take();
         let late = async {
@@ -222,7 +222,7 @@ impl Departure {
     }
 }
 
-/// Repeats the request until the store answers, for at most a ttl: after that, the place has expired.
+/// Repeats the request to leave until the store answers, for at most a ttl. Then the place has expired.
 async fn leave(settings: &Settings, claim: &Claim) {
     let limit = settings.options.request_timeout();
     let gives_up = settings.clock.now() + claim.ttl;

@@ -24,7 +24,7 @@ pub(crate) struct UnsettledClaims {
 #[derive(Debug, Default)]
 struct ClaimsByKey {
     by_key: HashMap<LeaseKey, Vec<UnsettledClaim>>,
-    /// Refused claims that are too old are removed once there are this many keys.
+    /// Refused claims that are too old are removed when the number of keys reaches this value.
     purge_at: usize,
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct UnsettledClaim {
     pub(crate) kept_since: Option<Moment>,
 }
 
-/// Numbers the requests of one claim, and counts those without an answer. A store may grant such a request
-/// later.
+/// Numbers the requests of one claim, and counts the requests without an answer. A store may still grant such
+/// a request.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimRequests {
     sent: AtomicU64,
@@ -69,8 +69,8 @@ impl ClaimRequests {
 
 /// Repeats an unsettled claim until another attempt takes it over.
 ///
-/// Sends one request at a time. A request that fails may withdraw its grant, and the store may just have
-/// returned this grant to another request for the same claim.
+/// Sends one request at a time. Otherwise, a failed request might withdraw the grant that the store has just
+/// returned to another request for the same claim.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimCleanup {
     taken_over: CancellationToken,
@@ -124,7 +124,7 @@ impl UnsettledClaims {
         claims.push(refused);
     }
 
-    /// Removes and returns the latest claim of `key` that made the same request.
+    /// Removes and returns the latest claim of `key` with the same value of `adopts`.
     pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<UnsettledClaim> {
         self.take_latest(key, |unsettled| unsettled.adopts == adopts)
     }
@@ -177,7 +177,7 @@ impl ClaimsByKey {
     }
 }
 
-/// A request that is later than this many ttls is not expected.
+/// After this many ttls, a late request is no longer expected.
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;

@@ -1,4 +1,4 @@
-//! Waiting for a key: in the queue of the store, or else queued within this process and with a watch.
+//! Waiting for a key: in the queue of the store, or else in the queue of the locker and with a watch.
 
 use std::error::Error;
 use std::time::Duration;
@@ -44,12 +44,12 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
     let mut wake_backoff = WakeBackoff::default();
     let mut slots = Slots::new();
     // Most keys are free: the first attempt is made without a watch, unless a waiter of this locker was refused
-    // recently. With a watch, no second attempt follows at once.
+    // recently. After a refusal without a watch, a second attempt follows at once.
     let mut is_first = !contended.contains(key, settings.clock.now());
     let mut watch = is_first.then(Freed::never);
     let mut is_refused = false;
     loop {
-        // The watch is registered before the attempt: a release in between wakes it.
+        // The watch is registered before the attempt: a release in between wakes the watch.
         let freed = match watch.take() {
             Some(freed) => freed,
             None => watch_or_poll(settings, key).await,
@@ -75,7 +75,7 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
                 if std::mem::take(&mut is_first) {
                     freed = watch_or_poll(settings, key).await;
                     if freed.can_wake() {
-                        // A release before the registration has not woken the watch: asks again.
+                        // The watch misses a release before its registration: makes a second attempt.
                         watch = Some(freed);
                         continue;
                     }
@@ -124,7 +124,7 @@ async fn wait_for_change(
         None => backstop,
     };
     let now = settings.clock.now();
-    // A waiter whose slot others always take makes an attempt after this time.
+    // A waiter that always loses its slot to others makes an attempt after this time.
     let latest = now + backstop;
     let mut until = now + wait;
     loop {
@@ -140,7 +140,7 @@ async fn wait_for_change(
         let woken_at = settings.clock.now();
         let slot = slots.draw(watches, random).min(until.since(woken_at));
         select! {
-            // The watch first: the attempt would be refused.
+            // The watch first: if the key was taken, an attempt would be refused.
             biased;
             () = taken(&mut freed) => (),
             () = settings.sleep(slot) => break,
@@ -150,7 +150,7 @@ async fn wait_for_change(
     freed.can_wake().then_some(freed)
 }
 
-/// Completes when the key was taken. Never, if the watch does not tell this.
+/// Completes when the key was taken. Never completes if the watch does not report this.
 async fn taken(freed: &mut Freed) {
     while freed.next().await != Change::Taken {}
 }

@@ -136,16 +136,16 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// Whether the store refuses a late duplicate of a claim whose grant was released. By default true.
     ///
-    /// A store that forgets released grants returns false. Its late duplicates may hold a key, for at most
-    /// one ttl each.
+    /// The fixture returns false if the store forgets released grants. A late duplicate may then hold the
+    /// key for at most one ttl.
     fn remembers_released_nonces(&self) -> bool {
         true
     }
 
     /// Whether the store grants a repeated claim anew, under a new token. By default false.
     ///
-    /// From then on, such a store refuses the heartbeats of the earlier grant. This does no harm, since the
-    /// holder of this grant has repeated the claim.
+    /// From then on, such a store refuses the heartbeats of the earlier grant. This is harmless: the holder
+    /// has repeated the claim itself, and uses the new grant.
     fn grants_repeated_claims_anew(&self) -> bool {
         false
     }
@@ -158,7 +158,7 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
 /// A store after it was closed and opened again: see [`Fixture::reopen`].
 ///
-/// In both cases, its tokens must be larger than all earlier ones.
+/// In both cases, new tokens must be larger than all earlier tokens.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "data outlive their process, or end with it")]
 pub enum Reopened<S> {

@@ -1,6 +1,6 @@
-//! The commands that leases send to their heartbeater. Only a command that cannot wait wakes it.
+//! If every command did, a lease that is held for a moment would wake it twice. These wake-ups would cost
 //!
-//! Otherwise, a lease that is held for a moment would wake the heartbeater twice. The wake-ups would cost
+//! If every command did, a lease that is held for a moment would wake it twice. The wake-ups would cost
 //! more than the rest of the lease, because another thread has to start.
 
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub(crate) enum Command {
 pub(crate) struct CommandSender {
     queue: Arc<CommandQueue>,
     wake: mpsc::Sender<()>,
-    /// The shortest time from a grant to the first look at its lease.
+    /// The shortest time from a grant until the heartbeater first looks at its lease.
     first_look: Duration,
 }
 
@@ -81,7 +81,7 @@ impl CommandSender {
                 let first_look = cell.granted_at + self.first_look;
                 queued.polled_at.is_some_and(|polled_at| polled_at <= first_look)
             }
-            // A loss is reported at once. If no poll is planned, the command would stay in the queue.
+            // A loss is reported at once. Without a planned poll, only a wake-up empties the queue.
             Command::Remove(cell) => {
                 queued.polled_at.is_some() && cell.ending() == Some(Ending::Released)
             }
@@ -230,7 +230,7 @@ mod tests {
         sender.send(Command::Add(first));
         assert_eq!(receiver.woken().now_or_never(), Some(true));
         receiver.take(&mut commands, 9, now);
-        // The first lease's heartbeat is due later than the second lease's may be.
+        // The second lease's heartbeat may be due before the first lease's.
         let (polled_at, is_empty) = receiver.announce_poll(Some(now + SECOND * 19));
         assert_eq!((polled_at, is_empty), (Some(now + SECOND * 10), true));
         sender.send(Command::Add(second));

@@ -1,4 +1,4 @@
-//! Whether a lease is held, how it ended, and both as one word.
+//! Whether a lease is held, or how it ended. One word encodes both.
 
 use crate::clock::Moment;
 use crate::lost::LossCause;
@@ -36,7 +36,7 @@ impl From<Ending> for LeaseState {
     }
 }
 
-// The words of a lease that has ended. No deadline is this early: clocks start at a day, not at zero.
+// The words of a lease that has ended. No deadline has such a value: clocks start at one day, not at zero.
 const RELEASED: u64 = 0;
 const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;

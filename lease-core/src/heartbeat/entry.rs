@@ -1,7 +1,7 @@
 //! The heartbeater's records of the leases that it extends.
 //!
-//! The heartbeater looks at every lease in each period, in no particular order. So the entries lie side by
-//! side in memory, and each is found by its index, without a search.
+//! The heartbeater looks at every lease in each period, in no particular order. So one vector contains all
+//! entries, and an index selects an entry without a search.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -28,7 +28,7 @@ pub(crate) struct HeartbeatEntry {
     pub(crate) sent: Option<Moment>,
     /// When the next heartbeat is due.
     pub(crate) next: Moment,
-    /// When the first heartbeat was sent since the last one that succeeded.
+    /// When the first heartbeat after the last successful one was sent.
     pub(crate) unconfirmed: Option<Moment>,
     /// The error of the last heartbeat that failed since `unconfirmed`.
     pub(crate) error: Option<StoreError>,
@@ -74,7 +74,7 @@ impl HeartbeatEntry {
         let deadline = self.cell.deadline().unwrap_or(now);
         let moment = match self.sent {
             Some(sent) => sent + options.request_timeout(),
-            // A free slot triggers the look.
+            // The heartbeater looks at this lease when a slot is free.
             None if self.is_waiting => deadline,
             None => self.next,
         };

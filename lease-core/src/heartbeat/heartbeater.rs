@@ -52,7 +52,7 @@ pub(crate) struct Heartbeater {
     /// request can starve the other.
     release_slots: Arc<Semaphore>,
     observed: Observations,
-    /// How long after the earliest due moment the runtime last polled this task. Other busy tasks delay it.
+    /// How long after the earliest due moment the runtime last polled this task. Busy tasks delay such polls.
     late: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Heartbeater {
                 () = one_of(&self.release_slots), if !self.releases.is_empty() => (),
                 () = ready(()), if !has_no_commands => (),
                 is_woken = self.command_queue.woken(), if is_open => is_open = is_woken,
-                // Last, since it makes this task ready again. A timer would fire late.
+                // Last: a poll of this branch makes the task ready again. Beside busy tasks, a timer is late.
                 () = poll_delay.yield_and_measure(&*settings.clock), if poll_delay.is_late() && polled_at.is_some() => (),
             }
             let now = settings.clock.now();
@@ -108,7 +108,7 @@ impl Heartbeater {
                 self.observed.polled_late(now, self.late);
             }
             // Reads answers on every pass: beside busy tasks, a heartbeat is always due, so each `select!` ends
-            // by the timer. Reads only the answers in the channel now, since an endless stream would delay
+            // by the timer. Reads only the answers that are there now: an endless stream of them would delay
             // deadlines.
             for _ in 0..self.answers.len() {
                 answers.extend(self.answers.try_recv());
@@ -123,7 +123,7 @@ impl Heartbeater {
             self.send_releases();
             let has_waited = self.look_at_waiting();
             if self.look_at_due() || has_waited {
-                // The spawned batches run before this task makes more.
+                // Lets the spawned batches run before this task makes more batches.
                 poll_delay.yield_and_measure(&*settings.clock).await;
             }
         }
@@ -145,7 +145,7 @@ impl Heartbeater {
         if cell.ending() == Some(Ending::Released) {
             return;
         }
-        // The random time of the first heartbeat spreads leases that were obtained at the same time.
+        // Random, to spread the first heartbeats of leases that were obtained at the same time.
         let longest = longest_pause(&self.settings.options);
         let next = cell.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
         let index = self.entries.insert(HeartbeatEntry::new(cell, next));
@@ -321,7 +321,7 @@ impl Heartbeater {
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 entry.take_out_of_risk();
-                // The pause is random by up to a tenth, so that the heartbeats of many leases spread further
+                // The pause is 90 % to 100 % of `longest`, so the heartbeats of many leases spread further
                 // each time.
                 let longest = longest_pause(&settings.options);
                 entry.next = sent + settings.random.part_of(longest, 0.9);
@@ -364,7 +364,7 @@ impl Heartbeater {
             let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
             loop {
                 select! {
-                    // Answers first: a late poll may find all of them.
+                    // Answers first: at a late poll, all answers may have arrived.
                     biased;
                     () = &mut unanswered => return,
                     () = &mut give_up => return,
@@ -421,7 +421,7 @@ fn longest_pause(options: &LeaseOptions) -> Duration {
     options.heartbeat_period() * 19 / 20
 }
 
-/// The shortest time from a grant to the first look at its lease.
+/// The shortest time from a grant until the heartbeater first looks at its lease.
 pub(crate) fn first_look(options: &LeaseOptions) -> Duration {
     longest_pause(options).mul_f64(FIRST_SPREAD)
 }

@@ -42,7 +42,7 @@ pub(crate) struct LeaseCell {
 #[derive(Default)]
 struct Signals {
     winding_down: bool,
-    // Created on the first call: most leases need neither, and there may be 100,000 leases.
+    // `state` and `work` are created on first use: most leases need neither.
     state: Option<watch::Sender<LeaseState>>,
     work: Option<CancellationToken>,
     /// The turn in this locker's queue for the key.
@@ -196,8 +196,8 @@ impl LeaseCell {
         let (work, turn) = {
             let mut signals = self.signals();
             signals.winding_down = true;
-            // After a loss, the next waiter of this locker may try. After a release, it waits for the
-            // store's answer: the release takes the turn.
+            // After a loss, the next waiter of this locker may try. After a release, the waiter waits for the
+            // store's answer: the release request keeps the turn until then.
             let turn = match ending {
                 Ending::Lost(_) => signals.turn.take(),
                 Ending::Released => None,
@@ -250,7 +250,7 @@ impl LeaseCell {
     /// Publishes the state to its receivers. This runs their wakers: never call it under the lock.
     fn publish(&self) {
         let Some(state) = self.signals().state.clone() else { return };
-        // Read under the channel's own lock, so that the last of two calls publishes the last state.
+        // Reads the state under the channel's own lock, so that the last call publishes the latest state.
         state.send_if_modified(|published| {
             let current = self.noticed_state();
             std::mem::replace(published, current) != current
@@ -286,7 +286,7 @@ impl LeaseCell {
 
     pub(crate) fn work(&self) -> CancellationToken {
         let ended = self.ending().is_some();
-        // The token of the session also cancels this one.
+        // The session's `CancellationToken` also cancels the token of this lease.
         let of_session = self.standing.as_ref().map(|standing| standing.session.work());
         let mut signals = self.signals();
         if ended || signals.winding_down {

@@ -109,7 +109,7 @@ impl LockerRuntime {
         self.0.runtime.spawn(task);
     }
 
-    /// Runs `work` in a spawned task and returns its output. The task runs to its end, also if this
+    /// Runs `work` in a spawned task and returns its output. The task runs to its end, even if this
     /// future is dropped or not polled.
     pub(crate) async fn run_in_task<T: Send + 'static>(
         &self,
@@ -119,9 +119,9 @@ impl LockerRuntime {
         self.0.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
-    /// Runs `work` on this locker's runtime, and drops it with this future.
+    /// Runs `work` on this locker's runtime. If this future is dropped, `work` is dropped, too.
     ///
-    /// For a caller on another runtime, a spawned task runs `work`: this runtime drives the store's
+    /// For a caller on another runtime, a spawned task runs `work`: the locker's runtime drives the store's
     /// connections.
     pub(crate) async fn run_until_dropped<T: Send + 'static>(
         &self,
@@ -134,7 +134,7 @@ impl LockerRuntime {
         task.await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
-    /// Runs `work` on this locker's runtime to its end, also if this future is dropped.
+    /// Runs `work` on this locker's runtime to its end, even if this future is dropped.
     ///
     /// A caller on this runtime polls `work` itself. For a caller on another runtime, a spawned task
     /// runs `work` from the beginning. The timers of `work` then belong to this runtime, and fire even if
@@ -144,8 +144,8 @@ impl LockerRuntime {
         work: impl Future<Output = Result<T, StoreError>> + Send + Unpin + 'static,
     ) -> Result<T, StoreError> {
         if self.is_current() {
-            // This guard is dropped after `DetachOnDrop` has counted its task, so that `close` always sees one
-            // of the two.
+            // This guard is dropped after `DetachOnDrop` has counted its task. So `close` always finds the
+            // request in one of the two counts.
             let _in_caller = self.0.in_callers.guard(self.0.thread.clone());
             let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
             return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
@@ -173,8 +173,8 @@ impl LockerRuntime {
         });
     }
 
-    /// Runs `future` with the timers of the caller's runtime, since this one may be blocked. Outside of any
-    /// runtime, it runs with the timers of this one.
+    /// Runs `future` with the timers of the caller's runtime, since the locker's runtime may be blocked. If
+    /// the caller has no runtime, `future` uses the timers of the locker's runtime.
     pub(crate) async fn with_timers<F: Future>(&self, future: F) -> F::Output {
         match Handle::try_current() {
             Ok(_here) => future.await,

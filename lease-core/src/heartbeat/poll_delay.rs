@@ -11,9 +11,9 @@ use crate::clock::Clock;
 /// A busy tokio worker polls its timers once in 61 ticks, and one tick is up to four polls of tasks.
 /// So a timer fires up to 244 polls of other tasks late. A ready task is polled earlier, after one poll of
 /// each other ready task. If these polls are long, the heartbeater stays ready and uses no timer. If other
-/// tasks become busy while it sleeps, it still wakes late once.
+/// tasks become busy while the heartbeater sleeps, it still wakes late once.
 pub(crate) struct PollDelay {
-    /// A ready task that waits for longer than this shares its worker with long polls.
+    /// If a ready task waits for longer than this, the polls of other tasks are long.
     limit: Duration,
     is_late: bool,
 }

@@ -28,7 +28,7 @@ use crate::store::time_limit::within;
 #[expect(clippy::exhaustive_enums, reason = "a lease is released, or was lost before")]
 pub enum Released {
     /// The key is free. After a transfer, only one lessee can obtain it until the reservation has passed.
-    /// After a release with a reservation, no lessee can.
+    /// After a release with a reservation, no lessee can obtain it until then.
     Freed,
     /// The lease was lost before the call, or before the store applied a transfer or a deletion.
     ///
@@ -47,7 +47,7 @@ pub(crate) struct Release {
     pub(crate) request: GiveBack,
     /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
     pub(crate) reach: Duration,
-    /// Until then, no other lessee can have obtained the key.
+    /// Before this deadline, no other lessee can have obtained the key.
     pub(crate) deadline: Moment,
     /// Counts the request, for `Locker::close`. `None` if the runtime counts it.
     pub(crate) _guard: Option<RequestGuard>,
@@ -97,7 +97,7 @@ impl Release {
         if answer.as_ref().is_err_and(|error| !error.is_retryable())
             && !matches!(self.request, GiveBack::Release(_))
         {
-            // The store refused a transfer or a delete. With a release, waiters need not wait for the ttl.
+            // The store refused a transfer or a delete. This release frees the key before the ttl has passed.
             let (release, began) = (GiveBack::Release(None), cell.clock().now());
             drop(Box::pin(self.send_until_answered(&release, began, &settings)).await);
         }
@@ -145,7 +145,7 @@ impl Release {
             let answer = within(options.request_timeout(), self.ask(request, settings)).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
-                // Before the deadline, only this holder frees the key: an earlier try was applied.
+                // Before the deadline, only this holder can have freed the key: an earlier try was applied.
                 Ok(Some(_)) if may_be_applied && clock.now() < self.deadline => {
                     return Ok(Released::Freed);
                 }

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 /// The next moment of each index, and the earliest of all moments.
 ///
 /// A calendar queue: later entries lie unordered in slots of time, and a slot is sorted when it opens. A new
-/// moment of an index leaves the old entry in place, and the queue skips it later. So no operation searches
+/// moment of an index leaves the old entry in place, and the queue skips that entry later. So no call seeks
 /// for an entry.
 pub(crate) struct TimerQueue {
     /// By index; `NEVER` for an index without a moment. An entry with another moment is outdated and is
@@ -18,8 +18,8 @@ pub(crate) struct TimerQueue {
     moments: Vec<Moment>,
     /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,
-    /// The slot whose entries are in `near`. It may be far ahead if the queue has few entries. Entries before
-    /// it then share one heap for a while.
+    /// The slot whose entries are in `near`. The slot may be far ahead if the queue has few entries. Entries
+    /// before this slot then share one heap for a while.
     open_slot: u64,
     /// The entries of each slot after `open_slot`.
     far: BTreeMap<u64, Vec<Entry>>,
@@ -127,7 +127,7 @@ impl TimerQueue {
 
     /// Removes outdated entries, which would otherwise stay until their moment comes.
     ///
-    /// Current duplicates stay: an index that returned to one moment very often would fill the queue.
+    /// Current duplicates stay. They would fill the queue only if an index returned to one moment very often.
     fn sweep(&mut self) {
         let moments = &self.moments;
         let is_current = |Reverse((moment, index)): &Entry| moments.get(*index) == Some(moment);
@@ -142,7 +142,7 @@ impl TimerQueue {
     }
 }
 
-/// 584 years after the beginning of a clock, which no clock reaches.
+/// 584 years after the start of a clock. No clock reaches this moment.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 const LEAST_ROOM: usize = 1024;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(queue.first(), Some(at(3)));
         assert_eq!(taken(&mut queue, at(25)), [0, 1, 3]);
         assert_eq!(queue.first(), Some(at(26)));
-        // In a slot that is open already, and in one before.
+        // The first moment is in the open slot, the second in an earlier slot.
         queue.set(5, at(24));
         queue.set(6, at(2));
         assert_eq!(taken(&mut queue, at(1000)), [2, 4, 5, 6]);

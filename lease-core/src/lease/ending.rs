@@ -38,8 +38,8 @@ impl Lease {
     ///
     /// A caller on the locker's runtime sends the request itself. If the caller keeps the future without
     /// polling it, the ttl frees the key. For other callers, a task on the locker's runtime sends the request.
-    /// A `current_thread` runtime runs tasks only within its `block_on`, and a call from elsewhere waits for
-    /// that. This wait has no limit, since a limit needs a timer, which the caller's runtime may not have.
+    /// A `current_thread` runtime runs tasks only within its `block_on`. A call from elsewhere waits for a
+    /// `block_on`, without a limit: a limit needs a timer, which the caller's runtime may not have.
     /// Meanwhile the ttl frees the key. A locker [on its own thread](crate::Locker::on_own_thread) does not
     /// depend on the caller's runtime.
     ///

@@ -14,8 +14,8 @@ use crate::token::FencingToken;
 ///
 /// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
 /// resumes it, at most once. Its text form is JSON. It also implements serde's traits, so that it can be a part
-/// of a larger message. Any process that has the text can obtain the lease: protect the text like the job of
-/// the lease.
+/// of a larger message. Send the text only to processes that may hold the lease: any process that has it can
+/// obtain the lease.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ impl HandOver {
         &self.grant.key
     }
 
-    /// The token of the former holder. The process that resumes gets a larger one.
+    /// The token of the former holder. The resumed lease has a larger token.
     pub fn token(&self) -> FencingToken {
         self.grant.token
     }

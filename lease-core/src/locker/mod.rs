@@ -310,14 +310,14 @@ impl Locker {
     /// `main`.
     ///
     /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait for
-    /// requests that other tasks start meanwhile. For an attempt or a release that has a caller, it waits for
-    /// at most one [request timeout](LeaseOptions::request_timeout), since the caller may not poll its future.
+    /// requests that other tasks start meanwhile. The caller of an attempt or a release may never poll it, so
+    /// this call waits for at most one [request timeout](LeaseOptions::request_timeout) if it was not dropped.
     ///
     /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
     /// granted, and one to release it. By then, every key that was not released has expired.
     ///
     /// Tasks on this locker's runtime send the releases. A `current_thread` runtime runs tasks only within
-    /// its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
+    /// its `block_on`. A call from elsewhere waits for a `block_on`, without a limit: a limit
     /// needs a timer, which the caller's runtime may not have. A locker
     /// [on its own thread](Self::on_own_thread) does not depend on the caller's runtime.
     ///
@@ -341,8 +341,8 @@ impl Locker {
             // With a limit: a caller may keep an attempt without polling it, and wait for this call.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Three rounds: an attempt may leave an unclear claim to a cleanup task. Either may be granted a lease
-        // without a caller, which is then released.
+        // Three rounds: an attempt may leave an unclear claim to a cleanup task, and either of the two may
+        // obtain a lease without a caller, which a third task releases.
         for _each in 0..3 {
             in_tasks.ended().await;
         }

@@ -35,9 +35,9 @@ impl Locker {
     /// heartbeater of its own.
     ///
     /// The store sets them in the request that grants the key. So they cost no extra request, and no
-    /// reader sees the grant without them. They replace attributes of the same name; all others stay.
+    /// reader sees the grant without them. They replace attributes of the same name; other attributes stay.
     /// [`Lease::attributes`](crate::Lease::attributes) returns both. [`resume`](Self::resume) sets them,
-    /// too. A claim that is refused changes nothing. The record lasts from then on, as after a
+    /// too. A claim that is refused changes nothing. From then on, the record outlasts the lease, as after a
     /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     ///
     /// Use them to describe the holder, and `update` for progress. The claim of a failed or dropped
@@ -120,8 +120,8 @@ impl Locker {
     ///
     /// Choose a limit longer than the longest time between two calls. After the limit, leases expire as if the
     /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of leases
-    /// that have not expired. The time counts from this call, so a test must set its clock before. Lockers that
-    /// are made from this one share its watchdog: a call of `alive` on any of them counts for all.
+    /// that have not expired. The time starts at `with_watchdog`: a test must set its clock before. Lockers
+    /// that are made from this one share its watchdog: a call of `alive` on any of them counts for all.
     #[must_use]
     pub fn with_watchdog(self, limit: Duration) -> Self {
         self.with(|settings| {

@@ -28,7 +28,7 @@ impl WaitInTurn {
     ///
     /// `None` before the first answer of the store, and if the store keeps no queue for the key. The waiter
     /// learns its position when it joins the queue and when it renews its place, every third of a ttl. So the
-    /// position may be outdated by that long. It counts waiters that have crashed, until their places expire.
+    /// position may be outdated by that long. It includes crashed waiters until their places expire.
     pub fn position(&self) -> Option<u64> {
         *self.position.borrow()
     }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A runtime on a thread that runs until the last clone of this has been dropped.
+/// A handle to a runtime on its own thread. The thread runs until the last clone of the handle is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnThread {
     pub(crate) runtime: Handle,

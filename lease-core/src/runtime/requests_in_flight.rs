@@ -12,7 +12,7 @@ use crate::runtime::own_thread::ThreadGuard;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct RequestsInFlight(Arc<Mutex<Epochs>>);
 
-/// A channel counts its receivers: each is a request. Nothing is ever sent.
+/// Each request holds a receiver, and the channel counts its receivers. No value is ever sent.
 #[derive(Debug, Default)]
 struct Epochs {
     current: watch::Sender<()>,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_in_flight_are_waited_for_and_later_ones_are_not() {
+    fn ended_waits_for_running_requests_but_not_for_later_ones() {
         let requests = RequestsInFlight::default();
         assert_eq!(requests.ended().now_or_never(), Some(()));
         let (first, second) = (requests.guard(None), requests.guard(None));

@@ -1,4 +1,4 @@
-//! One attempt to obtain a key under a session, or a key that is held under one.
+//! One attempt to obtain a key under a session, or to take over a key whose session has ended.
 //!
 //! The attempt reads the record, proves the end of the session that holds the key, and sends one claim. The
 //! first request of this claim that arrives decides, so a refused claim needs no cleanup. An unanswered claim is
@@ -249,7 +249,7 @@ impl ChildAttempt {
         let (settings, clearing) = (Arc::clone(&self.settings), Arc::clone(&claim.clearing));
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
-        // The caller has this long to repeat its attempt before the cleanup does.
+        // The caller has this long to repeat its attempt before the cleanup repeats the claim.
         let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
         let mut next = settings.clock.now() + patience;
         loop {
@@ -263,7 +263,7 @@ impl ChildAttempt {
             match clearing.unless_taken_over(self.ask(&mut claim)).await {
                 None => return,
                 Some(Ok(obtained)) => {
-                    // If another attempt has taken over the claim, it gets the same answer.
+                    // If another attempt has taken over the claim, that attempt gets the same answer.
                     if session.remove(&claim.claim)
                         && let Obtained::Granted(grant, attributes) = obtained
                     {

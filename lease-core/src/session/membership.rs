@@ -41,7 +41,7 @@ impl Membership {
         self.cell.ending().is_some()
     }
 
-    /// The error of an attempt after the session has ended.
+    /// Returns an error if the session has ended, so that no attempt follows.
     pub(crate) fn refuse_if_over(&self) -> Result<(), StoreError> {
         if !self.is_over() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Membership {
 
     /// Returns the proof that `session` has ended, if it is known.
     pub(crate) fn proof(&self, session: &Parent) -> Option<Ended> {
-        // A former session with the key of this one: the key was granted again.
+        // If a former session had the key of this session, the later grant proves its end.
         if let Some(proof) = Ended::by_successor(session, &self.cell.grant) {
             return Some(proof);
         }

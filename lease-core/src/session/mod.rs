@@ -20,8 +20,8 @@ use crate::session::membership::Membership;
 ///
 /// A process that holds many keys, such as the owner of 10,000 shards, obtains them under one session. The
 /// session sends one heartbeat per period for all of them. When the session is lost, all leases under it are
-/// lost, by the same deadline. A session that is started again has a new token, so all leases of the former one
-/// are lost, too.
+/// lost, by the same deadline. A session that is started again has a new token, so the leases of the former
+/// session are lost, too.
 ///
 /// Use it if the keys are held by one process for long. A lease under a session differs from any other lease in
 /// three ways:
@@ -121,7 +121,7 @@ impl Session {
 }
 
 impl Locker {
-    /// Returns a locker that obtains leases under `session`. They are held as long as `session` is, and send no
+    /// Returns a locker that obtains leases under `session`. Its leases last as long as `session`, and send no
     /// heartbeats. `session` is a lease that a locker on the same store has obtained.
     ///
     /// [`Session`] describes the differences from other leases. All waits of this locker race for their keys.

@@ -66,7 +66,7 @@ impl Random {
         length.mul_f64(self.rng().random_range(least..=1.0))
     }
 
-    /// A random number from 0 up to, but without, 1.
+    /// A random number of at least 0 and less than 1.
     pub(crate) fn unit(&self) -> f64 {
         self.rng().random_range(0.0..1.0)
     }

@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use crate::invalid::InvalidInput;
 
-/// Named values on a record, in the order of their names. A lease that is obtained without attributes, or
-/// released, does not change them.
+/// Named values on a record, in the order of their names. A claim without attributes and a release do not
+/// change the attributes of the record.
 pub type Attributes = BTreeMap<String, Value>;
 
 /// One attribute.
 ///
-/// The types are those of `DynamoDB`, since no other store has more. So the columns of an existing table
+/// The types are those of `DynamoDB`, since no other store has more types. So columns of an existing table
 /// are read without a conversion.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]

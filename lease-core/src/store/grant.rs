@@ -41,7 +41,7 @@ impl Beat {
     }
 }
 
-/// The number of a request among those of one claim: 1, 2, 3 …
+/// The number of a request among the requests of one claim: 1, 2, 3 …
 ///
 /// All requests of a claim have the same nonce. A store that writes the number of the granted request can
 /// distinguish a late request from the request whose answer the lessee has received.
@@ -125,8 +125,8 @@ impl Claim {
         self.granted_to(Some(self.request), token)
     }
 
-    /// Returns the grant that an earlier request of this claim has made, if the store does not know which
-    /// one. The lease counts from the first request.
+    /// Returns the grant of an earlier request of this claim, if the store does not know which request was
+    /// granted. The deadline counts from the first request.
     pub fn granted_before(&self, token: FencingToken) -> Grant {
         self.granted_to(None, token)
     }
@@ -271,7 +271,7 @@ impl Holder {
         self.with_grant(token).with_token(token)
     }
 
-    /// Whether the holder holds its key by `grant`.
+    /// Whether the holder holds its key under `grant`.
     pub fn holds(&self, grant: &Grant) -> bool {
         self.token == Some(grant.token) || self.grant == Some(grant.nonce.into())
     }
@@ -319,7 +319,7 @@ pub enum Obtained {
 pub enum Heartbeat {
     /// The lease lasts for another ttl from now.
     Extended,
-    /// A later heartbeat of this grant was applied before: neither an extension nor a loss.
+    /// A later heartbeat of this grant was applied first. This heartbeat neither extends nor ends the lease.
     Overtaken,
     /// The grant is no longer valid.
     Lost(LossCause),

@@ -20,16 +20,16 @@ use crate::store::grant::{Claim, Grant};
 /// # To ensure correctness
 ///
 /// - **The nonce identifies the waiter.** A wait has one nonce, and each of its requests has the next
-///   [number](Claim::request). A grant names the largest number that had arrived. The waiter counts the lease
-///   from the moment at which it sent this number. So even after a late answer, the lease ends before the store
-///   grants the key to a successor.
+///   [number](Claim::request). A grant names the largest number that had arrived. The deadline counts
+///   from the moment at which the waiter sent this request. So even after a late answer, the lease ends before
+///   the store grants the key to a successor.
 /// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. The store skips a
 ///   place that was not renewed for that long. It may skip a place earlier if it knows that the waiter no
 ///   longer listens.
-/// - **A plain claim does not overtake queued claims.** While claims whose places have not expired are queued,
-///   a release grants the key to one of them. The same holds if a waiter leaves that was granted the key. So a
-///   plain claim never finds the key free. After an expiry, no request of a holder frees the key, so a plain
-///   claim may come first.
+/// - **A claim by `obtain` does not overtake the queue.** While claims with unexpired places are queued,
+///   a release grants the key to one of them. The same holds if a waiter that was granted the key leaves. So
+///   `obtain` never finds the key free. After an expiry, no request of a holder frees the key, so a claim by
+///   `obtain` may come first.
 /// - **Every enqueue and every renewal checks whether the key is free**, and grants a free key to the first
 ///   claim whose place has not expired. So the queue advances after a holder has crashed.
 /// - **A waiter never uses a nonce again** after it has left the queue. Requests may still arrive late or
@@ -65,8 +65,8 @@ pub trait InTurn: Send + Sync {
     /// If the outcome is unknown.
     async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Removes `claim` from the queue. Frees its key if it was granted meanwhile, and grants the key to the
-    /// next.
+    /// Removes `claim` from the queue. If it was granted the key meanwhile, frees the key and grants it to
+    /// the next claim.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ pub trait InTurn: Send + Sync {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each answer")]
 pub enum Enqueued {
-    /// The claim holds its key. The grant names the request from which the lease counts.
+    /// The claim holds its key. The grant names the request from which the deadline counts.
     Granted(Grant, Attributes),
     /// The claim has a place in the queue.
     Queued(Place),
@@ -111,7 +111,7 @@ impl Place {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each notice")]
 pub enum Notice {
-    /// The claim was granted. The grant names the request from which the lease counts.
+    /// The claim was granted. The grant names the request from which the deadline counts.
     Granted(Grant, Attributes),
     /// A grant may have been missed, or the queue was removed. The waiter listens again and renews its place.
     Missed,
@@ -151,7 +151,7 @@ impl Notices {
         }
     }
 
-    /// Calls `look` with each notice before it is received, for stores that wrap another one.
+    /// Calls `look` with each notice before it is received, for stores that wrap another store.
     pub fn inspect(self, look: impl FnMut(&Notice) + Send + 'static) -> Self {
         match self.stream {
             Some(notices) => Self::new(StreamExt::inspect(notices, look)),

@@ -58,7 +58,7 @@ pub trait LeaseTable: LockStore {
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
     /// Changes attributes, if `grant` is still the current grant and all expected values match. Does not
-    /// extend the lease. The record lasts from then on, even if [`create`](Self::create) was never called.
+    /// extend the lease. From then on, the record outlasts the lease, even without [`create`](Self::create).
     ///
     /// # To ensure correctness
     ///
@@ -114,7 +114,7 @@ pub trait LeaseTable: LockStore {
     /// # Errors
     ///
     /// If the outcome is unknown. A repetition returns [`Written::Lost`] if the earlier request was
-    /// applied, and also if the grant was lost before. Until the ttl has passed, only its holder frees a
+    /// applied, and also if the grant was lost before. Until the ttl has passed, only the holder can free the
     /// key. So if a repetition returns `Lost` before the holder's deadline, the transfer was applied.
     async fn transfer(
         &self,

@@ -59,9 +59,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///   numbers of granted requests.
     ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step. The
-    /// record lasts from then on. All other attributes stay, and the answer contains all of them. Every
-    /// other answer changes no attribute, since a granted claim may be repeated after its holder has
-    /// updated them. A store that keeps no records refuses a claim with attributes as
+    /// record then outlasts the lease. All other attributes stay, and the answer contains all attributes. No
+    /// other answer changes an attribute, since a granted claim may be repeated after its holder has
+    /// updated the attributes. A store that keeps no records refuses a claim with attributes as
     /// [`Misconfigured`](crate::StoreErrorKind::Misconfigured), before it grants anything.
     ///
     /// # Errors
@@ -138,8 +138,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) name grants. The holder's next
     /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The store does not free
-    /// the key before the ttl has passed, since the holder may still be working, and the holder's other
-    /// requests succeed until then. A holder that notices the loss ends its work, and its `Lease` then
+    /// the key before the ttl has passed, since the holder may still be working. Until then, other
+    /// requests of the holder succeed. A holder that notices the loss ends its work, and its `Lease` then
     /// releases the key when it is dropped. The default is for stores that cannot evict.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the sessions of this store, if it can keep leases under a lease.
     ///
-    /// By default, it cannot. A store that can is also a [`LeaseTable`](crate::store::LeaseTable).
+    /// The default is `None`. A store with sessions is also a [`LeaseTable`](crate::store::LeaseTable).
     fn sessions(&self) -> Option<&dyn Sessions> {
         None
     }
@@ -209,8 +209,8 @@ pub enum Change {
     /// The key may be free. Waiters then claim it.
     Freed {
         /// The number of watches that receive this change, in all processes. With more watches, a waiter waits
-        /// longer for another one to claim the key first. A number that is too small costs claims, one that is
-        /// too large costs time. `None` if the store does not know it: each waiter then claims the key at once.
+        /// longer, so that another waiter can claim the key first. A number that is too small causes refused
+        /// claims, too large a number delays them. `None` if unknown: each waiter then claims the key at once.
         watches: Option<u64>,
     },
     /// A claim has obtained the key since it was freed. Waiters that have not claimed it yet keep waiting. A store
@@ -237,7 +237,7 @@ impl Freed {
         Self { wake: Wake::Once(Box::pin(wake)) }
     }
 
-    /// Makes a watch that tells the changes of its key, in their order. At the end of the stream, the key may be
+    /// Makes a watch that reports the changes of its key in order. At the end of the stream, the key may be
     /// free, and the waiter registers another watch. The store must register the watch *before* it calls this.
     pub fn changes(changes: impl Stream<Item = Change> + Send + 'static) -> Self {
         Self { wake: Wake::Changes(Box::pin(changes)) }

@@ -8,8 +8,8 @@ tokio::task_local! {
 
 /// Runs `work` under `grant`, so that the code of `work` can read the [`current_grant`].
 ///
-/// The scheduler of a job calls this function. Code that claims the key of its own caller would wait for
-/// ever, or skip its work each time. It can compare the keys, and return an error instead. Tasks that
+/// The scheduler of a job calls this function. Code that claims the key under which it runs would wait for
+/// ever, or skip its work each time. Such code can compare the keys, and return an error instead. Tasks that
 /// `work` spawns do not inherit the grant.
 ///
 /// # Cancel safety

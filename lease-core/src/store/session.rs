@@ -33,7 +33,7 @@ use crate::token::FencingToken;
 ///   [adoption](crate::store::LockStore::adopt) makes a child of the session that its claim names, if any.
 /// - **A child is not evicted**: [`evict`](crate::store::LockStore::evict) returns an error. Evict its session
 ///   instead, which ends all of its children.
-/// - **The token of a child's record is kept** for as long as a request may be late.
+/// - **The store keeps the token of a child's record** for as long as a request may be late.
 ///
 /// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
@@ -50,7 +50,7 @@ pub trait Sessions: Send + Sync {
     /// The grant sets the claim's session and its attributes on the record. A claim without a session gets a
     /// lease with a ttl.
     ///
-    /// The first request that arrives decides: it is granted, or the token is larger than seen. Tokens only
+    /// The request that arrives first decides: it is granted, or finds a larger token than seen. Tokens only
     /// grow, so a late duplicate of a refused claim is refused, too.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ pub trait Sessions: Send + Sync {
     ///
     /// The session is over if it has expired by the store's time, or has not changed for a ttl while the store
     /// observed it. Then no heartbeat extends it any more. If its token is no longer the current one, or the
-    /// record has no lessee, the session has ended before. A session that is not over yet is
+    /// record has no lessee, the session has already ended. A session that is not over yet is
     /// [`SessionState::Held`], and stays as it is.
     ///
     /// If the record is absent, the store writes the end mark, unless all later tokens are larger anyway.
@@ -210,7 +210,7 @@ impl Vacancy {
     }
 }
 
-/// Whether the end of the last grant of a key without a holder is irrevocable.
+/// Whether a key without a holder was never granted, or its last lease has ended irrevocably.
 fn has_no_lease(record: &LeaseRecord, ended: Option<&Ended>) -> bool {
     let Some(token) = record.token else { return true };
     let is_of_last_grant =

@@ -8,7 +8,7 @@ use super::column::Columns;
 
 /// Converts attributes that a write sets on the item of `key`.
 ///
-/// Fails if DynamoDB cannot store an attribute, if all together are larger than an item, or if an
+/// Fails if DynamoDB cannot store an attribute, if all attributes together do not fit into an item, or if an
 /// attribute has the name of a lease column.
 pub(crate) fn to_payload<'a>(
     key: &LeaseKey,

@@ -24,12 +24,12 @@ pub enum Column {
     Beat,
     /// `ttl_ms`, N: how long the item must be unchanged before a contender takes it by observation.
     TtlMs,
-    /// `expires_at`, N: the expiry, in milliseconds since 1970 of DynamoDB's time.
+    /// `expires_at`, N: the expiry by DynamoDB's time, in milliseconds since 1970.
     ExpiresAt,
     /// `offered_to`, S: after a transfer, the only lessee that may obtain the key.
     OfferedTo,
-    /// `reserved_until`, N: the end of a transfer or a reservation, in milliseconds since 1970 of
-    /// DynamoDB's time.
+    /// `reserved_until`, N: the end of a transfer or a reservation by DynamoDB's time, in milliseconds
+    /// since 1970.
     ReservedUntil,
     /// `former`, S: the lessee that released the lease last.
     Former,
@@ -40,7 +40,7 @@ pub enum Column {
     /// `lasting`, S: DynamoDB never purges the item, since it was created or has attributes.
     Lasting,
     /// `purge_at`, N: the time from which the table's TTL may delete the item, in seconds since
-    /// 1970. A string on a lasting item, which the TTL ignores.
+    /// 1970. On a lasting item, this is a string, which the TTL ignores.
     PurgeAt,
 }
 
@@ -107,7 +107,7 @@ impl Columns {
     pub(crate) fn of_placeholder(&self, placeholder: &str) -> Option<ColumnName> {
         let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
         let name = self.name(*column);
-        // `token` is a reserved word. No other default name is.
+        // `token` is a reserved word of DynamoDB. No other default name is reserved.
         // <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
         if name == placeholder && *column != Column::Token {
             return Some(ColumnName::Plain);

@@ -22,7 +22,7 @@ pub(crate) struct ForeignItem {
     pub(crate) is_of_lock_client: bool,
 }
 
-/// A hash of an item's columns. An item may have 400 KB, and a store observes thousands.
+/// A hash of an item's columns. An item may have 400 KB, and a store observes thousands of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
@@ -70,7 +70,7 @@ const LOCK_CLIENT: [&str; 2] = [VERSION, "isReleased"];
 
 const VERSION: &str = "recordVersionNumber";
 
-/// The largest number of columns that fit into a condition beside those of this store.
+/// The largest number of an item's columns that fit into a condition beside this store's own columns.
 ///
 /// DynamoDB allows 4 KB and 300 operators. A column needs up to 28 bytes and two operators.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>

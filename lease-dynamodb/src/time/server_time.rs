@@ -2,7 +2,7 @@
 //!
 //! Each answer has a `Date` header. DynamoDB wrote it between the sending of the request and the receipt of the
 //! answer, in whole seconds. So at that moment DynamoDB's time was at least `Date` and less than `Date` + 1 s.
-//! Two bounds follow, by the lease time of this process with its rate error ρ:
+//! Two bounds follow. They use the lease time of this process, whose rate error is ρ:
 //!
 //! - *lowest*: `Date` at the receipt, increasing from there at the rate 1 − ρ;
 //! - *highest*: `Date` + 1 s at the sending, increasing from there at the rate 1 + ρ.
@@ -108,7 +108,7 @@ impl ServerTime {
     /// Returns bounds of DynamoDB's time; `None` before the first answer.
     pub(crate) fn now(&self) -> Option<ServerNow> {
         let bounds = self.lock();
-        // Read under the lock, so that no bound begins later.
+        // Read under the lock, so that no bound begins after `now`.
         let now = self.clock.now();
         (*bounds).map(|bounds| self.at(bounds, now))
     }
@@ -145,12 +145,12 @@ impl ServerTime {
         *bounds = consistent.then_some(tightest);
     }
 
-    /// Returns the length on this clock after which `length` has certainly passed at DynamoDB.
+    /// Returns how long to wait by this clock until `length` has certainly passed at DynamoDB.
     pub(crate) fn with_skew(&self, length: Duration) -> Duration {
         length.mul_f64(1.0 + self.rate_error)
     }
 
-    /// Returns the length on this clock after which the lower bound of DynamoDB's time has advanced by
+    /// Returns how long to wait by this clock until the lower bound of DynamoDB's time has advanced by
     /// `length`.
     pub(crate) fn until_lowest(&self, length: Duration) -> Duration {
         length.div_f64(1.0 - self.rate_error)

@@ -12,7 +12,7 @@ fn settings() -> Settings {
     Settings { existing_only: true, lock_client_items: true, ..Settings::new("leases".to_owned()) }
 }
 
-/// Counts operators and functions. DynamoDB does not count more.
+/// Counts operators and functions. DynamoDB's limit counts nothing else.
 fn operators(condition: &str) -> usize {
     let is_word =
         |word: &&str| matches!(*word, "AND" | "OR" | "NOT" | "=" | "<>" | "<" | "<=" | ">=");

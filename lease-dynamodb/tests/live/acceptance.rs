@@ -48,7 +48,7 @@ async fn checkpoint_is_read_back() {
 
 /// The README documents this. Other stores compare the digits as written.
 #[tokio::test]
-async fn expected_number_is_compared_by_size() {
+async fn expected_number_is_compared_by_value() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");

@@ -29,7 +29,7 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     let start = Arc::new(Barrier::new(CONTENDERS));
     let stores: Vec<_> =
         (0..CONTENDERS).map(|_| builder(&server, &client).build().unwrap()).collect();
-    // Each store learns the time from an answer before the race.
+    // Before the race, an answer shows DynamoDB's time to each store.
     for store in &stores {
         assert_eq!(store.holder(&key).await.unwrap(), None);
     }
@@ -66,7 +66,7 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     }
 }
 
-/// The requests of lockers that wait for one key, each in its turn, from when all wait.
+/// The requests of lockers that obtain one key in turn. Counted from the moment when all lockers wait.
 struct Contention {
     requests: f64,
     hand_overs: f64,
@@ -75,8 +75,8 @@ struct Contention {
 }
 
 impl Contention {
-    /// Whether each waiter sent about one request per interval. A hand-over adds the claims of its winner, and
-    /// its release. A busy machine takes longer for a hand-over, and each waiter polls more often meanwhile.
+    /// Whether each waiter sent about one request per interval. A hand-over adds the claims of the new holder,
+    /// and its release. On a busy machine, a hand-over takes longer, and waiters send more polls meanwhile.
     fn is_within(&self, interval: Duration) -> bool {
         let polls = self.waited.as_secs_f64() / interval.as_secs_f64();
         self.requests < 1.5 * polls + 4.0 * self.hand_overs

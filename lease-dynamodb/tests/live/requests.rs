@@ -98,7 +98,7 @@ async fn first_grant_of_process_costs_one_request_more() {
 }
 
 #[tokio::test]
-async fn item_made_by_hand_costs_one_request_more_once() {
+async fn first_grant_of_item_made_by_hand_costs_one_more_request() {
     let (server, count, _, store) = counted().await;
     let key = fresh_key("job");
     put(&server, &[("lease_key", s(key.as_str())), ("note", s("mine"))]).await;

@@ -44,8 +44,8 @@ pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder 
     if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 
-/// A store behind `proxy` whose requests time out after 5 s. It has sent no request yet. A server on
-/// a busy machine answers sooner.
+/// A store behind `proxy` that has sent no request yet. Its requests time out after 5 s. Even on
+/// a busy machine, a server answers sooner.
 pub(crate) fn with_short_timeout(proxy: &Proxy) -> DynamoDbStore {
     DynamoDbStore::builder(client_of(proxy.address()), TABLE)
         .with_request_timeout(Duration::from_secs(5))

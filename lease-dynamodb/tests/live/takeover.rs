@@ -45,7 +45,7 @@ async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
     held(idle.obtain(&claim(&key, "b", LONG)).await.unwrap());
     count.take();
 
-    // An hour passes on the server, and none in this process. The first answer contradicts the
+    // An hour passes on the server, but no time in this process. The first answer contradicts the
     // known time; the second sets it.
     clock.set(3600);
     let first = idle.obtain(&claim(&key, "b", LONG)).await.unwrap();

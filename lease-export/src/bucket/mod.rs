@@ -24,11 +24,11 @@ pub use redis::RedisBuckets;
 ///
 /// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no more
 /// changes, so an exporter can remove exactly the entries that it has read. The intake is stopped
-/// until an operator [opens](Self::set_intake) it, since no exporter may run before that.
+/// until an operator [opens](Self::set_intake) it: before that, perhaps no exporter empties the buckets.
 ///
 /// # To ensure correctness
 ///
-/// The store's clock decides. The store puts no change into a bucket up to the marker, or into a
+/// Only the store's clock counts. The store puts no change into a bucket up to the marker, or into a
 /// bucket that it has returned as closed. This holds even if its clock goes back. Otherwise a late change
 /// would never be read, or would be removed unread. Each call is one atomic step. A removal is refused if
 /// its token is smaller than the largest seen.
@@ -61,7 +61,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Reads a piece of a closed bucket. `from` is the [`next`](Piece::next) of the previous piece, or `None`
     /// for the first piece. The entries of a piece are in the order of their keys. Pieces have no order.
     ///
-    /// A piece ends with the entry with which its size reaches `bytes`, as [`Entry::bytes`] counts it. Entries
+    /// A piece ends with the entry that brings its size to `bytes` or more, by [`Entry::bytes`]. Entries
     /// of earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ impl Entry {
 }
 
 impl Piece {
-    /// A piece of `entries`, followed by the one at `next`. For implementers of [`BucketStore`].
+    /// A piece with `entries`. The next piece starts at `next`. For implementers of [`BucketStore`].
     pub fn new(mut entries: Vec<Entry>, next: Option<String>) -> Self {
         entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         Self { entries, next }

@@ -24,7 +24,7 @@ use crate::redis::{RedisLink, key, script, unreadable};
 /// A full server (`maxmemory`, `noeviction`) refuses appends, but serves reads and removals.
 ///
 /// The buffer is as durable as its server: `appendfsync always` loses no answered append,
-/// `everysec` may lose one second. Each call is one script and therefore one atomic step. Positions are
+/// `everysec` may lose one second of appends. Each call is one script and so one atomic step. Positions are
 /// the ids that the server assigns: they grow even if its clock goes back.
 #[derive(Debug, Clone)]
 pub struct RedisBuffer {

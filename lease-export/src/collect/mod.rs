@@ -59,7 +59,7 @@ impl BucketSource {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets per job, oldest first, at least 1. An unreadable bucket counts in each job.
+    /// Reads up to `most` buckets per job, oldest first, at least 1. Unreadable buckets count towards `most`.
     /// If `most` buckets are unreadable, nothing else is collected until an operator removes them.
     #[must_use]
     pub fn with_max_buckets(mut self, most: usize) -> Self {
@@ -72,7 +72,7 @@ impl BucketSource {
         &self.buckets
     }
 
-    /// Appends the entries of closed buckets to `buffer`, then removes exactly these.
+    /// Appends the entries of closed buckets to `buffer`, then removes exactly these entries.
     ///
     /// If several buckets in memory have the same key, only its latest value that makes an event is
     /// sent. If the buckets are not in memory together, all values are sent, the latest last. Within
@@ -136,7 +136,7 @@ impl BucketSource {
         // Moves one bucket after the other, so that the next job repeats little if the buffer is
         // full. If a key was left out as replaced, its latest value is in a later bucket.
         for JudgedPiece { bucket, entries, is_last: is_last_piece } in pieces {
-            // No job reads a bucket behind the marker again.
+            // No job reads a bucket up to the marker again.
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
             loop {
@@ -180,8 +180,8 @@ impl BucketSource {
     /// Reads the next pieces, oldest first, as many as fit into memory together. Returns none at
     /// the end.
     ///
-    /// A bucket whose read fails is skipped. If the store does not answer at all, reading stops: each further
-    /// bucket would take its own time-out.
+    /// Skips a bucket whose read fails. If the store does not answer at all, reading stops: each further
+    /// read would wait for its own time-out.
     async fn read(&self, reading: &mut Reading) -> Vec<(Bucket, Piece)> {
         let (mut pieces, mut left) = (Vec::new(), READ_BYTES);
         while left > 0
@@ -303,6 +303,6 @@ const READ_BYTES: usize = 8 * 1024 * 1024;
 /// in time.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
-/// Added per entry, since even the shortest takes time to parse. At most 256 entries are parsed
+/// Added per entry, since even the shortest entry takes time to parse. At most 256 entries are parsed
 /// without a yield.
 const PARSED_BYTES: usize = 256;

@@ -24,7 +24,7 @@ pub enum ExportError {
     /// The lease was lost, and another exporter may run. The last request may still reach the sink.
     #[error("export has stopped")]
     Lost(#[source] Lost),
-    /// The scheduler job that runs this export has the exporter's key as its name, and so holds its
+    /// The scheduler job that runs this export has the exporter's key as its name. So it holds the exporter's
     /// lease.
     #[error(
         "export cannot obtain its lease: the job {key} that runs it holds the lease of that name; \

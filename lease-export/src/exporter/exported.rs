@@ -40,7 +40,7 @@ pub struct Exported {
     /// Events that the sink has taken. They are removed from the buffer.
     pub sent: u64,
     /// Events that the sink has not taken. They stay pending. If the sink refuses all requests, the
-    /// export ends, and this count excludes the events that it did not send.
+    /// export ends, and this count excludes the events that were not sent.
     pub failed: u64,
     /// Events that are larger than a record of the sink.
     pub too_large: u64,
@@ -48,7 +48,7 @@ pub struct Exported {
     /// two refusals.
     pub refused: u64,
     /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
-    /// that sent others.
+    /// that sent other events.
     pub given_up: u64,
     /// Events that were too large, refused or given up, and went to the [dead
     /// letters](crate::DeadLetters). They are removed from the buffer.

@@ -1,4 +1,4 @@
-//! Counts the exports in which an event failed although the sink took others.
+//! Counts the exports in which an event failed although the sink took other events.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::buffer::Position;
 
 /// The failures of pending events, as this process has seen them.
 ///
-/// They are in memory alone. After a restart the count starts at 0, and an event stays pending
+/// The counts are only in memory. After a restart, they start at 0, so an event may stay pending for
 /// longer.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<BTreeMap<Position, u32>>);
 
 impl Failures {
-    /// Counts one more export in which the sink took others, but not `failed`.
+    /// Counts one more export in which the sink took other events, but not the events at `failed`.
     pub(crate) fn count(&self, failed: &[Position]) {
         let mut counts = self.counts();
         for position in failed {
-            // At the bound, only known events are counted. New ones are counted once there is room.
+            // If the map is full, only the failures of events in the map are counted.
             if counts.len() < MOST_COUNTED || counts.contains_key(position) {
                 let count = counts.entry(*position).or_default();
                 *count = count.saturating_add(1);

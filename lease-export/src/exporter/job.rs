@@ -83,7 +83,7 @@ impl Exporter {
     /// The worker adopts the lease that the job carries. A lease can be adopted only once. If the lease was
     /// adopted before or has expired, the worker obtains it anew. While another process holds the lease, the
     /// job returns to the end of the queue, with a delay of 1 s. The delay doubles each time, up to 30 s. While
-    /// the job runs, the worker extends its visibility and the lease.
+    /// the job runs, the worker extends the job's visibility and the lease.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Exporter {
     /// # Cancel safety
     ///
     /// Cancel safe: the lease is released, and the queue delivers the job again after its
-    /// visibility.
+    /// visibility has ended.
     pub async fn run_next_job(&self, patience: Duration) -> Result<Worked, ExportError> {
         let Some(delivery) = self.parts.queue.take(patience).await? else {
             return Ok(Worked::Idle);
@@ -174,7 +174,7 @@ impl Exporter {
                 biased;
                 exported = &mut export => return exported,
                 kept = queue.keep(delivery) => {
-                    // If another worker has the job now, it finds the lease held.
+                    // If another worker has the job now, that worker finds the lease held.
                     if !matches!(kept, Ok(true)) {
                         warn!(id = %delivery.id(), "job visibility not extended");
                     }
@@ -189,7 +189,7 @@ impl Exporter {
     /// # Cancel safety
     ///
     /// Cancel safe: the current job is dropped, its lease is released, and the queue delivers it
-    /// again after its visibility.
+    /// again after the job's visibility has ended.
     pub async fn run_jobs(&self, stop: &CancellationToken) {
         let grace_is_over = async {
             stop.cancelled().await;
@@ -207,7 +207,7 @@ impl Exporter {
 
     async fn run_jobs_until(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            // `stop` does not drop this call: a job that it has just taken would stay invisible.
+            // A stop does not drop this call: a job that the call has just taken would stay invisible.
             match self.run_next_job(TAKE_FOR).await {
                 Ok(Worked::Idle) => (),
                 Ok(worked) => info!(key = %self.key, "{worked}"),

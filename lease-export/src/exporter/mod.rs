@@ -117,8 +117,8 @@ impl Exporter {
     /// An exporter of `parts`, under the lease `key`.
     ///
     /// All processes must use the same `key`. No scheduler job may have that name: a job that runs
-    /// the exporter would hold the exporter's lease. The `locker`'s ttl is also the longest pause
-    /// after a crash, until another process can export.
+    /// the exporter would hold the exporter's lease. The `locker`'s ttl is also the longest time
+    /// from a crash until another process can export.
     pub fn new(locker: Locker, key: LeaseKey, parts: Parts) -> Self {
         Self {
             locker,
@@ -233,8 +233,8 @@ impl Exporter {
         }
     }
 
-    /// Returns an error if the scheduler job that runs this code holds the key: the export would find
-    /// it held each time.
+    /// Returns an error if the scheduler job that runs this code holds the key: each export would find
+    /// the key held.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
         let is_own = |grant: Grant| grant.key == self.key && holder.holds(&grant);
         if current_grant().is_some_and(is_own) {

@@ -14,7 +14,7 @@ use crate::exporter::exported::Flushed;
 ///
 /// The *intake* takes new data. With buckets, it consists of the buckets and the buffer behind them;
 /// without buckets, of the buffer alone. The intake of buckets is stopped at first. It may be open
-/// only while export is enabled, since nothing else empties it. A buffer without buckets is open at
+/// only while export is enabled, since only exports empty it. A buffer without buckets is open at
 /// first: it is bounded, and drops events only with
 /// [`Overflow::DropOldest`](crate::Overflow::DropOldest).
 ///
@@ -74,7 +74,7 @@ pub enum Refusal {
     /// Export cannot be disabled while the intake is open: it would fill up.
     IntakeIsOpen,
     /// Export cannot be disabled while the intake is stopped for lack of room, since it opens again
-    /// once it is drained. Stop it first.
+    /// once it is drained. Stop the intake first.
     IntakeOpensByItself,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Operator<'a> {
         if !self.is_enabled().await? {
             return Ok(Err(Refusal::ExportIsDisabled));
         }
-        // The buffer first: a job that finds it stopped would stop the buckets again.
+        // Opens the buffer first: a job that finds the buffer stopped would stop the buckets again.
         self.exporter.parts.buffer.set_intake(Intake::Open).await?;
         if let Some(source) = &self.exporter.source {
             source.buckets().set_intake(Intake::Open).await?;

@@ -22,7 +22,7 @@ pub(crate) struct Sending<'a> {
     exported: Exported,
     /// Batches in a row of which the sink took nothing.
     failed_batches: u32,
-    /// Events that the sink refused alone. The refusal may be temporary, or may apply to all
+    /// Events that the sink refused, each in its own record. The refusal may be temporary, or may concern all
     /// events.
     suspects: Vec<Refused>,
     /// Events that the sink did not take, up to [`MOST_COUNTED`].
@@ -86,7 +86,7 @@ impl<'a> Sending<'a> {
                     continue;
                 }
                 let packed = packer.push(pending);
-                // An event that cannot be sent does not count.
+                // An event that cannot be sent does not count towards the limit.
                 left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
                 match packed {
                     Packed::Kept => (),
@@ -116,7 +116,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends each event that reached the limit of failures in a record of its own. Removes the
-    /// events that fail again while the sink takes others.
+    /// events that fail again while the sink takes other events.
     async fn send_last_tries(&mut self) -> Result<(), ExportError> {
         let mut packer = Packer::new(self.exporter.parts.sink.limits().with_single_events());
         let mut batches = Vec::new();
@@ -172,7 +172,7 @@ impl<'a> Sending<'a> {
 
     /// Opens a paused buffer if it has only a few events left, and all of them failed in this export.
     /// If the buffer stayed paused, no other event could be sent. Failures count only in an export
-    /// that sends others, so the events would never be given up.
+    /// that sends other events, so the failed events would never be given up.
     async fn resume_intake(&self) -> Result<(), ServiceError> {
         let (key, buffer) = (&self.exporter.key, &self.exporter.parts.buffer);
         let paused = Intake::Stopped(StopCause::Emergency);

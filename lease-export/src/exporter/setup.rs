@@ -54,7 +54,7 @@ impl Exporter {
         Ok(self)
     }
 
-    /// Gives an event up after `exports` failed exports in which the sink took others, 1 or more.
+    /// Gives up an event that failed in `exports` exports, 1 or more, in which the sink took other events.
     /// The next export sends the event once more, in a record of its own. If that fails, too, the
     /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour with one
     /// export per minute, longer than a shard is throttled.

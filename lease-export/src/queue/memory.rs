@@ -71,7 +71,7 @@ impl Jobs {
         }
     }
 
-    /// Removes a job from the hidden ones, if `delivery` is its last.
+    /// Removes a job from the hidden jobs, if `delivery` is the job's last delivery.
     fn uncover(&mut self, delivery: &Delivery) -> bool {
         let Some(job) = self.bodies.get_mut(&delivery.id) else { return false };
         if job.deliveries != delivery.number {
@@ -81,7 +81,7 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Appends due jobs at the end. At the front, a job that cannot run would block the others.
+    /// Appends jobs whose visibility has ended. At the front, a job that cannot run would block the others.
     fn requeue_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
@@ -147,7 +147,7 @@ impl JobQueue for MemoryQueue {
                 (jobs.take(now, self.visibility), jobs.next_due())
             };
             if let Some(delivery) = taken {
-                // Notifications do not add up: wake another waiter for another job.
+                // Two notifications may wake only one waiter: wakes the next waiter for the next job.
                 self.changed.notify_one();
                 return Ok(Some(delivery));
             }

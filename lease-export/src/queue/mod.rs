@@ -59,18 +59,18 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// If the call is dropped after the queue handed out a job, the job is delivered again after
-    /// its visibility.
+    /// its visibility has ended.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError>;
 
     /// Hides a job for the queue's visibility, counted from now. Returns whether `delivery`
-    /// is still the job's last.
+    /// is still the job's last delivery.
     ///
     /// # Errors
     ///
     /// If the outcome is unknown.
     async fn keep(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
-    /// Removes a job that was taken. Returns whether `delivery` was still the job's last.
+    /// Removes a job that was taken. Returns whether `delivery` was still the job's last delivery.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     async fn finish(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
     /// Returns a job that was taken, to be delivered again after `delay`. Returns whether
-    /// `delivery` was still the job's last.
+    /// `delivery` was still the job's last delivery.
     ///
     /// # Errors
     ///

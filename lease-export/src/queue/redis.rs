@@ -14,7 +14,7 @@ use crate::redis::{RedisLink, key, script};
 /// Keeps jobs in Redis, for the workers of many processes.
 ///
 /// `jobs:{NAME}:ready` is the list of waiting jobs. `jobs:{NAME}:hidden` is a sorted set of the
-/// jobs that were taken, by the end of their visibility. `jobs:{NAME}:job` is a hash of their
+/// jobs that were taken, sorted by the end of their visibility. `jobs:{NAME}:job` is a hash of their
 /// contents. All times are of the server's clock. A job is in the list or in the set until it is
 /// finished.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use crate::sink::{Put, SERVICE};
 ///
 /// The codes are those of "Common errors", `PutRecords` and `PutRecordBatch` in the API references
 /// of both services. A code that can concern either the records or the stream counts as an error
-/// of the records. That is safe: the exporter discards no event before the sink has taken another.
+/// of the records. That is safe: the exporter discards no event before the sink has taken another event.
 pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     let kind = match code {
         Some("InvalidArgumentException" | "ValidationException") => ServiceErrorKind::Content,

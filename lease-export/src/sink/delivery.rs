@@ -78,7 +78,7 @@ pub(crate) struct Delivered {
     pub(crate) error: Option<ServiceError>,
 }
 
-/// An event that the sink refused alone.
+/// An event that the sink refused in a record of its own.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) position: Position,
@@ -210,7 +210,7 @@ impl SinkCall<'_> {
         }
     }
 
-    /// Sends one request. It must answer within the limit, with one answer per record.
+    /// Sends one request. The sink must answer within the limit, with one answer per record.
     async fn put(self, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let unavailable = |_elapsed| {
             let sentence = format!("not within {:?}", self.limit);

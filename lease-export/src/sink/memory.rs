@@ -58,7 +58,7 @@ impl MemorySink {
         Self { limits, seen: Arc::default() }
     }
 
-    /// Uses `responses` for the next requests, one each. Later requests are taken.
+    /// Uses `responses` for the next requests, one each. The sink takes all records of later requests.
     pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
         self.seen().responses.extend(responses);
     }

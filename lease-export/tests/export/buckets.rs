@@ -116,7 +116,7 @@ async fn late_change_goes_after_marker_in_future(_: World, mut minutes: Minutes)
     minutes.pass(MINUTE + MARGIN).await;
 
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
-    // Seen from the marker, the clock has gone back. The late change is still read.
+    // The marker is ahead, as if the clock had gone back. The late change is still read.
     let late = put(&minutes, "b", "2").await;
     assert_eq!(late.seconds(), future.seconds() + 60);
     minutes.pass(Duration::from_secs(700)).await;
@@ -334,7 +334,7 @@ async fn put_large(minutes: &Minutes) -> (Bucket, Vec<String>) {
     }
 }
 
-/// What is removed from a bucket while it is read.
+/// Which entries are removed from a bucket while it is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remove {
     Nothing,

@@ -59,7 +59,7 @@ fn stops(warnings: &Warnings) -> Vec<String> {
     warnings.lines().into_iter().filter(is_stop).collect()
 }
 
-/// The events that arrived, by id. A repetition must be equal.
+/// The events that arrived, by id. Events with the same id must be equal.
 fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
     let mut arrived = BTreeMap::new();
     for (_, record) in world.sink.taken() {
@@ -228,7 +228,7 @@ async fn full_buffer_stops_buckets_and_loses_nothing(world: World, mut minutes: 
     let exported = run(&exporter).await;
     drop(listening);
 
-    // The buffer warns that it is full, and the source that it stops the buckets.
+    // The buffer warns that it is full. Then the source warns that it stops the buckets.
     let lines = stops(&warnings);
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("event buffer intake stopped until drained"), "{lines:?}");

@@ -37,15 +37,15 @@ struct Watched {
 struct Seen {
     /// The number of keys of each removal, except removals of whole buckets.
     removed: Vec<usize>,
-    /// The number of removals that succeed before all fail.
+    /// The number of removals that succeed before all later removals fail.
     removals_left: Option<usize>,
     /// The buckets that were read.
     read: Vec<Bucket>,
     /// The buckets that cannot be read.
     unreadable: BTreeMap<Bucket, ServiceErrorKind>,
-    /// Whether the whole store does not answer.
+    /// Whether the whole store is unavailable.
     are_away: bool,
-    /// The whole store does not answer after this bucket is read.
+    /// From the read of this bucket on, the whole store is unavailable.
     away_from: Option<Bucket>,
     /// The size of each piece in bytes.
     pieces: Vec<usize>,
@@ -176,7 +176,7 @@ fn arrivals(world: &World) -> BTreeMap<String, usize> {
 async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
     let exporter = exporter(&world, &buckets, verbatim()).await;
-    // More than four steps; the largest value is more than one step by itself.
+    // The values need more than four steps. The largest value alone exceeds a step.
     let large = "x".repeat(900_000);
     for number in 0..20 {
         put(&minutes, &[(&format!("key-{number:02}"), Some(&large))]).await;
@@ -206,7 +206,7 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 5_000_200), "{pieces:?}");
 }
 
-/// Closes a bucket for each of `keys`, all with one common key.
+/// Fills and closes one bucket for each of `keys`. Each bucket also has the key `all`.
 async fn fill(minutes: &mut Minutes, keys: &[&str]) -> Vec<Bucket> {
     let mut filled = Vec::new();
     for key in keys {

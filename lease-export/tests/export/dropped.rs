@@ -109,7 +109,7 @@ async fn dropped_after<F: Future>(work: F, polls: usize) -> Option<F::Output> {
         if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(output);
         }
-        // Lets the tasks run for which the future waits.
+        // Runs the tasks that the future waits for.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     None

@@ -95,7 +95,7 @@ async fn limit_of_zero_sends_nothing(world: World) {
 async fn failed_record_is_not_counted_and_stays_pending(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
-    // One record, with one answer.
+    // The ten events fit into one record. The sink fails this record.
     world.sink.respond([Response::FailAt(vec![0])]);
 
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);

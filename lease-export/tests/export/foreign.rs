@@ -1,5 +1,5 @@
-//! Data of other programs under the exporter's keys in Redis: the exporter moves and logs it, and
-//! continues.
+//! Data of other programs under the exporter's keys in Redis: the exporter skips, removes or sets aside
+//! the data, logs this, and continues.
 
 use std::error::Error;
 use std::sync::Arc;

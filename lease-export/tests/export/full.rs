@@ -54,7 +54,7 @@ async fn full_server_is_drained() {
     let buffer = buffer_on(&server).await;
     let count = fill(&buffer).await;
     assert!(count > 10, "{count}");
-    // Leases are elsewhere, since obtaining one needs memory.
+    // The leases are in another store, since a grant needs memory on the server.
     let store = MemoryStore::new();
     let locker = Locker::new(store.clone());
     let link = RedisLink::connect(&server.url()).await.unwrap();
@@ -138,7 +138,7 @@ async fn read_of_long_lines_is_bounded_in_memory() {
 
     assert_eq!(read.len(), 4);
     let taken = memory("used_memory_peak:") - before;
-    assert!(taken < 16 << 20, "{taken} bytes were taken to read 2 MiB");
+    assert!(taken < 16 << 20, "the server used {taken} bytes to read 2 MiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn entry_of_other_program_is_set_aside_and_blocks_nothing() {
     let _kept = buffer.append(&[event(1)]).await.unwrap();
     add("line {} id y");
 
-    // The smallest reads: a read without events must not look like the end.
+    // The limit is one event. The entries of other programs come first, but must not look like the end.
     let read = read(&buffer, 1, ReadLimit::new(1, 1)).await;
 
     assert_eq!(read.len(), 1);

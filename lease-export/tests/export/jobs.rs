@@ -163,7 +163,7 @@ async fn hand_over_is_adopted_once(world: World) {
     assert!(world.locker().resume(handed).await.unwrap().is_none());
     lease.abandon();
 
-    // The job is delivered again before the lease has expired, and after that.
+    // The queue delivers the job again: first while the lease is held, later after its expiry.
     let held = exporter.run_next_job(VISIBILITY * 2).await.unwrap();
     assert!(matches!(held, Worked::Returned(..)), "{held:?}");
     let mut worked = held;
@@ -257,8 +257,8 @@ async fn backlog_does_not_block_the_job_with_the_lease(world: World) {
             Worked::Done(_, exported) => break assert_eq!(exported.sent, 1),
             other => panic!("{other:?}"),
         }
-        assert!(returned <= 3, "the job with the lease comes before the returned ones");
-        // Longer than a returned job is delayed.
+        assert!(returned <= 3, "the job with the lease runs before the returned jobs");
+        // Longer than the delay of a returned job.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
@@ -280,7 +280,7 @@ async fn job_with_held_lease_is_retried_with_backoff() {
 
     assert!(lease.is_held());
     let delivery = world.queue().take(Duration::from_secs(60)).await.unwrap().unwrap();
-    assert!((100..150).contains(&delivery.number()), "in an hour {}", delivery.number());
+    assert!((100..150).contains(&delivery.number()), "{} deliveries in an hour", delivery.number());
 }
 
 async fn job_of_disabled_export_is_removed(world: World) {
@@ -371,7 +371,7 @@ impl Sink for Slow {
 async fn long_export_keeps_its_lease_and_its_job(world: World) {
     world.enabled().await;
     world.append(1).await;
-    // Longer than the lease's ttl, and than the job's visibility.
+    // Each request takes longer than the lease's ttl and the job's visibility.
     let slow = world.exporter_to(Arc::new(Slow(world.sink.clone(), TTL * 3 / 2)));
     schedule(&world).await;
 
@@ -393,7 +393,7 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
     let mut working = std::pin::pin!(working);
     tokio::select! {
         biased;
-        () = &mut working => panic!("the sink is slow"),
+        () = &mut working => panic!("the export ended before the sink answered"),
         () = tokio::time::sleep(VISIBILITY / 5) => (),
     }
     tokio::join!(working, taken);

@@ -1,6 +1,6 @@
 //! Tests the exporter in memory and on a real Redis server, and its sinks over HTTP.
 //!
-//! Most tests are written once and run on both.
+//! Most tests run twice: in memory, and on a Redis server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

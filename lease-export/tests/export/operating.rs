@@ -188,7 +188,7 @@ async fn events_set_aside_are_counted_and_deleted(world: World, _: Minutes) {
     let Fenced::Done(read) = read else { panic!("stale") };
     let positions: Vec<_> = read.iter().map(Pending::position).collect();
     assert_eq!(world.buffer().set_aside(token(1), &positions).await.unwrap(), Fenced::Done(2));
-    // Again, as after a lost answer; and with a stale token.
+    // The same call again, as after a lost answer, changes nothing. A call with a stale token is refused.
     assert_eq!(world.buffer().set_aside(token(2), &positions).await.unwrap(), Fenced::Done(0));
     let stale = world.buffer().set_aside(token(1), &positions).await.unwrap();
     assert_eq!(stale, Fenced::Stale { largest: token(2) });

@@ -168,7 +168,7 @@ async fn briefly_waiting_worker_gets_new_job(world: World) {
             return;
         }
 
-        assert!(after >= patience, "a job came after {after:?}");
+        assert!(after >= patience, "no delivery, although the job came after {after:?}");
         // The machine stalled, and the job came too late: try again.
         let late = queue.take(NOW).await.unwrap().unwrap();
         assert!(queue.finish(&late).await.unwrap());

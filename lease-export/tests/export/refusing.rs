@@ -49,7 +49,7 @@ async fn refused_events_are_dead_lettered_and_rest_is_sent(world: World) {
     let letters = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
     let exporter = world.enabled().await.with_dead_letters(letters);
     world.append(120).await;
-    // One event in the middle, the last of a batch, and the last of all.
+    // An event in the middle of a batch, the last event of a batch, and the last of all events.
     refuse(&world, [37, 50, 120]);
 
     let exported = flush(&exporter, None).await;
@@ -108,7 +108,7 @@ async fn bisection_of_fully_refused_batches_is_bounded(world: World) {
 
     assert_eq!((exported.sent, exported.failed), (0, 1_000));
     assert_eq!((exported.refused, exported.set_aside), (0, 0));
-    // 20 batches of 50 events: the first three are bisected, the others only briefly.
+    // 20 batches of 50 events: the first three are bisected thoroughly, the others only briefly.
     assert!(world.sink.requests().len() <= 406, "{} requests", world.sink.requests().len());
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1_000);
 }

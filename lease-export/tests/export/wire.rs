@@ -89,7 +89,7 @@ async fn flush_arrives_in_stream_of(server: &kinesis::Server) {
     assert_eq!(world.buffer().pending().await.unwrap(), 0);
 }
 
-/// The largest batch by records, and the largest by bytes.
+/// Sends the batch with the most records, and the batch with the most bytes.
 async fn largest_batches_are_taken_by(server: &kinesis::Server) {
     server.create_stream("full", 5).await;
     let sink = KinesisSink::new(server.client(), "full");
@@ -123,7 +123,7 @@ async fn kinesis_takes_largest_record_and_no_larger() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 1).await;
     let sink = KinesisSink::new(server.client(), "orders");
-    // Quotes and the line break. The server ignores the partition key, which AWS counts.
+    // 3 bytes for the quotes and the line break. AWS also counts the partition key, this server does not.
     let largest = sink.limits().record_bytes() - 3;
 
     let packed = records(&sink, [bytes(1, largest - "event-1".len())]);

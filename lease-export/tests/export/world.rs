@@ -221,7 +221,7 @@ impl Minutes {
         assert_eq!(self.buckets.set_intake(Intake::Open).await.unwrap(), stopped, "at first");
     }
 
-    /// Starts one second after a full minute, so that no test crosses the next one by accident.
+    /// Advances the clock to one second after a full minute, so that no test crosses a minute by accident.
     async fn begin_a_minute(&mut self, now: u64) {
         self.pass(Duration::from_secs(61 - now % 60)).await;
     }
@@ -243,7 +243,7 @@ impl Minutes {
             SetClock::Paused => panic!("a paused clock does not go back"),
             SetClock::Server { server, ahead } => {
                 *ahead -= i64::try_from(length.as_secs()).unwrap();
-                // Some seconds may have passed since, but fewer than 30.
+                // Since the clock was set, some seconds may have passed, but fewer than 30.
                 set(server, *ahead, |now, aimed| now < aimed + 30);
             }
         }

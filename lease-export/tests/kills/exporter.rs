@@ -3,8 +3,8 @@
 //!
 //! It prints each step on standard output before and after it takes the step. If its environment
 //! names a step, it sends itself SIGKILL after it has printed that step the given number of times.
-//! Its sink is the list `sink` on the same Redis server: token, name, and the ids of a record's
-//! events.
+//! Its sink is the list `sink` on the same Redis server. Each element has the token, the exporter's name,
+//! and the ids of a record's events.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ async fn exporter_process() {
 
     println!("ready");
     loop {
-        // Runs the jobs of killed exporters first: a new job would take the lease from theirs.
+        // Runs the jobs of killed exporters first: a new job would take the lease that these jobs need.
         while let Ok(Worked::Done(..) | Worked::Returned(..)) =
             exporter.run_next_job(Duration::ZERO).await
         {}

@@ -58,7 +58,7 @@ const STEPS: [&str; 11] = [
     "after finish",
 ];
 
-/// The interval of appends.
+/// The time between two appends.
 const PACE: Duration = Duration::from_millis(20);
 
 struct Scene {
@@ -104,7 +104,7 @@ async fn kill(kills: u64) {
     let left: BTreeSet<_> = waiting.iter().copied().collect();
     assert_eq!(left.len(), waiting.len(), "an event is pending twice, seed {seed}");
     let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
-    assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
+    assert_eq!(known, (1..=appended).collect(), "event is neither sent nor pending, seed {seed}");
 
     // An exporter that is not killed sends the rest.
     let last = exporter::start(&scene.server, "last", "none", 0);
@@ -167,7 +167,7 @@ async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<S
         if scene.died.load(Ordering::SeqCst) >= scene.kills {
             return ends;
         }
-        // Half of them kill themselves at a step. The others are killed from outside.
+        // Half of the exporters kill themselves at a step. The test kills the others.
         let step = STEPS[chance.random_range(0..STEPS.len())];
         let times = chance.random_range(1..=3);
         let by_itself = chance.random_bool(0.5);
@@ -228,7 +228,7 @@ async fn judge(server: &RedisServer) -> Vec<u64> {
     for record in records {
         let words: Vec<_> = record.split(' ').collect();
         let token: u64 = words[0].parse().unwrap();
-        assert!(token >= largest, "two exported at once: token {token} after {largest}");
+        assert!(token >= largest, "two exporters ran at once: token {token} after {largest}");
         largest = token;
         let exporter = exporters.entry(token).or_insert_with(|| words[1].to_owned());
         assert_eq!(exporter, words[1], "two exporters have token {token}");

@@ -1,4 +1,4 @@
-//! Wrappers that print each step of an export, and kill the process at a chosen one.
+//! Wrappers that print each step of an export, and kill the process at a chosen step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

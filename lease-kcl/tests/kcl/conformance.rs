@@ -23,8 +23,8 @@ use tokio::sync::OnceCell;
 /// The promises that KCL's rows cannot keep, each with the reason and the test of the actual behaviour.
 const NOT_KEPT: [&str; 1] = [
     // KCL would read a tombstone as a lease, so a deletion leaves no row. The store refuses a late claim
-    // only until the row is created again, and the kit creates it at once. The next token is larger,
-    // since it is the time: `tables::recreated_row_starts_with_a_larger_token`.
+    // only until the row is created again, and the kit creates the row at once. The next token is larger,
+    // since it is the current time: `tables::recreated_row_starts_with_a_larger_token`.
     "tokens_grow_over_delete",
 ];
 
@@ -38,7 +38,7 @@ fn all_promises_hold_except_the_listed_ones() {
     assert_eq!(broken, NOT_KEPT);
 }
 
-/// A server in this process. Each promise has its own server.
+/// A server in this process. Each promise is tested on its own server.
 struct Dynoxide {
     server: OnceCell<Server>,
     /// The leases that are not rows of KCL's table.

@@ -30,7 +30,7 @@ const FAILOVER: Duration = Duration::from_secs(2);
 /// The number of seeds in each run; `LEASE_SEEDS` sets another number.
 const SEEDS: u64 = 6;
 
-/// The number of seeds within which a control must find its violation.
+/// A control removes a check. One of this number of seeds must then find a violation.
 const FEW: u64 = 60;
 
 /// The records that were processed, by workers of both libraries.
@@ -276,7 +276,7 @@ impl World {
 /// Runs a mixed fleet through random events and then stops one side. The other side must read all records.
 fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
     let mut world = World::new(seed, 4, setup);
-    // With every second seed, requests of our workers fail, arrive twice and arrive late.
+    // With every second seed, some requests of our workers fail, arrive twice or arrive late.
     world.faults = seed % 2 == 1;
     for side in [Side::Kcl, Side::Ours] {
         for _ in 0..world.random.random_range(1..=2) {
@@ -423,7 +423,7 @@ fn unreadable_row_stops_only_its_own_shard() {
     world.sound().unwrap();
 }
 
-/// Each of the two conditions alone detects that a KCL worker has taken the row.
+/// Removes both conditions: each of them alone detects that a KCL worker has taken the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
     const CHECKS: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];

@@ -116,7 +116,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1: from the worker with the most leases.
+    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1: a lease of the worker with most leases.
     fn stolen<'a>(
         &self,
         need: usize,

@@ -40,7 +40,7 @@ struct Inside {
 /// The behaviour of the table, and the checks that a control removes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Setup {
-    /// Parts of the conditions of writes of this kind that the table treats as true.
+    /// For writes of this kind, the table treats these parts of the condition as true.
     pub(crate) assumes: Option<(Kind, &'static [&'static str])>,
     /// Reads may be stale by up to this time.
     pub(crate) stale: Duration,
@@ -163,7 +163,7 @@ impl Table {
         .await;
     }
 
-    /// `takeLease`: only if no worker has written since.
+    /// `takeLease`: only if no worker has written since the counter was `seen`.
     pub(crate) async fn kcl_takes(&self, key: &str, seen: u64, worker: &str) -> Option<Right> {
         let (key, worker) = (key.to_owned(), worker.to_owned());
         self.carried(move |inside, now| {
@@ -182,7 +182,7 @@ impl Table {
         .await
     }
 
-    /// `renewLease`, or `setCheckpoint`: only if no worker has written since. Returns the new counter.
+    /// `renewLease` or `setCheckpoint`: only if the counter is still `seen`. Returns the new counter.
     pub(crate) async fn kcl_writes(
         &self,
         key: &str,
@@ -235,7 +235,7 @@ impl Inside {
                 self.figures.scans += 1;
                 let is_consistent = body.get("ConsistentRead").and_then(Value::as_bool);
                 self.figures.consistent_scans += usize::from(is_consistent == Some(true));
-                // One item per page, so that every listing has several.
+                // One item per page, so that a listing has several pages.
                 let start = text(&object(body, "ExclusiveStartKey"), KEY);
                 let mut after = self.items.iter().filter(|(key, _)| **key > start);
                 let items: Vec<_> = after.next().into_iter().map(|(_, item)| item).collect();
@@ -330,7 +330,7 @@ impl Inside {
                 }
                 let current = self.rights.get(key);
                 if current != Some(&right) {
-                    let text = format!("{key}: {right} has written, {current:?} may");
+                    let text = format!("{key}: {right} has written, but only {current:?} may");
                     self.violated(now, &text);
                 }
                 let is_given = owner(after) != owner(before);

@@ -35,7 +35,7 @@ async fn kcl_lease_is_taken_after_a_failover_time_without_renewal() {
 }
 
 #[tokio::test]
-async fn kcl_3_hand_over_belongs_to_a_processor_that_renews() {
+async fn lease_in_kcl_3_hand_over_belongs_to_renewing_processor() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
@@ -52,9 +52,9 @@ async fn kcl_3_hand_over_belongs_to_a_processor_that_renews() {
     assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
 }
 
-/// As in KCL 3: a fleet that is stopped during a hand-over leaves a lease that expires like any other.
+/// As in KCL 3: if a fleet is stopped during a hand-over, the lease expires like any other lease.
 #[tokio::test]
-async fn kcl_3_hand_over_is_taken_after_its_processor_died() {
+async fn lease_in_kcl_3_hand_over_is_taken_after_processor_died() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "kcl-2").await;
@@ -91,7 +91,7 @@ async fn our_lease_is_lost_when_kcl_3_hands_it_over() {
 /// A row that KCL 3's leader assigned to us looks like the row of a KCL worker with our name. Such a worker
 /// exists if a `workerId` was copied with its properties.
 #[tokio::test]
-async fn lease_renewed_by_kcl_worker_of_our_name_is_refused() {
+async fn kcl_worker_of_our_name_keeps_lease_while_it_renews() {
     let shop = Shop::new().await;
     shop.put(Some("a")).await;
 

@@ -66,7 +66,7 @@ async fn lease_stolen_by_kcl_is_lost() {
 }
 
 #[tokio::test]
-async fn every_write_refuses_a_kcl_worker_with_an_older_view() {
+async fn steal_by_kcl_worker_with_outdated_counter_is_refused() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let steal = "SET leaseOwner = :me, leaseCounter = :next";
@@ -106,7 +106,7 @@ async fn record_held_by_kcl_shows_its_owner() {
 }
 
 #[tokio::test]
-async fn worker_with_another_initial_position_than_its_table_is_refused() {
+async fn worker_whose_initial_position_differs_from_table_is_refused() {
     let start = InitialPosition::TrimHorizon;
     let shop = Shop::with(|builder| builder.with_initial_position(start)).await;
     let worker = || {

@@ -21,7 +21,7 @@ pub(crate) struct Shop {
     _server: Server,
 }
 
-/// Too long to pass on a busy machine. Only [`Shop::pass`] makes it pass.
+/// So long that it does not pass during a test, even on a busy machine, unless the test calls [`Shop::pass`].
 pub(crate) const TTL: Duration = Duration::from_mins(10);
 
 impl Shop {

@@ -71,7 +71,7 @@ async fn new_row_is_readable_for_kcl() {
 }
 
 #[tokio::test]
-async fn list_has_only_leases_and_our_rows_from_their_store() {
+async fn list_has_leases_of_table_and_rows_of_store_ours() {
     let shop = Shop::new().await;
     shop.put(None).await;
     for (key, entity) in [("Leader", "LEADER"), ("shop/workers/a", "WORKER_METRIC_STATS")] {

@@ -1,4 +1,4 @@
-//! How far a shard has been read: stored on its row, fenced, and never moved back.
+//! A checkpoint states how far a shard was read. It is stored in the shard's row, fenced, and only grows.
 //!
 //! Start here with [`Checkpointer`], the processor's handle. `state` holds the stored checkpoint and the
 //! requested one, and retries failed writes. `row_writer` writes a checkpoint to the shard's row. `error` has
@@ -46,7 +46,7 @@ struct Shared {
 ///
 /// A [`Worker`](crate::Worker) creates its own scopes. This type is for programs that call a
 /// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
-/// Drop it to end the checkpointer and its clones.
+/// Drop the scope to end the checkpointer and its clones.
 pub struct CheckpointScope(Checkpointer);
 
 /// The records that a processor has received, and may checkpoint.
@@ -101,7 +101,7 @@ impl CheckpointScope {
         self.0.deliver_end();
     }
 
-    /// Returns what the processor has received.
+    /// Returns the records that the processor has received.
     pub fn delivered(&self) -> Delivered {
         self.0.reach()
     }
@@ -151,7 +151,7 @@ impl Checkpointer {
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the checkpoint is still requested, and the worker writes it.
+    /// If the call is dropped, the checkpoint is still requested, and the worker writes it.
     pub async fn checkpoint(&self) -> Result<Checkpointed, CheckpointError> {
         let mut progress = self.shared.state.lock().await;
         self.request_all(&mut progress)?;
@@ -360,7 +360,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Returns the last position that may be requested by number.
+    /// Returns the last position that [`checkpoint_at`](Self::checkpoint_at) may request.
     fn delivered(&self, progress: &Progress) -> Result<Position, CheckpointError> {
         match &*self.shared.reach() {
             Delivered::UpTo(upto) | Delivered::End(Some(upto)) => Ok(upto.clone()),

@@ -24,13 +24,13 @@ pub(crate) struct RowWriter {
     request_timeout: Duration,
     entry: StatusEntry,
     /// The checkpoint attributes of the row. Each write requires them, so a late write does not
-    /// undo a newer one.
+    /// undo a newer write.
     attributes: CheckpointAttributes,
     failures: LogThrottle,
 }
 
 impl RowWriter {
-    /// Writes to `row` of `table`, under `grant`. Each request gets `request_timeout`.
+    /// Writes to `row` of `table`, under `grant`. Each request may take `request_timeout`.
     pub(crate) fn new(
         table: Arc<dyn LeaseTable>,
         request_timeout: Duration,

@@ -1,4 +1,4 @@
-//! The checkpoints of one shard under one lease: the stored one, and the requested one.
+//! The stored checkpoint and the requested checkpoint of one shard, under one lease.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl CheckpointState {
         })
     }
 
-    /// Returns where the next processor starts: after the last requested checkpoint. The previous processor has
+    /// Returns the start of the next processor: the last requested checkpoint. The previous processor has
     /// processed all records up to that checkpoint. If the store does not have the checkpoint yet, the worker
     /// retries the write.
     pub(crate) async fn start_position(&self) -> Position {
@@ -91,18 +91,18 @@ impl CheckpointState {
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the write may or may not be applied. [`settle`](Self::settle) repeats it.
+    /// If the call is dropped, the write may or may not be applied. [`settle`](Self::settle) repeats it.
     pub(super) async fn write(
         &self,
         progress: &mut Progress,
         is_over: impl Fn() -> bool + Send,
     ) -> Result<(), CheckpointError> {
         while progress.is_pending() {
-            // Before each request: the processor may have ended meanwhile.
+            // Checked before each request: the processor may have ended since the last request.
             if is_over() {
                 return Err(CheckpointError::Over);
             }
-            // Notified before the write, since the caller may be dropped during it.
+            // Notifies before the write, since this call may be dropped during the write.
             self.requested.notify_one();
             if let Err(cause) =
                 progress.writer.write(&mut progress.written, &progress.requested).await
@@ -163,6 +163,6 @@ impl Progress {
     }
 }
 
-/// The maximum pause between two tries. A pending checkpoint costs repeated records when the
-/// process crashes, so it is written within seconds of the store's recovery.
+/// The maximum pause between two tries. If the process crashes while a checkpoint is pending, records are
+/// delivered again. So the checkpoint is written within seconds of the store's recovery.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);

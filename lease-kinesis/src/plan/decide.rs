@@ -1,4 +1,4 @@
-//! Compares the plan with what one worker holds, and returns that worker's next steps.
+//! Compares the plan with the shards that one worker holds, and returns that worker's next steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::plan::{Member, rendezvous_hash};
 pub(crate) struct Decision {
     /// Free keys that are planned for this worker.
     pub(crate) claim: Vec<LeaseKey>,
-    /// Keys that this worker holds and that are planned for another. The target is `None` if the
+    /// Keys that this worker holds and that are planned for another worker. The target is `None` if the
     /// plan names no worker.
     pub(crate) give: Vec<(LeaseKey, Option<Lessee>)>,
     /// Keys that are planned for this worker, and that their holders will hand over.
@@ -46,10 +46,10 @@ pub(crate) fn decide(
     decision
 }
 
-/// Returns the steps of the worker `me` before it counts: it claims one shard, and gives none away.
+/// Returns the steps of the worker `me` before it counts for the plan: it claims one shard and gives none.
 ///
-/// In the final plan, each worker has at least one shard, unless workers outnumber shards. In that case, each
-/// holder keeps its shard. So the claimed shard stays with this worker, which reads it before all new workers
+/// If workers outnumber shards, each holder keeps its shard. Otherwise, each worker has at least one shard in
+/// the final plan. So the claimed shard stays with this worker, which reads it before all new workers
 /// are known. With unequal weights, the shard may move once more.
 pub(crate) fn begin(
     me: &Member,
@@ -59,7 +59,7 @@ pub(crate) fn begin(
     let mut decision = Decision::default();
     if reading.is_empty() && me.replaces.is_none() {
         let free = held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
-        // The hash spreads workers that start together over the shards.
+        // The hash spreads the claims of workers that start together over the shards.
         let first = free.max_by_key(|key| (rendezvous_hash(key.as_str(), me.name.as_str()), *key));
         decision.claim.extend(first.cloned());
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(decision, Decision { claim: decision.claim.clone(), ..Decision::default() });
         let [first] = decision.claim.as_slice() else { panic!("{decision:?}") };
         assert_eq!(held[first], None);
-        assert!(claimed(&member, &BTreeSet::from([key(0)])).is_empty(), "it has one");
+        assert!(claimed(&member, &BTreeSet::from([key(0)])).is_empty(), "it reads a shard");
         let heir = Member { replaces: Some(name(1)), ..member };
         assert!(
             claimed(&heir, &BTreeSet::new()).is_empty(),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn my_shard_planned_for_another_is_given_to_it() {
+    fn my_shard_planned_for_another_worker_is_given_to_it() {
         assert_eq!(about(true, Some(0), Some(1)), give(Some(1)));
     }
 

@@ -1,4 +1,4 @@
-//! The workers of an application: their rows, and which of them count for the plan.
+//! The workers of an application: their rows, and the choice of the workers that count for the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
 ///
 /// A worker stops counting as soon as its lease is free. New workers count together, once no further
 /// worker has appeared for a settling time. So the plan changes once for workers that start together.
-/// Until then, a new worker claims at most one shard.
+/// Before it counts, a new worker claims at most one shard.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTracker {
     seen: BTreeMap<Lessee, Tracked>,
@@ -66,13 +66,13 @@ impl MemberTracker {
         self.seen.get(name).is_some_and(|tracked| tracked.counts)
     }
 
-    /// Reports whether at least one worker was seen, and all count.
+    /// Reports whether at least one worker was seen, and all seen workers count.
     pub(crate) fn all_count(&self) -> bool {
         !self.seen.is_empty() && self.seen.values().all(|tracked| tracked.counts)
     }
 
     /// Adds a listing of all workers; `at` is the time when the listing started. Returns the workers
-    /// that count: new ones count once no other has appeared for `settling`.
+    /// that count. New workers count once no further worker has appeared for `settling`.
     pub(crate) fn look(
         &mut self,
         members: Vec<Member>,
@@ -95,7 +95,7 @@ impl MemberTracker {
     }
 }
 
-/// After this number of settling times, a worker counts even if newer workers appear. Otherwise, a
+/// After this number of settling times, a worker counts even if newer workers appear. Without this limit, a
 /// worker that crashes at each start would delay other new workers for ever.
 const MAX_SETTLING_TIMES: u32 = 10;
 

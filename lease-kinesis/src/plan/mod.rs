@@ -1,7 +1,7 @@
 //! Assigns the shards of an application to its workers.
 //!
 //! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
-//! compares the plan with what one worker holds, and returns that worker's next steps. `fleet`
+//! compares the plan with the shards that one worker holds, and returns that worker's next steps. `fleet`
 //! reads the rows in which the workers announce themselves.
 
 pub(crate) mod decide;
@@ -26,8 +26,8 @@ pub struct Member {
     pub weight: u16,
     /// The maximum number of shards that the worker reads.
     pub most: Option<usize>,
-    /// The worker that this one replaces. This worker gets no shards until that worker leaves. Then it gets all
-    /// shards of that worker. A rolling deployment then moves each shard once.
+    /// The predecessor, if any. This worker gets no shards until the predecessor leaves. Then this worker
+    /// gets all shards of the predecessor. So a rolling deployment moves each shard once.
     pub replaces: Option<Lessee>,
 }
 
@@ -72,13 +72,13 @@ pub fn plan(
 pub(crate) struct Reshaping {
     /// The keys of shards that were split or merged, and are not read to their end.
     pub(crate) ending: BTreeSet<LeaseKey>,
-    /// The number of shards that wait for the end of these.
+    /// The number of shards that wait until these shards are read to their end.
     pub(crate) waiting: usize,
 }
 
 /// Computes the [`plan`] while shards are split or merged.
 ///
-/// When shards are merged, a member that reads its parent shards to their end early has room for more children
+/// *Lasting* shards are not ending. A member that finishes merged parents early has room for more children
 /// than its final share. Each extra child would move again later. A free lasting shard therefore goes to a
 /// member below its quota of lasting shards. That member may exceed its total quota by ending shards, which it
 /// hands over first.
@@ -134,9 +134,9 @@ type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
 
 /// The number of keys that each member may still get, by three bounds.
 struct Capacities<'a> {
-    /// Up to its quota of all keys.
+    /// Up to the member's quota of all keys.
     total: Capacity<'a>,
-    /// Up to its quota of the keys that last.
+    /// Up to the member's quota of the keys of lasting shards.
     lasting: Capacity<'a>,
     /// Up to the member's own limit.
     limit: Capacity<'a>,
@@ -181,7 +181,7 @@ fn take_one(capacity: &mut Capacity<'_>, member: &Lessee) {
     }
 }
 
-/// Returns the keys of each eligible member, and the keys without one.
+/// Returns the keys of each eligible member, and the keys that no eligible member holds.
 fn holdings<'a>(
     held: &'a BTreeMap<LeaseKey, Option<Lessee>>,
     eligible: &[&'a Member],
@@ -200,7 +200,7 @@ fn holdings<'a>(
     (holdings, free)
 }
 
-/// Counts the keys of each member that `counted` accepts.
+/// Counts, for each member, the keys that `counted` accepts.
 fn counts<'a>(holdings: &Holdings<'a>, counted: impl Fn(&LeaseKey) -> bool) -> Capacity<'a> {
     let number = |keys: &Vec<&LeaseKey>| keys.iter().filter(|key| counted(key)).count();
     holdings.iter().map(|(member, keys)| (*member, number(keys))).collect()
@@ -218,14 +218,14 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
     let mut successors = BTreeMap::new();
     for (replaced, successor) in replacing {
-        // The first of two successors by name, so that the order of the rows does not matter.
+        // Of two successors, the first by name wins, so that the order of the rows does not matter.
         let first = successors.entry(replaced).or_insert(successor);
         *first = successor.min(first);
     }
     successors
 }
 
-/// Returns the members that get keys, by name. A member whose predecessor stays gets none.
+/// Returns the members that get keys, by name. A member gets no keys while its predecessor stays.
 fn eligible(members: &[Member]) -> Vec<&Member> {
     let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
     let waits = |member: &Member| {

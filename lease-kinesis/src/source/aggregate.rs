@@ -20,7 +20,7 @@ use crate::source::RawRecord;
 /// Returns the records in `raw`: the records of an aggregate whose hash keys are in `hash_keys`, or
 /// the plain record itself.
 ///
-/// If a shard was split while a producer wrote an aggregate, one child has it. The producer writes
+/// If a shard was split while a producer wrote an aggregate, one child has the aggregate. The producer writes
 /// the other child's records again. Data that looks like an aggregate and does not parse is a plain
 /// record, so nothing is lost.
 pub(crate) fn deaggregate(raw: RawRecord, hash_keys: HashKeyRange) -> impl Iterator<Item = Record> {
@@ -60,7 +60,7 @@ impl Aggregate {
 
         let count = self.records.len();
         let mut records = Vec::with_capacity(count);
-        // Counted before records are left out, so a number identifies the same record in every
+        // Numbered before records are left out, so a number identifies the same record in every
         // shard.
         for (sub_sequence, record) in (0..).zip(self.records) {
             let partition_key = entry(&partition_keys, record.partition_key?)?;
@@ -84,7 +84,7 @@ impl Aggregate {
     }
 }
 
-/// A partition key. Many records of an aggregate share one.
+/// A partition key. Many records of an aggregate may have the same key.
 struct PartitionKey {
     text: Arc<str>,
     hash_key: OnceCell<u128>,

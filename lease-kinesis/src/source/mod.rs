@@ -48,8 +48,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard with the last of its
-    /// records; other kinds if the request failed.
+    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard, since all of its
+    /// records have expired; other kinds if the request failed.
     async fn iterator(
         &self,
         shard: &ShardId,
@@ -65,7 +65,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError>;
 
     /// Subscribes to the records of `shard`: enhanced fan-out. A subscription ends after some
-    /// minutes. The caller subscribes again from where it ended.
+    /// minutes. The caller then subscribes again, from the position after the last push.
     ///
     /// The default implementation returns [`SourceErrorKind::Unsupported`].
     ///
@@ -105,15 +105,15 @@ pub struct ShardIterator(Arc<str>);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Fetched {
-    /// The records, in order. Empty if none has arrived yet, or if the search continues at `next`.
+    /// The records, in order. May be empty although the shard has records: the read at `next` continues.
     pub records: Vec<RawRecord>,
-    /// The position of the next read; `None` at the end of a closed shard. A push has the sequence
-    /// number of the next subscription here. Any other text in a push says only that the shard has
+    /// The position of the next read; `None` at the end of a closed shard. In a push, the sequence
+    /// number at which the next subscription starts. Any other text in a push says only that the shard has
     /// more records.
     pub next: Option<ShardIterator>,
     /// How far these records are behind the newest record of the shard.
     pub behind: Duration,
-    /// The shards that this one was split or merged into, at its end. Empty if the source does not
+    /// At the end of the shard, the shards into which it was split or merged. Empty if the source does not
     /// report them. A child's [`begins`](Shard::begins) is 0 if the source does not report it.
     pub children: Vec<Shard>,
 }

@@ -78,7 +78,7 @@ enum Cursor {
     End(Vec<Shard>),
 }
 
-/// The backoff after consecutive failures, and the time of the first one.
+/// The backoff after consecutive failures, and the time of the first failure.
 #[derive(Default)]
 struct Backoff(Option<(Instant, backon::ExponentialBackoff)>);
 
@@ -128,9 +128,9 @@ impl Reader {
             };
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
-                // The reader renews the iterator at once, from the last returned record. If the previous
-                // iterator failed before its first fetch, the reader waits first. The same applies to
-                // subscriptions.
+                // The reader renews an expired iterator or an ended subscription at once, from the last
+                // returned record. If no read has succeeded since the last renewal, the reader pauses
+                // before it renews again.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
                     self.cursor = Cursor::Unknown;
                     self.pause(&failed).await;
@@ -176,7 +176,7 @@ impl Reader {
     async fn open_cursor(&mut self) -> Result<Cursor, SourceError> {
         let from = match (&self.position, &self.continuation) {
             (Position::ShardEnd, _) => return Ok(Cursor::End(Vec::new())),
-            // At the last returned record, since records of an aggregate may remain.
+            // Starts at the last returned record, since records of its aggregate may remain.
             (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
             // No record was returned yet. A new start at `Latest` would skip the records that arrived since.
             (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
@@ -230,8 +230,8 @@ impl Reader {
         sleep(pause).await;
     }
 
-    /// Reports whether the stream may reject a start time because its clock is behind. A worker's
-    /// clock set that time, so a small difference passes with time.
+    /// Reports whether the stream may have rejected the start time because the stream's clock is behind the
+    /// clock of the worker that set the time. A small difference soon disappears.
     fn is_clock_difference(&self, error: &SourceError) -> bool {
         error.kind() == SourceErrorKind::Refused
             && matches!(self.position, Position::AtTimestamp(_))

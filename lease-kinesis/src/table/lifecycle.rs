@@ -28,7 +28,7 @@ pub(crate) struct RowState {
 /// No generation is skipped.
 ///
 /// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store
-/// the time instead of the word `LATEST`, with which a restart would skip records. With any other
+/// the start time, not the word `LATEST`: with that word, a restart would skip records. With any other
 /// initial position, reading begins at the oldest listed shards, and their descendants follow.
 pub(crate) fn missing(
     listed: &[Shard],
@@ -67,7 +67,7 @@ pub(crate) fn missing(
     missing
 }
 
-/// Returns where a descendant starts: at its first record, or at the configured time.
+/// Returns the start position of a descendant: its first record, or the configured time.
 pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     match initial {
         InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
@@ -78,8 +78,8 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
 /// Reports whether a row may be created for `shard` at the end of one of its parents: only if all
 /// of its parents have rows.
 ///
-/// One parent of a merged shard may be generations ahead of the other. A parent without a row
-/// delays no child. If `shard` had a row, it would therefore be read before that parent. A later
+/// One parent of a merged shard may be read to its end before the other parent has a row. A parent without
+/// a row delays no child. So if `shard` had a row, it would be read before that parent. A later
 /// sync finds such a shard [`missing`].
 pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
@@ -97,8 +97,8 @@ pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool 
         || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
 }
 
-/// Reports whether `listed` has all children of `shard`, or the open shards in their place if the
-/// stream has dropped them. `shard` had `hash_keys`.
+/// Reports whether `listed` has all children of `shard`. Open shards with the same hash keys replace
+/// children that the stream has dropped. The hash keys of `shard` are `hash_keys`.
 ///
 /// A stream may list a shard as closed before it lists the shard's children. It may list one child before the
 /// other.
@@ -223,7 +223,7 @@ pub(crate) fn obsolete(
     rows.iter().filter_map(|(id, row)| Some((id.clone(), obsolete(id, row)?))).collect()
 }
 
-/// Reports whether an open shard with some of its hash keys is older than this shard.
+/// Reports whether an open shard with some of the row's hash keys is older than the row's shard.
 fn is_younger_than_open_shard(id: &ShardId, row: &RowState, listed: &[Shard]) -> bool {
     let mut open = listed.iter().filter(|shard| shard.is_open());
     open.any(|open| open.id < *id && overlap(open.hash_keys, row.hash_keys))

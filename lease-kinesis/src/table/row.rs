@@ -27,9 +27,9 @@ pub struct ShardRow {
     pub checkpoint: Position,
     /// The checkpoint's attributes, unparsed.
     pub(crate) written: CheckpointAttributes,
-    /// The shards that this one was split or merged from.
+    /// The parents: the shards from which this shard was split or merged.
     pub parents: BTreeSet<ShardId>,
-    /// The shards that this one was split or merged into. Empty until the shard has ended.
+    /// The children: the shards into which this shard was split or merged. Empty until this shard has ended.
     pub children: BTreeSet<ShardId>,
     /// The hash keys of the shard's records. All hash keys, if the row has none.
     pub hash_keys: HashKeyRange,
@@ -131,8 +131,8 @@ pub(crate) fn start_row(at: u64) -> Attributes {
 ///
 /// # Errors
 ///
-/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. An error prevents a second start of
-/// the stream.
+/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. A default time would start
+/// the stream a second time.
 pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     let at = record.attributes.get(START).and_then(Value::as_i64);
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
@@ -143,7 +143,7 @@ pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
 }
 
-/// Returns the change that reserves the shard for the worker that it will be handed over to.
+/// Returns the change that reserves the shard for its next worker, before the hand-over.
 pub(crate) fn reserved_for(to: &Lessee) -> Change {
     Change::new().set(RESERVED_FOR, to.as_str())
 }
@@ -154,13 +154,13 @@ pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
     record.holder.is_none() && named == Some(worker.as_str())
 }
 
-/// Returns the change that sets the shards that this one was split or merged into.
+/// Returns the change that sets the children of the shard.
 pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
     let change = Change::new();
     if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
 }
 
-/// The attributes of a checkpoint; `None` for absent ones.
+/// The attributes of a checkpoint; `None` for an absent attribute.
 pub(crate) type CheckpointAttributes = [(&'static str, Option<Value>); 3];
 
 /// Returns the change of a row's checkpoint to `next`, if the checkpoint is still `before`.
@@ -185,8 +185,8 @@ pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Chan
 ///
 /// # Errors
 ///
-/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. An error prevents a second
-/// start of the shard.
+/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. A default checkpoint would
+/// start the shard a second time.
 pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let attribute = |name: &str| record.attributes.get(name);
     let corrupt = |name: &str| corrupt(record, name);
@@ -263,10 +263,10 @@ fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, text)
 }
 
-/// In characters.
+/// The maximum length of a quoted value, in characters.
 const MAX_QUOTED: usize = 100;
 
-/// The attribute for how far the shard was read: a sequence number, or a word.
+/// The attribute for the checkpoint: a sequence number, or a word such as `LATEST`.
 pub const CHECKPOINT: &str = "checkpoint";
 /// The attribute with the holder's name. A store adds it if the holder is a worker of another library.
 pub const OWNER: &str = "leaseOwner";

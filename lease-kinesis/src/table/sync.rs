@@ -24,7 +24,7 @@ use crate::table::row::{self, ShardRow};
 use crate::table::snapshot::{Snapshot, Stream};
 use crate::time::now;
 
-/// The result of a sync. For several streams, the largest result counts.
+/// The result of a sync. If two streams have different results, the later variant counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SyncResult {
     /// Every shard has its row.
@@ -149,7 +149,7 @@ impl ShardSync {
                         .filter(|position| **position == Position::Latest)
                         .for_each(|position| *position = Position::AtTimestamp(at));
                 }
-                // Shards that were open then may be closed now.
+                // Shards that were open at that time may be closed now.
                 Start::Earlier(at) => {
                     let initial = InitialPosition::AtTimestamp(at);
                     missing = lifecycle::missing(&listed, &rows.row_states, initial);
@@ -158,10 +158,10 @@ impl ShardSync {
             }
         }
         let mut created = false;
-        // No missing shard descends from another one, so the order of the shards does not matter.
+        // No missing shard descends from another missing shard, so the order of the shards does not matter.
         for some in missing.chunks(CONCURRENT_ROWS) {
-            // The snapshot may be old if this process was paused. A row that existed meanwhile, and
-            // was removed at its shard's end, must not be created again.
+            // The snapshot may be old if this process was paused. A row that was created since then,
+            // and was removed at its shard's end, must not be created again.
             if started.elapsed() > self.settings.options.ttl() {
                 return Err("the snapshot is older than a ttl".into());
             }
@@ -233,7 +233,7 @@ impl ShardSync {
     }
 
     /// Creates rows for the children of the shard of `row`, which is held under `lease`. The
-    /// children come from the `reported` ones, or from the list of shards if the report lacks
+    /// children come from the report `reported`, or from the list of shards if the report lacks
     /// children or parents. Fails if the list does not have all children yet.
     pub(crate) async fn follow(
         &self,

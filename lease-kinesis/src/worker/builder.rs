@@ -78,7 +78,7 @@ pub struct WorkerBuilder {
     #[cfg(feature = "simulation")]
     pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
-    /// The position that was set here. The coexistence may name one, too.
+    /// The position that was set with this builder. The coexistence may have a position, too.
     initial: Option<InitialPosition>,
     settings: Settings,
 }
@@ -183,7 +183,7 @@ impl WorkerBuilder {
     /// in the future.
     ///
     /// A shard with a row starts at the position in its row. A later change of this setting does not
-    /// affect that shard. If its row has another time, the worker logs a warning.
+    /// affect that shard. If the row has another start time, the worker logs a warning.
     ///
     /// A worker [with a coexistence](Self::with_coexistence) starts where the workers of the other
     /// library start. It needs no value here, and a different value is an error.
@@ -199,7 +199,7 @@ impl WorkerBuilder {
     }
 
     /// Sets the maximum number of records in a batch, 1 to 10,000. The default is 10,000. An
-    /// aggregate counts as one.
+    /// aggregate counts as one record.
     ///
     /// This limits memory: a fetch has up to 10 MB, and each shard that is behind has one batch in
     /// memory. The number of concurrent fetches is not limited, so 100 such shards take up to 1 GB.
@@ -260,7 +260,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the backoff: `first` after a failure, doubled after each further one, up to `last`. The
+    /// Sets the backoff: `first` after a failure, doubled after each further failure, up to `last`. The
     /// default is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
@@ -278,7 +278,7 @@ impl WorkerBuilder {
     /// Sets the maximum time from a stop to the end of the worker, even if calls hang. The default
     /// is 30 s, as Kubernetes gives a pod.
     ///
-    /// The worker reserves an eighth of this time, 2 s at most. In it, the worker releases the
+    /// In the last eighth of this time (at most 2 s), the worker releases the
     /// shards that were not handed over, and removes its own row.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
@@ -331,7 +331,7 @@ impl WorkerBuilder {
     }
 
     /// Sets the wall clock, in milliseconds since 1970, for tests. [`InitialPosition::Latest`]
-    /// starts at its time.
+    /// starts at the time of this clock.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
         self

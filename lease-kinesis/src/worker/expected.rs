@@ -50,7 +50,7 @@ impl Expected {
                         }
                     };
                     select! {
-                        // A notification arrives earlier than the next poll.
+                        // The notification comes first: it usually arrives before the next poll.
                         biased;
                         () = notified => (),
                         () = poll_until_free(&*table, &name) => (),

@@ -17,7 +17,7 @@ pub(crate) struct MissingShardBackoff {
 
 #[derive(Debug)]
 struct MissingShard {
-    /// The number of attempts that found it missing.
+    /// The number of attempts that found the shard missing.
     times: u32,
     throttle: LogThrottle,
     until: Instant,

@@ -32,8 +32,8 @@ use crate::worker::running::Running;
 ///
 /// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), computes
 /// the same [plan](crate::plan), and executes its own part of it. It obtains the free shards that
-/// are planned for it. It hands over the shards that are planned for another, after the current
-/// batch. No worker takes a shard that another holds.
+/// are planned for it. It hands over the shards that are planned for another worker, after the current
+/// batch. No worker takes a shard that another worker holds.
 ///
 /// # Examples
 ///
@@ -123,8 +123,8 @@ impl Worker {
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the worker stops reading and releases its leases in the background. Later
-    /// batches start at the last checkpoints.
+    /// If the future is dropped, the worker stops reading and releases its leases in the background. Later
+    /// readers start at the last checkpoints.
     pub async fn run(self) -> Result<(), WorkerError> {
         let WorkerParts { settings, me, .. } = &self.parts;
         let span = info_span!("worker", application = %settings.application, name = %me.name);

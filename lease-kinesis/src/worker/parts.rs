@@ -19,7 +19,7 @@ pub(crate) struct WorkerParts {
     pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) sync: Arc<ShardSync>,
     pub(crate) locker: Locker,
-    /// The worker as the others see it.
+    /// The worker as other workers see it.
     pub(crate) me: Member,
     /// The key of the worker's own row.
     pub(crate) own_key: LeaseKey,

@@ -55,7 +55,7 @@ pub(crate) struct Running {
     /// The running comparison of streams and rows, if any.
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
-    /// Whether a shard has ended since the last comparison. Others may have ended with it.
+    /// Whether a shard has ended since the last comparison. Other shards may have ended at the same time.
     is_reshaped: bool,
     expected: Expected,
     /// Consecutive ticks without an answer of the store.
@@ -235,7 +235,7 @@ impl Running {
     }
 
     /// Compares the free shards with the last tick. After a shard became free, its planned worker may
-    /// have an older listing that assigns the shard to this worker. Then neither claims it, and another
+    /// have an older listing that assigns the shard to this worker. Then no worker claims it, and another
     /// tick is due soon.
     fn compare_free(
         &mut self,
@@ -280,8 +280,8 @@ impl Running {
         let stopping = &self.worker.stopping;
         let unreadable = &mut self.unreadable;
         let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
-        // A list that takes longer is out of date, and a store may never answer. A leaving worker has
-        // shards to hand over meanwhile.
+        // A list that takes longer is out of date, and a store may never answer. A leaving worker waits less,
+        // since it must hand over its shards within the grace time.
         let is_leaving = self.deadline.is_some();
         let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);

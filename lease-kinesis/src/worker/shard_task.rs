@@ -96,7 +96,7 @@ impl ShardTask {
         let table = Arc::clone(&self.settings.table);
         let counted = self.lease.update(&*table, &switched);
         match self.guarded(None, counted).await {
-            // A failure matters little. The count only affects the backoff of a failing shard, and
+            // A failed write does little harm. The count only affects the backoff of a failing shard, and
             // the next holder removes a stale `reservedFor`.
             Ok(counted) => drop(counted),
             Err(interrupted) => return self.end(interrupted).await,
@@ -260,7 +260,7 @@ impl ShardTask {
                 Ok(()) => self.hand_over(&checkpointer).await,
                 Err(interrupted) => Err(interrupted),
             },
-            // Otherwise the next processor would receive processed records again.
+            // Without this last checkpoint, the next processor would receive processed records again.
             Err(interrupted @ (Interrupted::GiveUp(_) | Interrupted::StopWorker(_))) => {
                 Err(self.write_before(&checkpointer, interrupted).await)
             }

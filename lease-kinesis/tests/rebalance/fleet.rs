@@ -1,4 +1,4 @@
-//! The interface of a simulated fleet, for any rule.
+//! The interface of a simulated fleet, for every rule by which workers share leases.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ pub(crate) struct Readers {
 /// The requests to the store.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Costs {
-    /// Rows, read alone or in a list.
+    /// Rows that were read, alone or in a list.
     pub(crate) reads: u64,
     pub(crate) writes: u64,
 }
@@ -123,7 +123,7 @@ impl Readers {
         }
     }
 
-    /// A paused worker resumes, even if another worker has started meanwhile.
+    /// Records that a paused worker reads again, even if another worker has started to read meanwhile.
     pub(crate) fn resume(&mut self, lease: usize, worker: usize) {
         self.changes += u64::from(self.now[lease].insert(worker));
     }
@@ -143,12 +143,12 @@ impl Readers {
         &self.now
     }
 
-    /// Counts the starts of a worker on a lease whose last reader was another, or none.
+    /// Returns the number of starts by a worker that was not the last reader of the lease.
     pub(crate) fn moves(&self) -> usize {
         self.moves
     }
 
-    /// Counts the changes.
+    /// Returns the number of starts and stops of readers.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -23,7 +23,7 @@ pub(crate) struct Kcl2 {
 pub(crate) struct Lease {
     owner: Option<usize>,
     counter: u64,
-    /// Whether the row is at `SHARD_END`. As in later versions, it does not count for its owner.
+    /// Whether the row is at `SHARD_END`. Such a row does not count for its owner, as in later versions.
     has_ended: bool,
 }
 
@@ -129,7 +129,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`: from the worker with the most leases.
+    /// `chooseLeasesToSteal`: leases of the worker with the most leases.
     fn stolen(
         &mut self,
         worker: usize,

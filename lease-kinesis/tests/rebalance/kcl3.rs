@@ -37,7 +37,7 @@ pub(crate) enum By {
 /// A row.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
-    /// The current owner, or the next one.
+    /// The current owner; during a hand-over, the next owner.
     owner: Option<usize>,
     /// The worker that processes the lease until the end of a hand-over: `checkpointOwner`.
     hands_over: Option<usize>,

@@ -31,18 +31,18 @@ use crate::measure::{Measured, run};
 use crate::real_workers::{RealWorkers, Setup};
 use crate::scenario::{Event, Scenario, Span};
 
-/// A rule of the tables.
+/// A rule by which workers share leases. Each table has a line for each rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Kcl2,
     Kcl2StealsTen,
     Kcl3Count,
     Kcl3Variance,
-    /// On a store that does not notify waiters of free leases.
+    /// This crate's `Worker`, on a store that does not notify waiters of free leases.
     Worker,
-    /// On a store that notifies them.
+    /// This crate's `Worker`, on a store that notifies waiters of free leases.
     WorkerNotified,
-    /// In a deployment, each new worker knows which one it replaces.
+    /// This crate's `Worker`. In a deployment, each new worker names the worker that it replaces.
     WorkerReplacing,
 }
 
@@ -50,7 +50,7 @@ impl Rule {
     const MODELS: [Self; 4] =
         [Self::Kcl2, Self::Kcl2StealsTen, Self::Kcl3Count, Self::Kcl3Variance];
 
-    /// The variants of `Worker` that differ in `event`.
+    /// The variants of `Worker` whose behaviour in `event` differs.
     fn workers(event: Event) -> &'static [Self] {
         match event {
             Event::RollingDeploy => &[Self::Worker, Self::WorkerReplacing],
@@ -147,11 +147,11 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
         }
     };
     must(observed.stale_writes == 0, format!("{} stale writes", observed.stale_writes));
-    must(observed.before_parents == 0, format!("{} before their parents", observed.before_parents));
+    must(observed.before_parents == 0, format!("{} read before parents", observed.before_parents));
     must(observed.unread == 0, format!("{} records unread", observed.unread));
     must(run.overlap == 0, format!("{} ms of overlap", run.overlap));
     must(run.spread <= 1, format!("a spread of {}", run.spread));
-    // Without the hint, no worker knows which one a new worker replaces.
+    // In a deployment without `replacing`, no worker knows which worker a new worker replaces.
     if (rule, event) != (Rule::Worker, Event::RollingDeploy) {
         let (moves, fewest) = (run.moves, run.fewest_moves);
         must(moves == fewest, format!("{moves} moves, not {fewest}"));
@@ -182,7 +182,7 @@ fn longest_idle(event: Event) -> Millis {
     }
 }
 
-/// Compares the medians with the models', and returns where a model is as good or better.
+/// Compares our medians with the medians of the models. Returns where a model is as good or better.
 fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     let balanced =
         |runs: &[Measured]| table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole));
@@ -193,7 +193,7 @@ fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     for (rule, runs) in models {
         let lost = match rule {
             Rule::Kcl2 | Rule::Kcl2StealsTen => idle_and_overlap(runs),
-            // A rule that never balances may lose no time. It must not count as better.
+            // A rule that never balances may have no lease without a reader. It must not count as better.
             _ if balanced(runs) >= f64::MAX => f64::MAX,
             _ => idle(runs),
         };
@@ -300,7 +300,7 @@ fn joining_worker_of_kcl_3_by_count_gets_nothing() {
 fn kcl_3_without_leader_takes_no_free_lease() {
     for rule in [Rule::Kcl3Count, Rule::Kcl3Variance] {
         let idle = table::median(&rule.at(Event::LeaderCrashes), |run| whole(run.idle));
-        // Ten leases, for at least two minutes.
+        // Ten leases have no reader for at least two minutes.
         assert!(idle > 1_200_000.0, "{idle}");
     }
 }

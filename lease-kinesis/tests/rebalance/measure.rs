@@ -9,7 +9,7 @@ use crate::scenario::{Event, Scenario, Step};
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     /// The time from the first step until the fleet is balanced: each lease has one reader, and no worker
-    /// has two more than another. In a deployment and a storm, the time from the last step.
+    /// has two leases more than another. In a deployment and a storm, the time from the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
     /// The minimum number of moves of any rule that keeps the fleet balanced.

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 
 use crate::fleet::{Agenda, Costs, Disturbances, Millis, Readers};
 
-/// A reimplemented rule of the library.
+/// A reimplemented rule of KCL.
 pub(crate) trait Model {
     type Row: Row;
     type Task;

@@ -25,7 +25,7 @@ use crate::fleet::{Agenda, Costs, Disturbances, Fleet, Millis, Observed, Readers
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) notifications: Notifications,
-    /// Worker `n` replaces worker `n - this`.
+    /// Worker `n` replaces worker `n - replaces`.
     pub(crate) replaces: Option<usize>,
     /// The percentage of throttled requests to the store.
     pub(crate) throttled: u8,
@@ -69,7 +69,7 @@ struct ShardLife {
     hash_key: u128,
     parents: Vec<usize>,
     has_ended: bool,
-    /// When its last reader stopped, or when it first became readable.
+    /// The time at which the shard's last reader stopped, or at which the shard became readable.
     free_since: Millis,
     /// Whether the shard has moved, and no record was processed since.
     awaits_record: bool,
@@ -88,7 +88,7 @@ enum Action {
     Put,
 }
 
-/// A note of a processor.
+/// An event that a processor has noted.
 struct Note {
     worker: usize,
     shard: usize,
@@ -212,7 +212,7 @@ impl RealWorkers {
         let now = millis(self.simulation.now());
         let notes = std::mem::take(&mut *self.notes.lock().unwrap());
         for Note { worker, shard, what } in notes {
-            // The notes of a killed worker say only that its processors were dropped.
+            // Ignores notes of killed workers: their processors have only noted that they were dropped.
             let Some(started) = self.workers.get_mut(&worker) else { continue };
             let life = self.shards.get_mut(&shard).unwrap();
             match what {

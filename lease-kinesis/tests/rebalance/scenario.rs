@@ -42,8 +42,8 @@ pub(crate) enum Event {
     /// One worker after another is replaced. The new worker starts, and the old worker stops half a
     /// minute later.
     RollingDeploy,
-    /// One worker pauses for long enough to be noticed under each rule. A leader of version 3
-    /// assigns leases to a worker until it has not reported for a minute.
+    /// One worker pauses for long enough to be noticed under each rule. A leader of KCL 3
+    /// assigns leases to a worker until the worker has not reported for a minute.
     OnePauses,
     /// One worker cannot reach the store for as long as in `OnePauses`.
     OneIsCutOff,

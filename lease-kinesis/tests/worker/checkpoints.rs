@@ -134,7 +134,7 @@ impl RecordProcessor for PendingThenPanics {
     }
 }
 
-/// The processor had processed the records before it requested the checkpoint.
+/// The first processor has processed all records up to the pending checkpoint. No record is repeated.
 #[tokio::test(start_paused = true)]
 async fn processor_after_panic_starts_after_pending_checkpoint() {
     let (table, stream) = (table(), stream());
@@ -217,7 +217,7 @@ async fn factory_that_panics_is_called_again() {
 #[derive(Debug, Clone, Copy)]
 enum AtEnd {
     LeavesToWorker,
-    /// Ignores the result.
+    /// Checkpoints the end, and ignores the result.
     Checkpoints,
     Refuses,
     /// Checkpoints a number beyond the last record.
@@ -322,7 +322,7 @@ async fn refused_end_is_not_checkpointed_at_shutdown() {
     assert_eq!(checkpoint(&table).await, last.as_str());
 }
 
-/// Otherwise, the next reader would start at a record that does not exist.
+/// Without the check, the next reader would start at a record that does not exist.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_beyond_last_record_is_rejected_at_end() {
     let (table, stream) = (table(), stream());

@@ -71,7 +71,7 @@ fn crashed_worker_is_replaced_after_ttl() {
     fleet.until_shared(&[("a", 12)]);
 
     let taken = fleet.simulation.now().abs_diff(died);
-    assert!(taken <= TTL + TTL * 2 / 3 + Duration::from_secs(1), "only after {taken:?}");
+    assert!(taken <= TTL + TTL * 2 / 3 + Duration::from_secs(1), "obtained only after {taken:?}");
     fleet.until_all_is_read();
 }
 

@@ -166,8 +166,8 @@ async fn hand_over_without_answer_counts_as_hand_over() {
         let next_handle = next.handle();
         tokio::spawn(next.run());
 
-        until("both read one", IN_THE_END, || next_handle.status().shards.len() == 1).await;
-        until("the first worker has noticed", SOON, || first_handle.status().shards.len() == 1)
+        until("each reads one", IN_THE_END, || next_handle.status().shards.len() == 1).await;
+        until("the first worker reads only one", SOON, || first_handle.status().shards.len() == 1)
             .await;
 
         let counters = first_handle.status().counters;

@@ -185,7 +185,7 @@ async fn joining_worker_gets_its_share_while_list_hangs() {
     let handle = second.handle();
     tokio::spawn(second.run());
 
-    until("both read two", SOON, || handle.status().shards.len() == 2).await;
+    until("each reads two", SOON, || handle.status().shards.len() == 2).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,7 +125,7 @@ impl RecordProcessor for Texts {
     }
 }
 
-/// Creates a table with the rows of two merged shards. Its list lacks the second one.
+/// Creates a table with the rows of two merged shards. The table's list lacks the second row.
 async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
     let table = Incomplete::new();
     // This worker creates the rows and stops.

@@ -104,7 +104,7 @@ impl RecordProcessor for FaultyProcessor {
     }
 }
 
-/// Starts worker `a` whose processors have a fault, `times` times.
+/// Starts worker `a`. Its processors have the fault `times` times.
 fn with_fault(fault: ProcessorFault, times: u32) -> (SimulatedFleet, Arc<AtomicU32>) {
     let mut fleet = SimulatedFleet::new(1, 3);
     let times = Arc::new(AtomicU32::new(times));

@@ -38,7 +38,7 @@ pub(crate) fn worker(
         .with_initial_position(InitialPosition::TrimHorizon)
 }
 
-/// Waits until `done`. Panics with `what` after `limit`.
+/// Waits until `done` returns true. Panics with `what` after `limit`.
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
     let done = async {
         while !done() {

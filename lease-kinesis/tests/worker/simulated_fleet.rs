@@ -69,7 +69,7 @@ impl SimulatedFleet {
             .with_latency(Simulation::LATENCY);
         let source = RemoteStream::new(self.stream.clone(), network.clone());
         let (stream, table) = (self.stream.clone(), connection.clone());
-        // The time of the stream, because the runtime of a process starts its time with the process.
+        // Uses the stream's time: the time of a process's runtime begins at the start of the process.
         let wall_clock = move || {
             let _network = network.enter();
             stream.wall_clock()
@@ -98,7 +98,7 @@ impl SimulatedFleet {
         self.workers.insert(name, Started { process, handle, connection, result });
     }
 
-    /// Waits until `done`. Panics with `what` after `limit`.
+    /// Waits until `done` returns true. Panics with `what` after `limit`.
     pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.simulation.now() + limit;
         while !done(self) {
@@ -169,7 +169,7 @@ impl SimulatedFleet {
         self.simulation.resume(self.workers[name].process);
     }
 
-    /// Splits a shard into halves. Returns the lower and the upper one.
+    /// Splits a shard into halves. Returns the lower half and the upper half.
     pub(crate) fn split(&self, shard: &Shard) -> (ShardId, ShardId) {
         let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
         let middle = first + (last - first) / 2;

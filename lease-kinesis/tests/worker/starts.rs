@@ -1,4 +1,4 @@
-//! First starts at the latest record: interrupted starts, and several at once.
+//! First starts at the latest record: interrupted starts, and starts of several workers at once.
 
 use std::time::Duration;
 

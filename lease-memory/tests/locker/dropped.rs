@@ -33,7 +33,7 @@ async fn held(store: &Faulty<MemoryStore>) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_of_dropped_leases_are_limited_at_once() {
+async fn number_of_concurrent_releases_is_limited() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let leases = leases(&locker).await;

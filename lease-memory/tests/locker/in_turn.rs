@@ -44,12 +44,12 @@ async fn waiter_at_rest_sends_at_most_four_requests_per_ttl() {
 
     let sent = store.calls(Call::Enqueue) + store.calls(Call::Obtain) - before;
     assert!(sent <= WAITERS * TTLS * 4, "{sent}");
-    assert!(sent >= WAITERS * TTLS, "{sent}: places would expire");
+    assert!(sent >= WAITERS * TTLS, "{sent} requests: places would expire");
 }
 
-/// The renewals of the waiter come 5 s before and after the end of the lease. It looks at the key in between.
+/// Regular renewals come 5 s before and after the end of the lease. The waiter also renews at that end.
 #[tokio::test(start_paused = true)]
-async fn waiter_obtains_the_key_when_the_lease_of_a_silent_holder_ends() {
+async fn waiter_obtains_key_when_lease_of_silent_holder_ends() {
     let store = store();
     store.every(Call::Heartbeat, Fault::Hang);
     let _held = obtained(&locker(&store), KEY).await;
@@ -76,7 +76,7 @@ async fn position_decreases_as_waiters_leave() {
     first.abort();
 
     let next = timeout(TTL, positions.wait_for(|position| *position == Some(0))).await;
-    assert!(next.is_ok(), "learned at the next renewal");
+    assert!(next.is_ok(), "the next renewal returns the new position");
 }
 
 /// The waiter is dropped after the store has granted it the key: one request frees the key.
@@ -102,10 +102,10 @@ async fn waiter_dropped_at_its_grant_frees_the_key() {
     assert_eq!(store.calls(Call::Leave), 2, "one request for each dropped wait");
 }
 
-/// Only the first request of a waiter arrives, and the grant names it. The lease counts from the time at which
+/// Only the first request of a waiter arrives, and the grant names it. The deadline counts from the time when
 /// the waiter sent this request.
 #[tokio::test(start_paused = true)]
-async fn lease_counts_from_the_request_that_its_grant_names() {
+async fn deadline_counts_from_the_request_that_the_grant_names() {
     let store = store();
     let held = obtained(&locker(&store), KEY).await;
     let waiter = locker(&store);

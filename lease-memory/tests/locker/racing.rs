@@ -21,19 +21,19 @@ const WAITERS: u64 = 64;
 
 const HELD_FOR: Duration = Duration::from_millis(100);
 
-/// Long in comparison with the grain of paused time, one millisecond.
+/// Much longer than one millisecond, the smallest step of paused time.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// What the watches of a store do not tell.
+/// The information that the watches of a store omit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Untold {
-    /// How many of them a release wakes.
+    /// The number of watches that a release wakes.
     Count,
-    /// That the key was taken.
+    /// The notice that the key was taken.
     Taken,
 }
 
-/// A store whose watches tell less.
+/// A store whose watches omit some information.
 #[derive(Debug, Clone)]
 struct Silent(Faulty<MemoryStore>, Untold);
 
@@ -75,7 +75,7 @@ impl LockStore for Silent {
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// From each release until the next waiter has the key, sorted.
+    /// The times from a release to the next grant, sorted.
     free: Vec<Duration>,
 }
 
@@ -127,7 +127,7 @@ async fn hand_overs(
 }
 
 #[tokio::test(start_paused = true)]
-async fn hand_over_takes_few_attempts_however_many_race() {
+async fn hand_over_among_64_waiters_takes_few_attempts() {
     let store = store();
 
     let figures = hand_overs(store.clone(), &store, WAITERS).await;
@@ -139,7 +139,7 @@ async fn hand_over_takes_few_attempts_however_many_race() {
     assert!(*longest <= LATENCY * 20, "each release is followed by an attempt: {longest:?}");
 }
 
-/// The control: waiters that do not know how many they are all make an attempt.
+/// The control: if waiters do not know their number, each of them makes an attempt.
 #[tokio::test(start_paused = true)]
 async fn uncounted_waiters_all_make_an_attempt() {
     let store = store();
@@ -149,9 +149,9 @@ async fn uncounted_waiters_all_make_an_attempt() {
     assert!(figures.attempts > 20.0, "{}", figures.attempts);
 }
 
-/// A control, too: a waiter that does not learn that the key was taken makes its attempt.
+/// A second control: if a waiter gets no notice that the key was taken, it makes its attempt.
 #[tokio::test(start_paused = true)]
-async fn lost_notice_that_the_key_was_taken_costs_attempts_only() {
+async fn lost_notices_of_a_taken_key_cost_only_attempts() {
     let store = store();
 
     let figures = hand_overs(Silent(store.clone(), Untold::Taken), &store, WAITERS).await;
@@ -172,9 +172,9 @@ async fn few_waiters_lose_no_time() {
     }
 }
 
-/// Of those who wait, one claims a freed key at once, on average.
+/// On average, one of the waiters claims a freed key at once.
 #[tokio::test(start_paused = true)]
-async fn locker_that_claims_again_at_once_does_not_always_go_first() {
+async fn locker_that_claims_again_at_once_is_not_always_granted_next() {
     let store = store();
     let locker = racing(&store, 0);
     let mut others = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Sessions: many leases under one lease, which alone sends heartbeats.
+//! Sessions: many leases under one lease. Only this one lease sends heartbeats.
 
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ async fn release_is_repeated_for_longer_than_a_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grant_that_is_answered_after_the_session_is_no_lease() {
+async fn grant_answered_after_end_of_session_makes_no_lease() {
     let store = store();
     let first = session(&store, "workers/1").await;
     let former = first.locker().clone();
@@ -260,7 +260,7 @@ async fn clock_that_leaps_ends_leases_of_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_cannot_stand_under_a_session() {
+async fn session_cannot_be_held_under_a_session() {
     let store = store();
     let session = session(&store, "workers/1").await;
     let lease = obtained(session.locker(), "shard").await;

@@ -82,7 +82,7 @@ async fn failed_attempts_leave_one_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failed_request_delays_a_free_key_by_5_s_at_most() {
+async fn failed_request_delays_grant_of_free_key_by_5_s_at_most() {
     for ttl in [SECOND * 600, LeaseOptions::MAX_TTL] {
         let store = Faulty::new(MemoryStore::new());
         let locker = Locker::new(store.clone()).with_options(LeaseOptions::new(ttl).unwrap());

@@ -19,7 +19,7 @@ use crate::apart::Apart;
 use crate::saboteur::Sabotage;
 use crate::sessions::Sessional;
 
-/// Returns an error text unless exactly the promises `broken` fail.
+/// Returns `None` if exactly the promises `broken` fail. Otherwise returns an error text.
 fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,

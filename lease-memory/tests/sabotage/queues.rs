@@ -11,7 +11,7 @@ use lease_core::store::{
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotage {
-    /// Whether the store keeps queues: only for bugs in them.
+    /// Whether the store keeps queues. It keeps them only for bugs in queues.
     pub(crate) fn has_queues(self) -> bool {
         matches!(
             self,

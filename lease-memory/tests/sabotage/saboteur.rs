@@ -105,7 +105,7 @@ pub(crate) struct Sabotaged {
     pub(crate) silent: Arc<AtomicBool>,
     /// The claims in queues, in the order of arrival.
     pub(crate) waiting: Arc<Mutex<Vec<Claim>>>,
-    /// The claims that have left.
+    /// The claims that have left their queue.
     pub(crate) left: Arc<Mutex<Vec<Nonce>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Searches without one rule, each of which finds a violation.
+//! Searches that leave out one rule. Each search finds a violation.
 
 use super::finds;
 use super::setup::{Rule, Setup};

@@ -2,12 +2,12 @@
 //!
 //! Workers hold sessions, and claim shards under them. Each message, once sent, may arrive at any later time,
 //! any number of times, or never. Each answer may be late or lost. A stale read of a shard has the same effect
-//! as a claim that arrives late. A stale read of a session proves no more than a fresh one, since an end is
+//! as a claim that arrives late. A stale read of a session proves no more than a fresh read, since an end is
 //! irrevocable.
 //!
 //! Start with `setup` for the parameters and rules, then `state`. `worker` has the actions of a worker, and
-//! `store` applies messages. `tests` has searches that find no broken promise. `controls` leaves out each rule
-//! once: the search then prints the shortest path to a broken promise.
+//! `store` applies messages. `tests` has searches that find no broken promise. `controls` leaves out one rule
+//! at a time: the search then prints the shortest path to a broken promise.
 //!
 //! The usual size takes seconds. The full size takes minutes:
 //! `cargo test --release -p lease-memory --test session_model -- --ignored --nocapture`

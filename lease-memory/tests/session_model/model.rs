@@ -12,7 +12,7 @@ pub(crate) struct Protocol {
     orders: Vec<Order>,
 }
 
-/// An order of the workers, and one of the shards: other names for them.
+/// An order of the workers and an order of the shards, by which both are renamed.
 pub(crate) type Order = ([usize; super::state::WORKERS], [usize; super::state::SHARDS]);
 
 impl Protocol {
@@ -44,7 +44,7 @@ impl Model for Protocol {
         }
     }
 
-    /// Workers that may do the same are interchangeable, and so are shards.
+    /// Workers with the same limits are interchangeable. All shards are interchangeable.
     fn fingerprint(&self, state: &State) -> u64 {
         match self.orders.as_slice() {
             [_] => fingerprint(state),

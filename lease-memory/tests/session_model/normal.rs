@@ -1,4 +1,4 @@
-//! Equivalent states have one form.
+//! Converts equivalent states to one form.
 
 use super::model::Order;
 use super::setup::Setup;

@@ -1,4 +1,4 @@
-//! The parameters of a search: the workers, what they may do, and the rule that is left out.
+//! The parameters of a search: the workers, the limits of their actions, and the rule that is left out.
 
 use super::state::{CLAIMS, SHARDS, WORKERS};
 
@@ -21,7 +21,7 @@ pub(crate) struct Setup {
 /// When the store may count a session as expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// Not before its holder has stopped relying on it.
+    /// Not before the worker has stopped relying on the session.
     Right,
     /// At any instant.
     Wrong,
@@ -33,7 +33,7 @@ pub(crate) enum Rule {
     /// The end of a session is written to the session's own row, if the session is over when the write arrives.
     /// Without this rule, a worker that reads an old expiry considers the session as ended.
     EndIsWritten,
-    /// The row of a shard names the token of the session. Without it, any end of a session of this worker
+    /// The row of a shard names the session's token. Without this rule, the end of any session of the worker
     /// counts.
     ParentToken,
     /// A claim contains a proof, which its worker has read before: the written end of the former session.
@@ -43,13 +43,13 @@ pub(crate) enum Rule {
     /// An absent row proves nothing. Without this rule, a read that was made before the first grant of the
     /// session counts as a proof of its end.
     AbsenceProvesNothing,
-    /// A worker with a new session has lost the shards of the former one.
+    /// A worker with a new session has lost the shards of its former session.
     NewSessionLosesShards,
-    /// A grant has a larger token.
+    /// Each grant has a larger token than all earlier grants.
     TokenGrows,
-    /// A release names the grant. Without it, a release names the session alone.
+    /// A release names the grant. Without this rule, a release names only the session.
     ReleaseNamesGrant,
-    /// A checkpoint names the grant. Without it, a checkpoint names the worker alone.
+    /// A checkpoint names the grant. Without this rule, a checkpoint names only the worker.
     CheckpointNamesGrant,
     /// A claim names the token that its worker has read.
     ClaimNamesToken,

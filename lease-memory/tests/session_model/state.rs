@@ -111,7 +111,7 @@ pub(crate) enum Violation {
     /// A shard is held under a session on which its worker still relies, but the worker does not know of the
     /// grant. So nothing frees the shard.
     Orphaned,
-    /// A grant has no larger token than the grant before it.
+    /// The token of a grant is not larger than the token of the previous grant.
     TokenNotLarger,
     /// The store applies a checkpoint of a grant after a later grant.
     CheckpointNotFenced,

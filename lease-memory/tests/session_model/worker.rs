@@ -6,7 +6,7 @@ use super::state::{Claim, ClaimId, Message, Phase, Session, Worker};
 use super::step::{Action, Step};
 
 impl Steps<'_> {
-    /// The session of a worker is obtained, extended, lost and ended.
+    /// Adds the steps in which the session of a worker is obtained, extended, lost or ended.
     pub(crate) fn change_session(&mut self, name: u8) {
         let index = usize::from(name);
         let worker = self.state.workers[index];
@@ -46,7 +46,7 @@ impl Steps<'_> {
     fn expire(&mut self, name: u8, worker: &Worker) {
         let (index, row) = (usize::from(name), worker.row);
         // The deadline counts from the send of the last heartbeat that was answered, and the expiry from the
-        // arrival of the last that was applied. So the deadline comes first.
+        // arrival of the last heartbeat that was applied. So the deadline comes first.
         let relies_on_it = worker.is_live && worker.acked_beat <= row.passed;
         let may_pass = !relies_on_it || self.setup.clocks == Clocks::Wrong;
         if row.has_lessee && row.passed <= row.beat && may_pass {
@@ -63,7 +63,7 @@ impl Steps<'_> {
         }
     }
 
-    /// A worker claims shards, and acts on its claims.
+    /// Adds the steps in which a worker claims shards, or acts on its claims.
     pub(crate) fn act(&mut self, name: u8) {
         let worker = self.state.workers[usize::from(name)];
         if !worker.is_live {

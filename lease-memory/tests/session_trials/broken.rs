@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     EndIsWritten,
     /// The record of a child names the token of its session.
     ParentToken,
-    /// A grant has a larger token.
+    /// Each grant has a larger token than all earlier grants.
     TokenGrows,
     /// A release names the grant, and not the session alone.
     ReleaseNamesGrant,
@@ -27,7 +27,7 @@ pub(crate) enum Rule {
     ClaimNamesToken,
     /// A repeated claim is answered with its grant.
     Settle,
-    /// A claim presents a proof, and the store does not compare the session's record when it arrives.
+    /// A claim contains a proof, and the store does not check the session's record when the claim arrives.
     ProofBeforeClaim,
 }
 
@@ -122,7 +122,7 @@ impl Sessions for Broken {
         let is_forged =
             self.leaves_out(Rule::EndIsWritten) || self.leaves_out(Rule::ProofBeforeClaim);
         for record in records.iter_mut().flatten().flatten() {
-            // A stale read shows an expiry that has passed since.
+            // Simulates a stale read: the session seems expired, although it was extended.
             if is_forged && record.key.as_str().starts_with("workers/") {
                 record.holder = None;
             }

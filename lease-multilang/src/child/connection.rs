@@ -32,7 +32,7 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Runs `work`, which is part of `action`. Meanwhile handles its checkpoints according to `policy`.
+    /// Runs `work`, which is part of `action`. Meanwhile, handles the checkpoints of `work` by `policy`.
     ///
     /// Drops `work` and returns an error if the daemon is gone or sends a message out of turn.
     pub(super) async fn during<F: Future>(
@@ -79,7 +79,7 @@ where
 {
     /// Returns the daemon's next message; `None` after the daemon has closed the pipe.
     ///
-    /// Cancel safe, because reading a line is.
+    /// Cancel safe, because reading a line is cancel safe.
     pub(super) async fn receive(
         &mut self,
         during: &'static str,
@@ -154,9 +154,9 @@ where
 /// The handling of the checkpoints that a processor requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CheckpointPolicy {
-    /// The child forwards them to the daemon.
+    /// The child forwards the checkpoints to the daemon.
     Forward,
-    /// The child refuses them, because the daemon accepts none during this action.
+    /// The child refuses the checkpoints, because the daemon accepts none during this action.
     Refuse,
 }
 

@@ -12,8 +12,8 @@ use crate::protocol::{CheckpointRequest, ErrorName, Generation};
 
 /// Sends each checkpoint to the task that owns the pipe.
 ///
-/// That task completes a request even if the processor drops its call. Otherwise the next request would
-/// receive the reply to the dropped one.
+/// That task completes a request even if the processor drops its call. If it did not, the next request would
+/// receive the reply to the dropped request.
 pub(super) struct DaemonWriter {
     pub(super) requests: mpsc::Sender<PendingRequest>,
     pub(super) generation: Generation,

@@ -3,7 +3,7 @@
 //!
 //! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts
 //! one process per shard. **Only messages of the protocol may appear on stdout.** Write logs to stderr
-//! (`tracing_subscriber::fmt().with_writer(std::io::stderr)`), and print nothing.
+//! (`tracing_subscriber::fmt().with_writer(std::io::stderr)`), and print nothing to stdout.
 //!
 //! ```no_run
 //! # use async_trait::async_trait;
@@ -36,15 +36,15 @@
 //!   can refuse that write.
 //! - [`ShardContext::position`](lease_kinesis::ShardContext::position) is
 //!   [`AtTimestamp(0)`](lease_kinesis::Position::AtTimestamp), which precedes every record, if the daemon
-//!   sends no position. Daemons of the protocol's first generation never send one, and all others send
-//!   `AT_TIMESTAMP` without its time.
-//! - The daemon reports the loss of the lease between batches, and never during one.
+//!   sends no position or sends `AT_TIMESTAMP`. Daemons of the protocol's first generation send no position.
+//!   If a later daemon sends `AT_TIMESTAMP`, it omits the time.
+//! - The daemon reports the loss of the lease between batches, and never during a batch.
 //!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, or when
 //!   the daemon is gone.
 //! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
 //!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the end
 //!   of a shard that it hands over. `lease_lost` is not called after `shutdown_requested`, although the daemon
-//!   reports it at the end of each hand-over.
+//!   reports a lost lease at the end of each hand-over.
 //! - A checkpoint that another task requests between two actions waits for the next action.
 //! - The child cannot return a failed batch to the daemon. It retries the batch a
 //!   [limited number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
@@ -105,7 +105,7 @@ pub struct Child {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third way")]
 pub enum OnStop {
-    /// The child returns an error and sends nothing to the daemon. Amazon's daemon then ends with all of
+    /// The child returns an error and sends nothing to the daemon. Amazon's daemon then exits and ends all of
     /// its shards, and the next daemon starts at the checkpoint. This is the default, because it skips no
     /// record.
     #[default]

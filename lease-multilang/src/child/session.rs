@@ -25,7 +25,7 @@ pub(super) struct Session<R, W> {
     pub(super) processor: Box<dyn RecordProcessor>,
 }
 
-/// The next step after a processor has returned for a batch.
+/// The next step after the processor has returned from a batch.
 enum Next {
     /// Report the batch as done. It is processed or skipped.
     Done,
@@ -168,7 +168,7 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Notifies the processor that another worker has the shard. `action` is the daemon's message about it,
+    /// Notifies the processor that another worker has the shard. `action` is the action of its message,
     /// or `None` if the daemon has closed the pipe and waits for no status.
     async fn lease_lost(
         &mut self,
@@ -210,8 +210,8 @@ where
                 break;
             }
             failures += 1;
-            // The processor is called again if it did not ask to checkpoint the end, but not if only the
-            // store failed.
+            // The processor is called again if it did not request a checkpoint of the end. If the store
+            // failed, only the checkpoint is repeated.
             is_notified &= ended.is_err();
             let cause =
                 ended.err().unwrap_or_else(|| "the processor did not checkpoint the end".into());
@@ -231,7 +231,7 @@ where
         Ok(Ended::ShardEnd)
     }
 
-    /// Returns `cause` to end the child, or logs it, as [`OnStop`] says.
+    /// Returns `cause`, which ends the child, or logs `cause`. [`OnStop`] decides between them.
     fn stop(&self, cause: ChildError) -> Result<(), ChildError> {
         match self.child.on_stop {
             OnStop::Exit => Err(cause),

@@ -11,7 +11,7 @@ use super::error::ChildError;
 
 /// Reads stdin to its end.
 ///
-/// Tokio's stdin does not fit: the runtime waits for its thread before it shuts down.
+/// Tokio's stdin cannot be used here: a runtime that shuts down waits for the thread that reads stdin.
 pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
     let (mut there, here) = duplex(CHUNK);
     let runtime = Handle::current();

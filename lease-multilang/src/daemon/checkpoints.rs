@@ -26,7 +26,7 @@ impl ChildCheckpoints {
         Self { shard, checkpointer: None, delivered: None, at_the_end: false, refused }
     }
 
-    /// Records that `message` is completely written, so the child may have read it. From now on,
+    /// Marks `message` as completely written, so the child may have read it. From now on,
     /// `checkpointer` writes the child's checkpoints.
     pub(super) fn sent(&mut self, message: &ToChild, checkpointer: Option<Checkpointer>) {
         self.checkpointer = checkpointer;
@@ -47,7 +47,7 @@ impl ChildCheckpoints {
         }
     }
 
-    /// Returns whether the shard has ended, and the child has not checkpointed the end.
+    /// Returns true if the shard has ended but the child has not checkpointed the end.
     pub(super) async fn owes_the_end(&self) -> bool {
         match &self.checkpointer {
             Some(checkpointer) if self.at_the_end => {
@@ -70,8 +70,8 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // Checkpoints by number, because the checkpointer may already have a batch that was not sent to the
-            // child.
+            // The checkpoint names the last record that was sent to the child: the batch of the checkpointer
+            // may not be sent yet.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),
@@ -95,8 +95,8 @@ impl ChildCheckpoints {
         })
     }
 
-    /// Returns whether `record` is the shard's last record. At the end of a shard, a checkpoint of the last
-    /// record means the end. Some clients omit the position within an aggregate.
+    /// Returns whether `record` is the shard's last record. At the end of a shard, its checkpoint means the
+    /// end. `request` may omit the position within an aggregate, as some clients do.
     async fn is_last(
         &self,
         record: &RecordNumber,

@@ -1,4 +1,4 @@
-//! The task that exchanges messages with one child, from its start to its end: one action at a time.
+//! The task that exchanges messages with one child, from the child's start to its end: one action at a time.
 
 use std::error::Error;
 use std::future::Future;
@@ -96,7 +96,7 @@ impl Conversation {
                         Ok(()) => Ok(()),
                         Err(failure) => Err(self.fail(failure, message.action()).await),
                     };
-                    // The processor may have dropped its call.
+                    // The send fails if the processor has dropped its call.
                     drop(done.send(performed));
                     if has_failed {
                         break;
@@ -151,7 +151,7 @@ impl Conversation {
         performed
     }
 
-    /// Records whether the child understood its end message.
+    /// Notes whether the child understood its end message.
     async fn note_end_message(
         &mut self,
         message: EndMessage,
@@ -325,7 +325,7 @@ async fn sleep_after(token: CancellationToken, time: Duration) {
     sleep(time).await;
 }
 
-/// Returns whether a status answers `action`. Children of old generations answer `shutdown` for every end.
+/// Returns whether a status answers `action`. Children of old generations report `shutdown` for each end.
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);

@@ -1,6 +1,6 @@
 //! Selects the message that reports the end of a shard or of its lease to a child.
 //!
-//! A child's checkpoints show whether it speaks the protocol's first generation. Nothing shows whether it
+//! A child's checkpoints show whether it speaks the protocol's first generation. No message shows whether it
 //! speaks the second. Children of these generations do not know `shardEnded` and `leaseLost`, and exit when
 //! they read one. Each restarted child would exit again. So after such a failure, the next child gets the
 //! other message.
@@ -26,8 +26,8 @@ pub(super) struct EndMessages(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     next: EndMessage,
-    /// Whether a child has answered `next`. A single failure afterwards has another cause. Two failures in a
-    /// row show that the children do not know the message.
+    /// Whether a child has answered `next`. If so, the next failure is taken to have another cause. Only two
+    /// failures in a row show that the children do not know the message.
     was_answered: bool,
 }
 

@@ -48,8 +48,8 @@ impl MessageFilter {
         None
     }
 
-    /// Decodes a message of the current generation, or a checkpoint of the first generation, which has
-    /// another field name.
+    /// Decodes a message of the current generation, or a checkpoint of the first generation. The latter has
+    /// a field with another name.
     fn decode(&mut self, text: &str) -> Result<FromChild, InvalidMessage> {
         let decoded = FromChild::decode(text, self.generation);
         if self.generation > Generation::G0
@@ -72,7 +72,7 @@ impl Drop for MessageFilter {
     }
 }
 
-/// Returns the first 200 characters of `text`, for the log. The child may have written any amount.
+/// Returns the first 200 characters of `text`, for the log. The child may have written a text of any length.
 pub(super) fn quoted(text: &str) -> &str {
     text.char_indices().nth(MAX_QUOTED).map_or(text, |(end, _)| &text[..end])
 }

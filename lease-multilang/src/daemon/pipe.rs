@@ -109,7 +109,7 @@ impl Pipe {
         select! {
             biased;
             message = self.receive() => message.map(Some),
-            // Before this task continues, the runtime polls the pipes.
+            // This task yields once. In the meantime, the runtime polls the pipes.
             () = yield_now() => Ok(None),
         }
     }

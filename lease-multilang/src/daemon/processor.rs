@@ -46,7 +46,7 @@ impl ChildProcessor {
         answer.await.unwrap_or(Err(ChildFailure::AlreadyEnded))
     }
 
-    /// Like [`request`](Self::request), but a failure asks the worker for a new child.
+    /// Like [`request`](Self::request), but after a failure, requests a new child from the worker.
     async fn request_or_restart(
         &self,
         message: ToChild,

@@ -84,10 +84,10 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// In bytes. Longer lines are hard to read.
+/// The maximum length of a piece, in bytes. Longer lines are hard to read.
 const LONGEST_PIECE: usize = 4 * 1024;
 
-/// The limit of one child. It admits a long stack trace, but cannot fill a disk quickly.
+/// The limit of one child. A long stack trace stays below the limit, but the log cannot fill a disk quickly.
 const LINES_PER_SECOND: u64 = 500;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -76,7 +76,7 @@ impl From<&CheckpointError> for ErrorName {
                     _ => Self::Dependency,
                 })
             }
-            // For a variant of a later version, the state of the store is unknown.
+            // A later version may add a variant. Its meaning for the store is unknown.
             _ => Self::Dependency,
         }
     }

@@ -96,7 +96,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        // Small at first, because each of a hundred silent children has a reader.
+        // Small at first, because a daemon may have a reader for each of a hundred silent children.
         let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
         let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {

@@ -194,8 +194,8 @@ impl ToChild {
 }
 
 impl Initialize {
-    /// Returns whether a daemon of the first generation sent this message. In both other generations, the
-    /// message is the same.
+    /// Returns whether a daemon of the first generation sent this message. The other two generations send the
+    /// same message, so it does not distinguish them.
     pub fn is_of_first_generation(&self) -> bool {
         self.start.is_none()
     }

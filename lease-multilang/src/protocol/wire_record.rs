@@ -44,7 +44,7 @@ impl From<&Record> for WireRecord {
 }
 
 impl From<WireRecord> for Record {
-    /// Turns `null` into empty data. A record without a sub-sequence number is not in an aggregate.
+    /// Turns `null` data into empty data. A record without a sub-sequence number is not in an aggregate.
     fn from(wire: WireRecord) -> Self {
         let sub_sequence = wire.sub_sequence_number.unwrap_or(0);
         let number = RecordNumber { sequence: wire.sequence_number, sub_sequence };

@@ -75,7 +75,7 @@ async fn child_with_a_wrong_answer_is_replaced() {
     has(&log, "child was sent processRecords, and answered for Some(\"initialize\")");
 }
 
-/// The child requests more checkpoints than fit as replies into its pipe.
+/// The child sends so many checkpoint requests that the replies do not fit into its pipe.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_that_sends_without_reading_is_replaced() {
     for fault in ["requests without end", "requests without end afterwards"] {
@@ -101,7 +101,7 @@ async fn child_that_does_not_read_is_killed_after_lease_loss() {
     let place = Place::of_shards(1, command).await.with_fault("reads no reply afterwards");
     let daemon = place.start("one");
     place.put("small", 1).await;
-    // From now on, the daemon is blocked in a reply.
+    // From now on, the daemon waits for the child to read a reply.
     let is_full = |notes: &Notes| !notes.of("full").is_empty();
     let notes = place.until("the child's stdin is full", &[&daemon], is_full).await;
 

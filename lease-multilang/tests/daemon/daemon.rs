@@ -81,7 +81,7 @@ impl Daemon {
                 _ => sleep(BETWEEN_LOOKS).await,
             }
         }
-        panic!("the daemon did not exit, or left a child with its stderr\n{}", self.log());
+        panic!("the daemon did not exit, or a child still has its stderr open\n{}", self.log());
     }
 
     /// Returns the status if the daemon exits within a short time.

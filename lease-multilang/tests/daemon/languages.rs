@@ -36,7 +36,7 @@ async fn javascript_processors_read_all_records_in_order_after_kills() {
     read_all_records_in_order_after_kills(place).await;
 }
 
-/// Children of the second generation answer each end with `shutdown`, and request checkpoints after
+/// Children of the second generation report each end as `shutdown`, and request checkpoints after
 /// their status messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_processors_read_all_records_in_order_after_kills() {
@@ -68,7 +68,7 @@ async fn first_generation_processors_get_shutdown_messages() {
 
     producer.has_put_more(100).await;
     let all = |notes: &Notes| notes.of("ended").len() == 1 && are_known(notes, 4);
-    place.until("the split shard has ended, and its children are read", &[&daemon], all).await;
+    place.until("the split shard has ended, and both new shards are read", &[&daemon], all).await;
     let put = producer.end().await;
     let total: usize = put.values().sum();
     place.until("all records are read", &[&daemon], |notes| notes.distinct() >= total).await;
@@ -96,8 +96,8 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     let notes =
         place.until("three shards have ended", &all, |notes| notes.of("ended").len() >= 3).await;
 
-    // After a child is killed, another child reads its shard. The shard must not have ended: the process
-    // of such a shard's child may still run, and no child follows it.
+    // After a child is killed, another child reads its shard. This holds only if the shard has not ended: no
+    // child follows at an ended shard, although the process of its last child may still run.
     let ended: BTreeSet<_> = notes.of("ended").iter().map(|note| &*note.shard).collect();
     let mut readers = notes.readers().into_iter();
     let (shard, child) =

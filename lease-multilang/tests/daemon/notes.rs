@@ -50,7 +50,7 @@ impl Notes {
         self.of("begun").into_iter().map(|note| (note.shard.clone(), note.child)).collect()
     }
 
-    /// Checks the events against the records of the producer and the final shards of the stream.
+    /// Checks the events against the records that the producer put, and against the stream's shards.
     pub(crate) fn are_right(&self, put: &Put, shards: &[Shard]) {
         self.are_complete_and_in_order(put);
         self.have_each_child_go_forward();
@@ -58,8 +58,8 @@ impl Notes {
         self.have_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed. Per partition key, the first processing of each record must
-    /// be in order.
+    /// Checks that each record was processed. The records of each partition key must be in order; a record
+    /// counts at its first processing.
     pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut seen = BTreeSet::new();

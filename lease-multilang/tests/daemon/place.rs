@@ -159,5 +159,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// The maximum number of looks. Five minutes in total, for busy machines.
+/// The maximum number of checks of a condition. Five minutes in total, for busy machines.
 pub(crate) const LOOKS: u32 = 15_000;

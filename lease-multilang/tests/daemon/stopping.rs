@@ -54,7 +54,7 @@ async fn two_signals_at_once_cause_one_orderly_stop() {
     let mut daemon = place.start("one");
     place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // Stops the daemon, so that both signals are pending when it continues, even on a busy machine.
+    // Pauses the daemon, so that both signals are pending when it continues, even on a busy machine.
     daemon.signal(Signal::STOP);
     daemon.signal(Signal::TERM);
     daemon.signal(Signal::INT);
@@ -112,7 +112,7 @@ async fn signal_stops_daemon_that_waits_for_its_tables() {
     assert!(daemon.log().contains("nothing was started"), "{}", daemon.log());
 }
 
-/// Starts a daemon with this inherited disposition of SIGHUP.
+/// Starts a daemon that inherits this disposition of SIGHUP.
 fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
     let python = tool("python3", &[])?;
     let program = "import os, signal, sys\n\

@@ -110,7 +110,7 @@ async fn batch_that_keeps_failing_ends_child_without_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_of_a_processor_is_skipped_only_on_request() {
+async fn on_stop_skip_skips_batch_of_stopping_processor() {
     let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
     let stop: [fn() -> Outcome; 1] = [|| Outcome::StopShard("enough".into())];
 

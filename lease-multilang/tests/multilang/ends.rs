@@ -119,7 +119,7 @@ impl RecordProcessor for TooLate {
     }
 }
 
-/// S5-12: the checkpointer refuses, and the child sends no request to the daemon.
+/// S5-12: the checkpointer refuses the checkpoint, and the child sends no request to the daemon.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_after_lease_loss_is_refused() {
     let zombie = [r#"> {"action":"shutdown","reason":"ZOMBIE"}"#, SHUT_DOWN];

@@ -21,9 +21,9 @@
 //! | f8: endless retries | `throttled_checkpoint_is_retried_a_few_times` |
 //! | f9: two writers | `message_is_one_write_with_line_feeds` |
 //!
-//! S5-3 to S5-6 concern processors that forward batches. `worker/batches.rs` has a test of one. S5-14, S5-15
+//! S5-3 to S5-6 concern processors that forward batches. `worker/batches.rs` tests one of them. S5-14, S5-15
 //! and S5-17 concern the daemon. `src/daemon/conversation/tests.rs` has the tests of S5-16,
-//! `unread_reply_fails_the_action`, and S5-20, `wrong_answer_to_initialize_ends_the_conversation`. At S5-20,
+//! `unread_reply_fails_the_action`, and S5-20, `wrong_answer_to_initialize_ends_the_conversation`. In S5-20,
 //! Amazon's daemon exits with 1, but this daemon starts another child.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]

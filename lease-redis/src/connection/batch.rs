@@ -1,6 +1,6 @@
 //! Claims and releases that are made at the same time share one write to a server.
 //!
-//! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
+//! Most costs of a request do not depend on its size: a message to the task of the connection, a
 //! wake-up, a system call, and for a transaction two more commands. A [`BatchWriter`] writes a batch.
 //!
 //! While few callers make requests, each caller writes its request at once. A separate task, and a pause in
@@ -68,10 +68,10 @@ struct Queue<W: BatchWriter> {
     alone: usize,
     /// How many tasks write batches. At least one does while requests wait.
     senders: usize,
-    /// How many requests the unanswered batches of tasks have.
+    /// The number of requests in the unanswered batches that tasks have written.
     unanswered: usize,
-    /// The number of further requests that share batches even if few requests are unanswered, since many were
-    /// recently made at the same time.
+    /// The number of further requests that share batches even if few requests are unanswered. It is set when
+    /// many requests are made at the same time.
     together: u8,
 }
 
@@ -91,8 +91,8 @@ impl<W: BatchWriter> Batches<W> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before its batch is written, the claim is not sent. So the claim does not
-    /// follow its own release, if the release is submitted after that.
+    /// If the future is dropped before its batch is written, the claim is not sent. So a release that is
+    /// submitted after the drop never arrives before its own claim.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         claim: W::Claim,
@@ -149,7 +149,7 @@ impl<W: BatchWriter> Batches<W> {
         }
         queue.senders += 1;
         drop(queue);
-        // On a task of its own: a caller that is dropped does not stop the requests of others.
+        // Runs on a spawned task, so that a dropped caller does not stop the requests of others.
         tokio::spawn(Sender { batches: Arc::clone(self), counted: true, written: 0 }.run());
     }
 }
@@ -198,8 +198,8 @@ impl<W: BatchWriter> Sender<W> {
         }
     }
 
-    /// The next batch: half of the requests that wait or are unanswered. If they are many, up to four
-    /// unanswered batches share them.
+    /// The next batch. Its size is half of all requests that wait or are unanswered. If they are many, up to
+    /// four unanswered batches share them.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
         // The caller of a claim may have stopped waiting.
@@ -213,7 +213,7 @@ impl<W: BatchWriter> Sender<W> {
         let claimed = queue.claims.len().min(size - released);
         let claims: Vec<_> = queue.claims.drain(..claimed).collect();
         if claims.is_empty() && releases.is_empty() {
-            // Under the lock under which the queue was empty: a later request starts another sender.
+            // Under the same lock as the check of the queue, so a later request starts another sender.
             queue.senders -= 1;
             self.counted = false;
             return None;
@@ -245,7 +245,7 @@ pub(crate) fn stopped() -> ServerFault {
     ServerFault::unavailable("the runtime has ended")
 }
 
-/// After more concurrent requests than callers may write themselves, this many further requests share batches,
+/// After more concurrent requests than [`MOST_ALONE`], this many further requests share batches,
 /// even if none is unanswered.
 const TOGETHER: u8 = 32;
 

@@ -34,7 +34,7 @@ pub(crate) enum Connector {
     },
     /// Opens no connections: the nodes of the Cluster have their own.
     Cluster,
-    /// The application's pool, whose driver finds the nodes. Watches use our own connections.
+    /// The application's pool, whose driver finds the nodes. Watches use the store's own connections.
     ClusterPool(cluster::Pool),
     /// One node of a Cluster.
     Shard {
@@ -80,7 +80,7 @@ pub(crate) enum Role {
 
 /// A connection for one task. It returns to its pool when it is dropped.
 pub(crate) struct DedicatedConnection {
-    /// A copy with our own time limit. The pooled connection keeps its limit, since the application may
+    /// A copy with the store's time limit. The pooled connection keeps its limit, since the application may
     /// borrow it next.
     copy: MultiplexedConnection,
     _pooled: Box<dyn Send>,
@@ -116,9 +116,9 @@ impl Connector {
     }
 
     /// Opens a connection that all tasks share, and removes it from its pool permanently. A pool checks each
-    /// connection with a request before it lends it, which would double the time of every call.
+    /// connection with a request before lending it. This would double the time of every call.
     ///
-    /// The driver's own time limit is `patience`. It is far above ours, since the driver treats a call
+    /// The driver's own time limit is `patience`. It is far above the store's, since the driver treats a call
     /// that exceeds it as a broken connection.
     pub(crate) async fn open(
         &self,
@@ -164,7 +164,7 @@ impl Connector {
         Ok(SharedConnection::Direct(connection))
     }
 
-    /// Borrows a connection for one task alone. `WAIT` needs it: it blocks all commands on its connection.
+    /// Borrows a connection for one task alone. `WAIT` blocks all commands on its connection.
     /// The driver's own time limit is `limit`.
     pub(crate) async fn dedicated(
         &self,

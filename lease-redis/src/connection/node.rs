@@ -140,7 +140,7 @@ impl Node {
         self.sets_and_gets.load(Ordering::Relaxed)
     }
 
-    /// Whether a caller watches `channel`: then it waits for the key.
+    /// Whether a caller watches `channel`, and so waits for the key.
     pub(crate) fn is_watched(&self, channel: &str) -> bool {
         self.watched.contains(channel)
     }
@@ -166,7 +166,7 @@ impl Node {
         self.connector.role()
     }
 
-    /// Refuses a ttl that is longer than the server keeps the key's token.
+    /// Refuses a ttl that is longer than the retention, the time for which the server keeps the key's token.
     pub(crate) fn check(&self, ttl: Duration) -> Result<(), ServerFault> {
         if ttl <= self.retention {
             return Ok(());
@@ -282,7 +282,7 @@ impl Node {
             Permit::Required => Some(self.unanswered.acquire().await),
             Permit::NotRequired => None,
         };
-        // In a box, since the callers would move its state several times.
+        // Boxed, since the callers would otherwise move its state several times.
         self.in_time(limit, Box::pin(self.exchange(request, asking))).await
     }
 
@@ -296,7 +296,7 @@ impl Node {
         let answer = {
             let mut sent = pin!(connection.send(request, asking));
             match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
-                // At the first poll the server cannot have answered yet: the driver has found the
+                // An error at the first poll is no answer of the server: the driver has found the
                 // connection closed and has sent nothing.
                 Poll::Ready(Err(error)) if error.is_connection_dropped() => None,
                 Poll::Ready(answer) => Some(answer),
@@ -307,7 +307,7 @@ impl Node {
             self.close(number);
             let (Connected { connection, run }, number) = self.connection().await?;
             self.admit(request, &connection, run.as_deref()).await?;
-            // In a box, since it is rare.
+            // Boxed, since this path is rare.
             let answer = Box::pin(connection.send(request, asking)).await;
             return Ok(self.close_if_broken(answer, number));
         };
@@ -356,7 +356,7 @@ impl Node {
         self.watches.grants()
     }
 
-    /// Subscribes to the channel of these grants.
+    /// Subscribes to the channel on which the grants of queued claims are published.
     pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
         self.watches.subscribe_to_grants().await
     }
@@ -376,8 +376,8 @@ impl Node {
         replicas: usize,
     ) -> Result<(Value, usize), ServerFault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        // The driver's limit is above ours, whose error explains more. It is not far above: another caller
-        // may need the connection.
+        // The driver's limit is above the store's, whose error explains more. It is not far above: another
+        // caller may need the connection.
         let (call, driver_limit) = (call.clone(), self.timeout.saturating_mul(2));
         let wait_limit = self.timeout.as_millis() / 2;
         let run = async move {

@@ -39,7 +39,7 @@ impl Run {
         observed.length.saturating_add(self.clock.now().since(observed.at))
     }
 
-    /// Records that the run had lasted for at least `length` at `at`. A shorter length than known is ignored.
+    /// Records that the run had lasted for at least `length` at `at`. A shorter length is ignored.
     pub(crate) fn note(&self, at: Moment, length: Duration) {
         let mut observed = self.observed.lock();
         if length > observed.length.saturating_add(at.since(observed.at)) {

@@ -19,8 +19,8 @@ struct Reading {
 }
 
 impl ServerTime {
-    /// Records the server's time as if it were read when the request was sent. If a later request with
-    /// the estimate takes as long, the server's clock shows the estimate when the request arrives.
+    /// Records `micros` as the server's time at the send of the request. So the estimate at the send of a
+    /// later request equals the server's time at its arrival, if both requests take the same time.
     pub(crate) fn record(&self, asked: Moment, micros: u64) {
         *self.0.lock() = Some(Reading { asked, micros });
     }

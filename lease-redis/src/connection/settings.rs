@@ -159,7 +159,7 @@ macro_rules! connection_setters {
 }
 pub(crate) use connection_setters;
 
-/// A ttl is at most a day, and a time-out has to be well below it.
+/// A ttl is at most a day, and a time-out has to be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Connecting takes several round trips. It continues after the call that started it has timed out.

@@ -133,7 +133,7 @@ impl RedisQuorumBuilder {
     /// Lets nodes vote as soon as they have started, without the rejoin delay.
     ///
     /// Use this for tests and for the first start of a new set of nodes. A restarted node may have
-    /// forgotten a held lease. If such nodes, with nodes that never knew the lease, are a majority, two
+    /// forgotten a held lease. If such nodes and nodes that never had the lease are a majority, two
     /// lessees can hold one key.
     pub fn without_rejoin_delay(mut self) -> Self {
         self.rejoin_delay = RejoinDelay::Off;

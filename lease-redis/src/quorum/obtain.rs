@@ -37,7 +37,7 @@ enum Ask<'a> {
 
 pub(crate) enum Outcome {
     Granted(FencingToken),
-    /// `None` if the key is free, but its grant to adopt does not exist.
+    /// `None` if the key is free and the grant to adopt does not exist.
     Held(Option<Holder>),
 }
 
@@ -112,8 +112,8 @@ impl<'a> QuorumClaim<'a> {
         Ok(Outcome::Held(nearest))
     }
 
-    /// Runs one round: a grant is handed over to one claim, so no other competes. If nodes have larger
-    /// counters, runs a second one.
+    /// Runs one round. A grant is handed over to one claim, so no other claim competes. If nodes have larger
+    /// counters, runs a second round.
     pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
         let mut above = handed.get();
         for _ in 0..ROUNDS {
@@ -162,7 +162,7 @@ impl<'a> QuorumClaim<'a> {
         self.nodes.all.iter().any(|node| node.is_silent())
     }
 
-    /// A claim that was refused may be made again when the key is free: once its `holder` has expired.
+    /// Notes contenders: a refused claim may be made again when the key is free, once `holder` has expired.
     fn expect_contenders(&self, other: Option<&Holder>, holder: Option<&Holder>) {
         let now = self.nodes.clock.now();
         let held_for = holder.and_then(|holder| holder.expires_in).unwrap_or_default();

@@ -45,8 +45,8 @@ pub(crate) async fn evict(
 
 /// Lists the keys whose holder a majority reports.
 ///
-/// Each such key is on at least one of a minority plus one of the nodes, so only so many are scanned. All
-/// nodes are asked for the holders.
+/// A minority plus one node always includes a node with such a key, so only so many nodes are scanned. All
+/// nodes are queried for the holders.
 pub(crate) fn scan(
     nodes: &Arc<Nodes>,
     prefix: &str,
@@ -64,7 +64,7 @@ pub(crate) fn scan(
     stream::unfold(Some(state), |state| async move { state?.next().await }).boxed()
 }
 
-/// The place of a scan.
+/// The position of a scan.
 struct ScanState {
     nodes: Arc<Nodes>,
     pattern: String,
@@ -124,7 +124,7 @@ impl ScanState {
             async move { node.holders_here(&keys, Query::OfReader).await }
         });
         let mut ballots: Vec<_> = keys.iter().map(|_| Ballot::new(self.nodes.count())).collect();
-        // Waits for no node that hangs.
+        // Does not wait for nodes that hang.
         let is_known = |ballot: &Ballot| {
             let known = ballot.holder().is_some() || !ballot.holder_may_appear();
             known && ballot.answered() >= self.nodes.majority()
@@ -157,5 +157,5 @@ impl ScanState {
 /// The cursor at the beginning and at the end of a scan.
 const FIRST: &str = "0";
 
-/// How many keys a node looks at for one page.
+/// The number of keys that a node examines for one page.
 const PAGE: usize = 1000;

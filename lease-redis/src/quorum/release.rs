@@ -43,7 +43,7 @@ impl Release {
         release
     }
 
-    /// Waits until a majority is without the grant, or too few nodes are left.
+    /// Waits until a majority of the nodes does not have the grant, or too few nodes are left.
     pub(crate) async fn settled(&self) -> Result<(), ServerFault> {
         self.count.wait(|count| count.settled()).await
     }

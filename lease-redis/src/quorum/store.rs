@@ -59,7 +59,7 @@ impl LockStore for RedisQuorum {
             Outcome::Granted(token) => {
                 Ok(Obtained::Granted(claim.granted(token), Attributes::new()))
             }
-            // If nobody holds the key, the answer names the grant itself.
+            // If no lessee holds the key, the answer names the grant itself.
             Outcome::Held(holder) => {
                 Ok(Obtained::Held(holder.unwrap_or_else(|| grant.holder(Some(Duration::ZERO)))))
             }
@@ -73,7 +73,7 @@ impl LockStore for RedisQuorum {
         });
         let mut ballot = Ballot::new(self.nodes.count());
         loop {
-            // Once the holder is known, the nodes agree on its token shortly, so a short wait suffices and
+            // Once the holder is known, the nodes soon agree on its token. So a short wait suffices, and
             // no hung node delays the answer.
             let patience = if ballot.holder().is_some() { PATIENCE } else { Duration::MAX };
             let needed = ballot.needed_of_missing().map(|_| 1);
@@ -88,7 +88,7 @@ impl LockStore for RedisQuorum {
             }
         }
         if ballot.answered() >= self.nodes.majority() {
-            // Only this lessee can have a majority, together with nodes that did not answer.
+            // Only this lessee can have a majority, if the votes of nodes that did not answer are added.
             return Ok(ballot.nearest());
         }
         Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults).into())

@@ -1,4 +1,4 @@
-//! Watches a key on all nodes, and tells when it may be free on a majority.
+//! Watches a key on all nodes, and reports when it may be free on a majority.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::quorum::voting::ballot::too_few;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::freed::FreedOn;
 
-/// A watch of one key on all nodes: of a bare majority, only one node may have had the grant.
+/// A watch of one key on all nodes, since only one node of a bare majority may have had the grant.
 struct QuorumWatch {
     nodes: Arc<Nodes>,
     key: LeaseKey,
-    /// Claims of this client mark the locks that refuse them for as long as this exists.
+    /// While this exists, claims of this client mark the locks that refuse them.
     watched: WatchedEntry,
     /// The watches of nodes that have not answered yet.
     registering: Answers<Result<Watch, ServerFault>>,
@@ -37,7 +37,7 @@ struct QuorumWatch {
     freed: FreedOn,
 }
 
-/// What a watch of one node tells.
+/// What a watch of one node reports.
 #[derive(Debug, Clone, Copy)]
 enum Message {
     Change(Change),
@@ -80,7 +80,7 @@ pub(crate) async fn watch(nodes: &Arc<Nodes>, key: &LeaseKey) -> Result<Freed, S
 }
 
 impl QuorumWatch {
-    /// Adds the watch of a node. If the node has refused it, repeats the request.
+    /// Adds the watch of a node. If the node has refused the watch, repeats the request.
     fn add(&mut self, place: usize, answer: Result<Watch, ServerFault>) {
         let Some(node) = self.nodes.all.get(place).cloned() else { return };
         let channel = node.keys.channel(&self.key);
@@ -106,7 +106,7 @@ impl QuorumWatch {
                 biased;
                 Some((place, message)) = self.messages.next() => match message {
                     Message::Change(change) => {
-                        // A claim that tells of itself has marked the key.
+                        // A claim that is published has marked the key.
                         self.has_marked |= change == Change::Taken;
                         self.freed.note(place, change)
                     }
@@ -122,8 +122,8 @@ impl QuorumWatch {
                         self.freed.note_free(place)
                     }
                 },
-                // A node that does not hold the key was freed since the watch began, or never held it. The arm takes
-                // each answer: one that it refused would leave the rest unread until the next event.
+                // If the key is not held on a node, it may have been freed since the watch began. This arm
+                // takes each answer: one that it refused would leave the rest unread until the next event.
                 Some((place, is_held)) = self.marks.next() => match is_held {
                     Ok(false) => self.freed.note_free(place),
                     Ok(true) | Err(_) => None,

@@ -27,8 +27,8 @@ fn levels(value: &Value) -> usize {
     1 + inside.unwrap_or(0)
 }
 
-/// Reads the attributes of a record. The inner `None` means that there is no record; the outer `None`, that
-/// the reply is unreadable. Fields that are no attributes are ignored.
+/// Reads the attributes of a record. The inner `None` means that the record does not exist. The outer `None`
+/// means that the reply is unreadable. Fields that are no attributes are ignored.
 #[expect(clippy::option_option, reason = "unreadable and absent are different results")]
 pub(crate) fn read_attributes(reply: &Reply) -> Option<Option<Attributes>> {
     let fields: Vec<_> = match reply {

@@ -7,12 +7,12 @@
 -- server's expiry ends it, so nothing remains of a key that was used once. Its text:
 --
 --   32 characters   the nonce of the grant, or of the grant that was released with a reservation
---   1               h: held, x: evicted, r: reserved for nobody
+--   1               h: held, x: evicted, r: reserved for no lessee
 --   1               the mark: w: a client watches the key, q: claims may be queued for it, b: both, -: neither
 --   the rest        the number of the request that was granted, the number of the last heartbeat, the
 --                   token or 0 if no heartbeat has written it, and the lessee, separated by spaces
 --
--- A *record* is a hash: the key of a record with attributes, and every key in a Cluster. Without attributes,
+-- A *record* is a hash: each key with attributes, and in a Cluster each key. Without attributes,
 -- it is kept for days after its last use. With attributes, it never expires. The server's expiry is for the
 -- whole hash, so that one command reads a lease, and one writes it. Times in it are microseconds since 1970.
 -- Its fields:
@@ -34,7 +34,7 @@
 -- of the queue, the largest number of its requests, the time of its last request (ms since 1970), its ttl (ms),
 -- the channel of its client, and its lessee. The two names are that of the lease with `:queue` and `:waiters`,
 -- so that a release needs no more keys. Both expire a few ttls after the last request. A place that was not
--- renewed for its ttl counts as left. In a Cluster, no key has a queue.
+-- renewed for its ttl counts as given up. In a Cluster, no key has a queue.
 --
 -- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
 --
@@ -56,9 +56,9 @@ end
 -- Larger than every token that this server gave, larger than `last`, and not below the server's time: the
 -- server may have lost later tokens in a restart or a failover.
 --
--- An id of the stream is a time in milliseconds and a number. Two cases continue with the next millisecond: a
--- number of 1000, which it reaches only while the clock is behind the last id; and a stream that does not
--- exist, since the server may have been flushed within this millisecond.
+-- An id of the stream is a time in milliseconds and a number. The next millisecond is used in two cases: the
+-- number is 1000, which happens only while the clock is behind the last id; or the stream does not exist,
+-- since the server may have been flushed within this millisecond.
 local function take_token(tokens, last)
     local id = redis.call('XADD', tokens, 'NOMKSTREAM', 'MAXLEN', '~', 1, '*', 't', 1)
     local millis, number = math.floor(now() / 1000), 1000
@@ -123,18 +123,18 @@ local function why_lock_lost(text, nonce)
 end
 
 -- Whether the lock of a request may be the grant with this token. A promoted replica may still have the waiter
--- in its queue, and grant the same request again: that grant has a larger token. A token of 0 is not known.
+-- in its queue, and grant the same request again: that grant has a larger token. A token of 0 means: unknown.
 local function is_grant(text, request, token)
     local granted, _, last = parts_of(text)
     return granted == request and tonumber(last) <= tonumber(token)
 end
 
--- Whether a grant holds the lock. It may be evicted: its holder may write until it expires.
+-- Whether a grant holds the lock. An evicted grant holds it too: its holder may write until it expires.
 local function holds_lock(text, nonce, request, token)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and is_grant(text, request, token)
 end
 
--- Adds `w` or `q` to the mark of a lock. Without memory, the client polls.
+-- Adds `w` or `q` to the mark of a lock. If the server lacks memory for it, the client polls.
 local function add_mark(lease, text, mark)
     local found = string.sub(text, 34, 34)
     if found ~= mark and found ~= 'b' then
@@ -153,8 +153,8 @@ local function has_queue(text)
 end
 
 -- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`. Returns
--- whether it granted the key. The claim `present` gets the grant as the reply of the script. For any other, the
--- grant is published: nonce, number of the request, token and lease. If nobody receives it, the client has gone.
+-- whether it granted the key. The claim `present` gets the grant as the reply of the script. Any other
+-- grant is published: nonce, request number, token and lease. If no client receives it, the client has gone.
 local function settle(lease, tokens, mark, present)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     local nonce = redis.call('LPOP', queue)
@@ -188,7 +188,7 @@ local function leave_queue(lease, nonce)
     end
 end
 
--- Keeps a queue for two to three ttls of a claim, or longer if it is kept for longer.
+-- Keeps a queue for two to three ttls of a claim. Does not shorten a longer expiry.
 local function keep_queue(queue, waiters, ttl)
     if redis.call('PTTL', queue) < 2 * ttl then
         redis.call('PEXPIRE', queue, 3 * ttl)
@@ -198,7 +198,7 @@ local function keep_queue(queue, waiters, ttl)
     end
 end
 
--- Removes a queue, since its key becomes a record. Its waiters look at the key at once.
+-- Removes a queue, since its key becomes a record. Its waiters are notified and query the key at once.
 local function dissolve_queue(lease)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
@@ -238,7 +238,7 @@ local function keep_for_ever(lease, kept)
     end
 end
 
--- Makes a hash of a lock with this text. `token` is that of its grant.
+-- Replaces a lock with this text by a hash. `token` is the token of its grant.
 local function record_of_lock(lease, text, token, retention)
     local request, beat, _, lessee = parts_of(text)
     local nonce, left = string.sub(text, 1, 32), redis.call('PTTL', lease)

@@ -11,7 +11,7 @@ local function write_place(number)
     redis.call('HSET', waiters, nonce, string.format('%s %.0f %s %s %s', number, now() / 1000, ttl, channel, lessee))
 end
 
--- The place is renewed before the queue is settled: it may be the first.
+-- The waiter's place is renewed before the key is granted to the first waiter: it may be this waiter.
 local place = redis.call('HGET', waiters, nonce)
 if place then
     local last = string.match(place, '^%d+')
@@ -34,12 +34,12 @@ if not text then
     end
 end
 if string.sub(text, 1, 33) == nonce .. 'h' then
-    -- A late plain claim got the key while its nonce was queued.
+    -- A late plain claim of this nonce got the key while the nonce was queued.
     if place then
         leave_queue(lease, nonce)
     end
     local granted, _, token = parts_of(text)
-    -- A plain claim leaves the token 0. Its own token was never used.
+    -- A plain claim writes the token 0 into the lock. The token of the claim itself was never used.
     return { 'granted', token == '0' and take_token(tokens) or token, {}, granted }
 end
 if not place then
@@ -51,5 +51,5 @@ if not place then
 end
 keep_queue(queue, waiters, tonumber(ttl))
 add_mark(lease, text, 'q')
--- A longer queue is not searched at each renewal.
+-- The search is limited, since each renewal searches the queue.
 return { 'queued', redis.call('LPOS', queue, nonce, 'MAXLEN', 1000), redis.call('PTTL', lease) }

@@ -33,8 +33,8 @@ pub(crate) struct Call {
 }
 
 impl LeaseScript {
-    /// A script `usual` calls the functions of `common` and the code of `text` as a function `others`, for what
-    /// it does not handle itself.
+    /// A script `usual` calls the function `others` for what it does not handle itself. `others` has
+    /// the functions of `common` and the code of `text`.
     pub(crate) fn new(
         name: &'static str,
         common: &str,

@@ -43,7 +43,7 @@ if past[6] then
     end
 end
 if tokens and not ARGV[7] and redis.call('EXISTS', attributes) == 0 then
-    -- A hash without a record is of an earlier grant: its token remains the lower bound.
+    -- A hash without a record belongs to an earlier grant: its token remains the lower bound.
     if past[3] then
         redis.call('DEL', lease)
     end

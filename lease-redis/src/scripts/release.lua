@@ -30,7 +30,7 @@ local publish, tokens = ARGV[1], ARGV[2]
 
 local function release(lease, nonce)
     local text = redis.pcall('GET', lease)
-    -- First, since a late plain claim may hold the key while its nonce is still queued.
+    -- The claim leaves the queue first: a late plain claim may hold the key while its nonce is still queued.
     if not text then
         if tokens and redis.pcall('EXISTS', lease .. ':queue') == 1 then
             leave_queue(lease, nonce)

@@ -1,4 +1,4 @@
--- Releases the key of a grant that is still current, and reserves it for nobody.
+-- Releases the key of a grant that is still current, and reserves it for no lessee.
 -- KEYS: lease. ARGV: nonce, number of the request, token, length of the reservation (ms), retention (ms), the
 -- command that publishes, the channel. Returns 1 if the key is reserved.
 --
@@ -9,7 +9,7 @@ if text then
     if not holds_lock(text, nonce, ARGV[2], ARGV[3]) then
         return 0
     end
-    -- The queue remains: its claims look at the key when the reservation ends.
+    -- The queue remains: its waiters query the key when the reservation ends.
     local mark = has_queue(text) and 'q' or '-'
     write_lock(lease, nonce .. 'r' .. mark .. string.sub(text, 35), length)
     notify_waiters(text, ARGV[6], ARGV[7])

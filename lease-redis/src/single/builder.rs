@@ -144,7 +144,7 @@ impl RedisStoreBuilder {
     /// it. By default 0.
     ///
     /// This makes it less likely that a failover forgets a lease, but does not exclude it. Each grant then
-    /// uses a connection of the pool alone and waits for up to half of the time-out. A Cluster is refused.
+    /// occupies one connection of the pool, and waits for up to half of the time-out. A Cluster is refused.
     ///
     /// [`WAIT`]: https://redis.io/docs/latest/commands/wait/
     pub fn with_replicas(mut self, replicas: usize) -> Self {

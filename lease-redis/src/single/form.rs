@@ -1,4 +1,4 @@
-//! Prepares a server for locks, and the records of earlier versions.
+//! Prepares a server for locks, and converts the records of earlier versions.
 //!
 //! The hash of a record shows that its key is no lock. Earlier versions let this hash expire after the
 //! retention. So for one retention after the first connection of this version, each new connection makes the

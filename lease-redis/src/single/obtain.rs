@@ -33,7 +33,7 @@ impl<'a> ClaimRequest<'a> {
         Ok(Self { claim, adopts, attributes })
     }
 
-    /// Whether the index needs requests of its own. In a Cluster, it may be on another node than the
+    /// Whether the index needs separate requests. In a Cluster, it may be on another node than the
     /// record, so no script can access both.
     fn is_listed_apart(&self, node: &Node) -> bool {
         !self.attributes.is_empty() && node.role() == Role::Cluster

@@ -151,7 +151,7 @@ impl Node {
         self.call_bool(&self.with_locks(scripts::MARK.on([self.keys.lease(key)]))).await
     }
 
-    /// A token that is larger than all that this server gave.
+    /// A token that is larger than all tokens that this server gave.
     pub(crate) async fn take_token(&self) -> Result<FencingToken, ServerFault> {
         let answer = self.call_at_once(&scripts::TAKE_TOKEN.on([self.keys.tokens()])).await?;
         let token = text(&answer).and_then(|text| token(&text).ok()?);
@@ -294,7 +294,7 @@ fn named(call: Call, grant: &Grant) -> Call {
     call.arg(nonce_text(grant.nonce)).number(request_of(grant)).number(grant.token.get())
 }
 
-/// 0 if the store did not know which request it had granted: then the key is a record.
+/// 0 if the store did not know which request it had granted. In this case, the key is a record.
 fn request_of(grant: &Grant) -> u64 {
     grant.request.map_or(0, RequestNumber::get)
 }

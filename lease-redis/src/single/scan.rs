@@ -13,7 +13,7 @@ use crate::error::ServerFault;
 use crate::scripts::{BATCH, read_page};
 use crate::single::RedisStore;
 
-/// The place of a scan: the remaining nodes of a Cluster, and the cursor on the first of them.
+/// The position of a scan: the remaining nodes of a Cluster, and the cursor on the first of them.
 struct ScanState {
     pattern: String,
     nodes: VecDeque<Arc<Node>>,
@@ -43,7 +43,7 @@ impl RedisStore {
         held.boxed()
     }
 
-    /// Reads one page, and returns the place of the next one. `None` at the end.
+    /// Reads one page, and returns the position of the next page. `None` at the end.
     async fn page(
         &self,
         mut state: ScanState,

@@ -85,7 +85,7 @@ impl LockStore for RedisStore {
         Ok(Freed::when(freed(Arc::clone(&self.node), key.clone(), watch)))
     }
 
-    /// Not in a Cluster, where one script may not use several keys while their slot moves; and not with
+    /// `None` in a Cluster, where no script may use several keys while their slot moves. Also `None` with
     /// replicas, since the release that grants a key cannot wait for them.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         (self.node.has_locks() && self.replicas == 0).then_some(self)
@@ -103,7 +103,7 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     while !watch.is_marked() {
         match node.mark(&key).await {
             Ok(true) => break,
-            // Freed since the watch began.
+            // The key was freed since the watch began.
             Ok(false) => return,
             Err(_) => select! {
                 // A message arrives earlier than the next attempt.
@@ -116,7 +116,7 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     watch.next().await;
 }
 
-/// `None` if the key is free, but the grant to adopt does not exist.
+/// `None` if the key is free and the grant to adopt does not exist.
 fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
     match reply {
         ClaimReply::Granted(request, token, attributes) => {

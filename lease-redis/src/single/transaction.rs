@@ -8,10 +8,10 @@
 //! EXEC
 //! ```
 //!
-//! In two cases, the transaction returns no token. The stream does not exist, since the server has lost its
-//! data, perhaps within this millisecond. Or the clock is so far behind the last id that the numbers of that
-//! id's millisecond are used up. The grants of the transaction are then released, a script continues the stream
-//! with a later millisecond, and the claims are made again.
+//! In two cases, the transaction returns no token. First, the stream does not exist: the server has lost
+//! its data, perhaps within this millisecond. Second, the clock is so far behind the last id that the
+//! numbers of that id's millisecond are used up. The grants of the transaction are then released, a script
+//! continues the stream with a later millisecond, and the claims are made again.
 //!
 //! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a key at
 //! most once. The releases are not part of the transaction: a server at its maxmemory refuses SET when it is

@@ -9,8 +9,8 @@
 //! - `pace`: heartbeats with two different ttls.
 //! - `silence`: a waiter whose requests are served late.
 //!
-//! With wrong clocks, a lease may expire at any instant. With right clocks, it expires no earlier than its
-//! holder counts. The tests leave out each rule of the protocol once, and the search prints the shortest
+//! With wrong clocks, a lease may expire at any instant. With right clocks, it expires no earlier than the
+//! holder's deadline. The tests leave out each rule of the protocol once, and the search prints the shortest
 //! path to a broken promise. The usual size takes seconds. The full size takes minutes:
 //! `cargo test -p lease-redis --test lock_model -- --ignored --nocapture`
 //!

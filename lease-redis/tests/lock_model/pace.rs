@@ -167,7 +167,7 @@ impl Setup {
     fn arrive(&self, mut state: State, number: u8) -> State {
         let beat = &mut state.beats[usize::from(number)];
         if number <= state.number || state.now >= state.expires {
-            // The client learns nothing that it could count.
+            // The answer extends nothing, so the client cannot count it.
             beat.phase = Phase::Answered;
             return state;
         }

@@ -9,7 +9,7 @@
 struct Case {
     /// When a request times out, and the next one is sent.
     retry: u32,
-    /// How long the server serves nothing.
+    /// How long the server serves no request.
     silence: u32,
     /// When the former lease ends on the server.
     free: u32,
@@ -33,7 +33,7 @@ enum Nonce {
     PerRequest,
     /// A new one after each time-out. A release of the old one follows its request.
     PerRequestReleased,
-    /// The same, but the release overtakes the request: it finds nothing.
+    /// As `PerRequestReleased`, but the release overtakes the request, and finds nothing.
     PerRequestReleasedBefore,
 }
 
@@ -73,7 +73,7 @@ fn one_nonce_has_the_key_within_one_retry() {
     println!("silence: {cases} cases, all sound");
 }
 
-/// The claim takes the key itself: its release comes after it.
+/// Each late claim that obtains the key is released at once, since its release arrives after it.
 #[test]
 fn nonces_released_in_order_have_the_key_within_one_retry() {
     for case in all_cases(Again::Heartbeat, Nonce::PerRequestReleased, Late::Dropped) {
@@ -83,18 +83,18 @@ fn nonces_released_in_order_have_the_key_within_one_retry() {
 }
 
 #[test]
-fn new_nonce_after_silence_waits_for_its_own_lease() {
+fn new_nonce_after_silence_waits_for_the_old_one() {
     longest_wait(Again::Heartbeat, Nonce::PerRequest);
 }
 
 #[test]
-fn release_before_its_claim_waits_for_its_own_lease() {
+fn release_before_its_claim_leaves_the_key_held() {
     longest_wait(Again::Heartbeat, Nonce::PerRequestReleasedBefore);
 }
 
-/// The request that was granted is too old to be counted on.
+/// The granted request is so old that its ttl has passed.
 #[test]
-fn again_counted_from_the_named_send_waits_for_its_own_lease() {
+fn ttl_counted_from_the_named_send_delays_the_waiter() {
     longest_wait(Again::NamedSend, Nonce::OfTheWait);
 }
 

@@ -139,8 +139,8 @@ impl<const N: usize> Steps<'_, N> {
     }
 }
 
-/// Accepts a proposal. A vote over the claim's own vote leaves a trace even if it is withdrawn: the claim
-/// may have been granted before.
+/// Accepts a proposal. A second vote for the same claim also sets the former bound, which applies if the vote
+/// is withdrawn: the claim may have been granted before.
 fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, proposal: u8) {
     let first = there.holder != name(place) || setup.leaves_out(Rule::SecondVoteLeavesTrace);
     if !first {

@@ -90,7 +90,7 @@ fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
     !states.is_empty()
 }
 
-/// A vote for a second claim is withdrawn from the node that has not got the first grant.
+/// A vote for a second claim is withdrawn from the node that does not have the first grant.
 const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "B proposes 2",
     "B's claim reaches node 3",

@@ -63,7 +63,7 @@ fn reserved_key_is_not_granted() {
     sound("reserved, right clocks", &on_time(reserves));
 }
 
-/// The vote may otherwise keep the former holder off the node until the next grant.
+/// Otherwise, the withdrawn vote could prevent the restore of the former grant on the node.
 #[test]
 fn withdrawn_vote_leaves_the_node_to_the_former_holder() {
     let begun = Setup::<3> { withdrawing: 2, ..Setup::begun() };

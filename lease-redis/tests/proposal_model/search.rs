@@ -1,7 +1,7 @@
 //! Searches all states breadth first, so that a violation is found by a shortest path.
 //!
-//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
-//! shortest, and depends on some fifty crates.
+//! The model checker `stateright` does not fit. It uses symmetry only in a depth-first search, whose paths
+//! are not the shortest, and it depends on some fifty crates.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -49,7 +49,7 @@ pub(crate) enum Clocks {
 pub(crate) enum Rule {
     /// A node accepts only a proposal that is larger than its counter.
     LargerThanTheCounter,
-    /// The same, if the claim holds the key on the node already.
+    /// Also a node on which the claim already holds the key accepts only a larger proposal.
     LargerThanTheCounterForTheHolder,
     /// A node that lost its counter accepts only proposals that are larger than the lost counter.
     TimeAfterRestart,

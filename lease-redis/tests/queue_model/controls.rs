@@ -35,7 +35,7 @@ fn heartbeat_without_a_tenure_extends_beside_a_successor() {
 }
 
 #[test]
-fn heartbeat_without_a_tenure_prolongs_for_nobody() {
+fn heartbeat_without_a_tenure_prolongs_another_tenure() {
     finds(Rule::Tenure, Violation::ProlongedForNobody, right());
 }
 
@@ -46,7 +46,7 @@ fn adoption_without_a_tenure_adopts_after_another() {
 }
 
 #[test]
-fn reservation_without_a_tenure_reserves_for_nobody() {
+fn reservation_without_a_tenure_reserves_another_tenure() {
     finds(Rule::Tenure, Violation::ReservedForNobody, Setup { reserves: true, ..right() });
 }
 
@@ -72,7 +72,7 @@ fn release_that_ignores_the_queue_leaves_the_key_free() {
     finds(Rule::EndSettles, Violation::FreeBesideAWaiter, right());
 }
 
-/// The renewals of the waiters notice the free key. So the release of a lock that nobody has marked breaks
+/// The renewals of the waiters notice the free key. So the release of a lock that no client has marked breaks
 /// no other promise.
 #[test]
 fn release_that_ignores_the_queue_leaves_no_waiter_stuck() {
@@ -92,13 +92,13 @@ fn end_without_compare_gives_two_holders() {
 }
 
 #[test]
-fn release_that_stays_in_the_queue_is_granted_for_nobody() {
+fn release_that_keeps_its_place_is_queued_after_its_end() {
     let plain = right().with_plain([1, 1, 0]);
     finds(Rule::ReleaseLeavesQueue, Violation::QueuedAfterItsEnd, plain);
 }
 
 #[test]
-fn leave_that_stays_in_the_queue_is_granted_for_nobody() {
+fn leave_that_keeps_its_place_is_queued_after_its_end() {
     finds(Rule::LeaveLeavesQueue, Violation::QueuedAfterItsEnd, right());
 }
 

@@ -8,7 +8,7 @@ use crate::step::{Action, Step};
 impl Steps<'_> {
     pub(crate) fn expire(&mut self) {
         let lock = self.state.data.lock;
-        // Nobody relies on a reservation.
+        // No client relies on a reservation.
         let may_expire = match lock.kind {
             Kind::Absent => false,
             Kind::Held | Kind::Evicted => !self.has_right_clocks() || lock.expiry == 0,

@@ -7,8 +7,8 @@
 //! late. Start with `setup` for the parameters and rules, then `state`. `queue` has the parts of the scripts
 //! that use the queue, `server` the requests, `client` the actions of a client, `fault` expiry and faults.
 //!
-//! With wrong clocks, a lease may expire at any instant. With right clocks, it expires no earlier than its
-//! holder counts. Then no two clients hold the key, unless data are lost. In each state, `progress` checks
+//! With wrong clocks, a lease may expire at any instant. With right clocks, it expires no earlier than the
+//! holder's deadline. So no two clients hold the key, unless data are lost. In each state, `progress` checks
 //! that each waiter is granted the key if no more faults happen. `controls` leaves out each rule of the
 //! protocol once, and the search prints the shortest path to a broken promise.
 //!
@@ -24,8 +24,8 @@
 //! `cargo test -p lease-redis --test queue_model -- --ignored --nocapture`
 //!
 //! The model omits four clients or more, two keys, requests that are refused for lack of memory, and two
-//! masters at once. A renewal without a place enters the queue here. A server that refuses it loses a
-//! request, which the model allows anyway. The next nonce of that waiter is another client.
+//! masters at once. A renewal without a place enters the queue here. The real server refuses it, as if the
+//! request were lost, which the model allows anyway. The next nonce of that waiter is another client.
 //!
 //! A plain `SET NX` overtakes the queue if the lock has expired: the order is promised among the waiters in
 //! the queue only. After a release, a request of the same nonce that arrives late may be granted for one

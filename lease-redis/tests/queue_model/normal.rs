@@ -89,7 +89,7 @@ fn forget_client(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a last request that has no effect, whenever it arrives. It would also take the next of the queue.
+/// Clears a last request that has no effect, whenever it arrives. With waiters, it would grant one the key.
 fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     let finds = |state: &State| {
         let mut data = state.all_data();

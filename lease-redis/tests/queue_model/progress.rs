@@ -91,7 +91,7 @@ impl<'a> Future<'a> {
         self.deliver_news();
     }
 
-    /// The lock expires, and the places time out that nobody renews.
+    /// The lock expires, and places that are not renewed time out.
     fn pass_ttl(&mut self) {
         self.state.data.lock = Lock::default();
         for place in 0..self.setup.clients {

@@ -17,7 +17,7 @@ pub(crate) struct Place {
     pub(crate) number: u8,
     /// Whether no request of its client has arrived for the time after which a place times out.
     pub(crate) silent: bool,
-    /// Whether the server regards it as silent.
+    /// Whether the server regards the client as silent.
     pub(crate) dead: bool,
     /// The order of arrival, whatever the order of the queue is.
     pub(crate) arrival: u8,
@@ -52,7 +52,7 @@ impl Queue {
     }
 }
 
-/// Takes the next of the queue while the key is free. `caller` is the client whose request the script
+/// Grants the key to the next waiters while the key is free. `caller` is the client whose request the script
 /// handles.
 pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<Violation> {
     let (mut broken, mut index) = (None, 0);
@@ -77,7 +77,7 @@ pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<
             continue;
         }
         if client == caller {
-            // Without the rule, the answer tells the caller of a grant that the script took back.
+            // Without the rule, the answer contains a grant that the script has taken back.
             grant(setup, state, caller, place.number, caller);
             state.data.lock = Lock::default();
         }
@@ -90,8 +90,8 @@ pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<
     broken
 }
 
-/// Without the rule that forbids it, the server also takes back a grant of an earlier script if its client
-/// does not listen now.
+/// Without `SkipInOneScript`, the server also takes back the grant of an earlier script, if the client of
+/// this grant does not listen now.
 fn revoke_later(setup: &Setup, state: &mut State) {
     let lock = state.data.lock;
     if setup.leaves_out(Rule::SkipInOneScript)
@@ -118,7 +118,7 @@ fn grant_next(setup: &Setup, state: &mut State, index: usize, caller: usize) -> 
     overtaken.or(dead)
 }
 
-/// Grants the key to a client, and tells it: by the answer, if the client is the caller.
+/// Grants the key to a client, and notifies the client: by the answer, if the client is the caller.
 pub(crate) fn grant(setup: &Setup, state: &mut State, client: usize, number: u8, caller: usize) {
     let token = next_token(setup, state);
     let grant = Grant { number, token, plain: false, followed: false };
@@ -139,7 +139,7 @@ pub(crate) fn tell(setup: &Setup, state: &mut State, client: usize, grant: Grant
     state.clients[client].tell(News { grant, answers });
 }
 
-/// Whether a message to the client has a receiver. Without the rule that skips, this has no effect.
+/// Whether a message to the client has a receiver. Always true if the server skips no waiter.
 fn hears(setup: &Setup, state: &State, client: usize) -> bool {
     setup.skip == Skip::Never || !state.clients[client].deaf
 }

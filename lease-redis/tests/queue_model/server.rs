@@ -145,7 +145,7 @@ fn renew(setup: &Setup, state: &mut State, index: usize, number: u8) {
     }
 }
 
-/// `SET NX GET`, then `XADD`, in one transaction. It looks at no queue.
+/// `SET NX GET`, then `XADD`, in one transaction. It ignores the queue.
 fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
     if state.data.lock.is_held_by(place) {
         tell_of_lock(setup, state, place, number);

@@ -48,7 +48,7 @@ pub(crate) struct Role {
 pub(crate) enum Clocks {
     /// At any instant: confirmed promises depend on no clock.
     Wrong,
-    /// Not before one ttl has passed since the send of the request that the lease or the place rests on.
+    /// Not before one ttl has passed since the send of the request that set the lease or renewed the place.
     Right,
 }
 
@@ -85,11 +85,11 @@ pub(crate) enum Rule {
     Tenure,
     /// A tenure is named by its request and its token: a smaller token than that of the lock is refused.
     TokenNamesTenure,
-    /// A renewal looks whether the lock has expired, and then takes the next of the queue.
+    /// A renewal that finds the lock expired grants the key to the next waiter.
     RenewalSettles,
-    /// The same for a request that enters the queue.
+    /// A request that enters the queue while the lock has expired grants the key to the next waiter.
     EnqueueSettles,
-    /// A release and a leave take the next of the queue.
+    /// A release and a leave grant the key to the next waiter.
     EndSettles,
     /// A release and a leave compare the nonce before they delete the lock.
     EndCompares,
@@ -101,15 +101,15 @@ pub(crate) enum Rule {
     GrantLeavesQueue,
     /// A place that timed out is not granted the key.
     DeadAreSkipped,
-    /// The server looks behind a place that timed out.
+    /// A place that timed out does not block the places behind it.
     DeadBlockNobody,
     /// A renewal keeps the place.
     RenewalKeepsPlace,
-    /// A renewal makes the place younger.
+    /// A renewal restarts the age of the place.
     RenewalRestartsAge,
     /// A nonce is not used again after its release or leave was sent.
     NewNonceAfterEnd,
-    /// The caller of a script needs no message: the answer tells it of the grant.
+    /// The caller of a script needs no message: the answer contains the grant.
     CallerIsHeard,
     /// The server takes a grant back only in the script that made it.
     SkipInOneScript,

@@ -47,7 +47,7 @@ pub(crate) struct Lock {
     /// The token is zero until a heartbeat or a script writes it.
     pub(crate) grant: Grant,
     pub(crate) beat: u8,
-    /// The send of its client from which the expiry counts at least. Zero if one ttl has passed since.
+    /// The lock expires no earlier than one ttl after this send of its client. Zero if that ttl has passed.
     pub(crate) expiry: u8,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// Each send has a number that grows within its client. It is zero once one ttl has passed since the send.
+/// Each send of a client has a growing number. The number is zero once one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
@@ -76,7 +76,7 @@ pub(crate) struct Client {
     pub(crate) sent: [u8; NUMBERS],
     /// The largest token that was accepted before each request was sent.
     pub(crate) floor: [u8; NUMBERS],
-    /// The grants that an answer or a message may tell the client of, at any time, or never.
+    /// The grants that an answer or a message may report to the client, at any time or never.
     pub(crate) news: [News; MOST_NEWS],
     pub(crate) beaten: u8,
     pub(crate) beats: [Beat; MOST_BEATS],
@@ -97,7 +97,7 @@ pub(crate) enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct Grant {
-    /// The request that the grant rests on. Zero: no grant.
+    /// The request that was granted. Zero: no grant.
     pub(crate) number: u8,
     pub(crate) token: u8,
     /// Whether `SET NX` made it, and no script.

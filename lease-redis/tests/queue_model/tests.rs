@@ -69,7 +69,7 @@ fn three_clients_are_granted_in_order_of_arrival() {
 }
 
 /// The promoted replica is as it was before the later grant. The holder of the earlier grant cannot know of
-/// it. The same holds without a queue.
+/// the promotion. The same holds without a queue.
 #[test]
 fn promotion_with_wrong_clocks_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..Setup::of(2, Clocks::Wrong) };

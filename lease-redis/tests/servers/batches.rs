@@ -80,8 +80,8 @@ fn count(commands: &[String], start: &str) -> usize {
     commands.iter().filter(|command| command.starts_with(start)).count()
 }
 
-/// Loads the script of releases, which would be sent again in full. After so many requests at the same time,
-/// the next ones share batches even if they are few.
+/// Loads the script of releases, so that it is not sent in full later. After so many concurrent requests,
+/// the next requests share batches even if they are few.
 async fn loaded(store: &RedisStore) {
     let grants = granted(obtain_all(store, &claims_of(8)).await);
     release_all(store, &grants).await;
@@ -134,7 +134,7 @@ async fn one_claim_takes_four_commands() {
     assert_eq!(released.len(), 3, "{released:#?}");
 }
 
-/// A release compares the whole text first. A lock with a heartbeat, and one that another claim holds, need the
+/// A release compares the whole text first. A lock with a heartbeat, and a lock of another claim, need the
 /// rest of the script.
 #[tokio::test]
 async fn releases_of_changed_and_unchanged_locks_share_a_script() {

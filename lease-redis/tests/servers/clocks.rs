@@ -51,7 +51,7 @@ async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
     let store = one(&from).await;
     let grant = obtain(&store, "a").await;
-    // In a Cluster, each key is a hash, as a record is here. The server's expiry of a lock moves as a length.
+    // Makes a record, as in a Cluster. MIGRATE would move a lock with its time left and not with its end.
     let written = store.update(&grant, &Change::new().set("a", 1)).await.unwrap();
     assert_eq!(written, Written::Applied);
     to.set_clock("+120");
@@ -185,8 +185,8 @@ async fn connect(servers: &[RedisServer]) -> Box<dyn LockStore> {
     }
 }
 
-/// The gap in the tokens: a clock that steps back while memory is lost. A gate still refuses the smaller
-/// token.
+/// The case in which tokens do not grow: a clock steps back while memory is lost. A gate still refuses the
+/// smaller token.
 #[tokio::test]
 async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
     let Some(servers) = three() else { return };
@@ -212,7 +212,7 @@ async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
             server.command("FLUSHALL");
         }
 
-        // A client of a quorum that was connected before proposes larger and larger tokens.
+        // Connects again: a client of a quorum that stays connected proposes larger and larger tokens.
         let next = obtain_eventually(&*connect(&servers[..needed]).await, "b").await;
         assert!(next.token < grant.token, "{} after {}", next.token, grant.token);
         assert!(gate.write(next.token, |()| ()).is_err(), "the gate accepted an old token");

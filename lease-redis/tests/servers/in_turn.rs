@@ -129,7 +129,7 @@ async fn twenty_waiters_obtain_the_key_in_the_order_of_arrival() {
     assert_eq!(queued(&server), 0);
 }
 
-/// Waiters that are cancelled leave the order of the others as it is, and leave no place behind.
+/// Cancelled waiters do not change the order of the other waiters, and leave no place in the queue.
 #[tokio::test]
 async fn cancelled_waiters_do_not_change_the_order_of_the_living() {
     const CANCELLED: u32 = 200;
@@ -264,7 +264,7 @@ async fn dropped_waiter_leaves_the_queue_and_frees_its_grant() {
     assert_eq!(store.holder(&key()).await.unwrap(), None, "one request frees the key");
 }
 
-/// A late request joins the queue again. The client releases its grant as soon as it is published.
+/// A late request of a claim that has left joins the queue again. The client releases its grant at once.
 #[tokio::test]
 async fn grant_of_a_claim_that_has_left_is_released() {
     let Some([server]) = servers() else { return };
@@ -284,7 +284,7 @@ async fn grant_of_a_claim_that_has_left_is_released() {
     .await;
 }
 
-/// Requests of lockers behind a proxy, from when all wait, for one hand-over.
+/// Returns the requests per hand-over of lockers behind a proxy. Counts from the moment when all wait.
 async fn requests_per_hand_over(count: usize, hand_overs: usize) -> Option<f64> {
     let [server] = servers()?;
     let proxy = Proxy::start(server.address(), Wire::Redis).await.unwrap();

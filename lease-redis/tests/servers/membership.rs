@@ -48,7 +48,7 @@ async fn promoted_replica_does_not_vote() {
     assert_held_while_nodes_wait(&store, &grant).await;
 }
 
-/// The control: the effect of the promoted replica's vote.
+/// The control: without the rejoin delay, the vote of the promoted replica counts.
 #[tokio::test]
 async fn promoted_replica_without_rejoin_delay_votes_too_early() {
     let Some((_servers, urls, grant)) = promoted().await else { return };
@@ -117,7 +117,7 @@ async fn client_joins_while_memory_is_full() {
     }
 }
 
-/// Their locks have another form.
+/// The locks of an earlier version have another format.
 #[tokio::test]
 async fn clients_of_an_earlier_version_are_refused() {
     let Some(servers) = servers::<3>() else { return };

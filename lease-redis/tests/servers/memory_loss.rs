@@ -54,8 +54,8 @@ pub(crate) async fn obtain_on_two(
     grant
 }
 
-/// Waits for the tolerance of a node without a counter. From then on, tokens grow even if the nodes that
-/// counted are flushed.
+/// Waits until the server's time is past the token by 0.1 s, the tolerance of a node without a counter. From
+/// then on, tokens grow even if the nodes with the counter are flushed.
 async fn tokens_will_grow(server: &RedisServer, grant: &Grant) {
     let time = "EVAL \"local time = redis.call('TIME') return time[1] * 1000000 + time[2]\" 0";
     eventually("a tenth of a second later", async || {
@@ -247,7 +247,7 @@ async fn lease_is_restored_on_a_flushed_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// The same row, on a quorum: also after another claim for the key was refused.
+/// The same row, on a quorum: the lease is also restored after another claim for the key was refused.
 #[tokio::test]
 async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     let Some(servers) = servers::<3>() else { return };
@@ -263,7 +263,7 @@ async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     servers[1].go_on();
 }
 
-/// The same if only the lease is missing: for example, it expired while the node was partitioned.
+/// The lease is also restored if only the lease is missing: for example, it expired during a partition.
 #[tokio::test]
 async fn lease_is_restored_on_a_node_after_a_refused_claim() {
     let Some(servers) = servers::<3>() else { return };

@@ -18,8 +18,8 @@ use crate::setting::{
 /// The time-out of each node: much longer than a round, so that the tests detect one wait for a node.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The errors of a node that does not answer: on an open connection, and while the client opens a new one
-/// after a long silence.
+/// The errors of a node that does not answer: on an open connection, and, after a long silence, while the
+/// client opens a new connection.
 const SILENT: [&str; 2] = ["did not answer within 2s", "timed out"];
 
 /// The system's errors for a node that is gone.
@@ -76,7 +76,7 @@ impl Five {
     }
 }
 
-/// Row "a minority hangs or is gone": no request waits. In rslock, one hung node blocked all.
+/// Row "a minority hangs or is gone": no request waits. In rslock, one hung node blocked every request.
 async fn minority_causes_no_wait(fault: NodeFault) {
     let Some(mut nodes) = Five::start(TIMEOUT).await else { return };
     let held = obtain(&nodes.store, "a").await;
@@ -129,8 +129,8 @@ async fn unreachable_minority_causes_no_wait() {
     minority_causes_no_wait(NodeFault::Unreachable).await;
 }
 
-/// Row "the server, or a majority, is unreachable": no grants, and an error in time with the reason. The same
-/// store works again afterwards.
+/// Row "the server, or a majority, is unreachable": each call fails in time, and the error has the reason.
+/// The same store works again after the repair.
 async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
     let limit = Duration::from_secs(2);
     let Some(mut nodes) = Five::start(limit).await else { return };
@@ -146,8 +146,8 @@ async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();
         let no_holder = nodes.store.holder(&key()).await.unwrap_err();
 
-        // Three calls, each with its own time-out. The messages show the time-out. This limit shows that no
-        // call waited for the nodes, also on a busy machine.
+        // Each of the three calls has a time-out, which the messages show. This limit is generous, since the
+        // machine may be busy. It shows that no call waited for the nodes.
         let took = clock.now().since(began);
         assert!(took < limit * 20, "{took:?}");
         for error in [no_grant, no_beat, no_holder] {

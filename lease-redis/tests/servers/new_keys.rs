@@ -21,7 +21,7 @@ fn scripts_run(server: &RedisServer) -> u64 {
 
 fn token(server: &RedisServer, key: &str) -> Option<u64> {
     let text = server.command(&format!("GET lease:{{{key}}}"));
-    // Of a lock, after its nonce and its token.
+    // In the text of a lock, the counter follows the nonce and the token.
     text.get(50..66).or_else(|| text.get(..16))?.parse().ok()
 }
 
@@ -59,7 +59,7 @@ async fn new_key_takes_one_request_to_each_node() {
         .await;
 }
 
-/// A node whose clock has stepped refuses the time, and reports its own.
+/// A node whose clock has stepped refuses the proposed time, and reports its own time.
 #[tokio::test]
 async fn nodes_reject_a_time_from_before_a_clock_step() {
     let clock = RedisServer::with_clock;
@@ -82,7 +82,7 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
 
 /// The first proposal of another client is too small for two nodes.
 #[tokio::test]
-async fn larger_counters_take_a_second_round() {
+async fn larger_counters_cause_a_second_round() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     obtain_counting(&store, &servers, "first").await;
@@ -94,15 +94,15 @@ async fn larger_counters_take_a_second_round() {
 
     let (run, counted) = obtain_counting(&store, &servers, key.as_str()).await;
 
-    // Each of them has refused the first proposal and accepted the second. The third node may receive both in
-    // one batch.
+    // Both nodes have refused the first proposal and accepted the second. The third node may receive both
+    // proposals in one batch.
     assert_eq!(run[..2], [2, 2], "{run:?}");
     assert_eq!(counted, BTreeSet::from([large + 1]));
 }
 
-/// A minority with larger counters does not belong to the grant.
+/// One node refuses the proposal, since its counter is larger. The other two nodes suffice for the grant.
 #[tokio::test]
-async fn larger_counter_of_a_minority_takes_no_second_round() {
+async fn larger_counter_of_a_minority_causes_no_second_round() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     obtain_counting(&store, &servers, "first").await;
@@ -115,8 +115,8 @@ async fn larger_counter_of_a_minority_takes_no_second_round() {
     assert!(servers[2].lease_left(key.as_str()).is_none());
 }
 
-/// The first answers are lost, so the claim is made again. It does not wait for a slow node: it is a fresh
-/// grant.
+/// The first answers are lost, so the client repeats its claim. The repeated claim gets a new grant, without
+/// a wait for a slow node.
 #[tokio::test]
 async fn repeated_claim_is_a_fresh_grant() {
     let Some(servers) = servers::<3>() else { return };

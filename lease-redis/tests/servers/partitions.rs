@@ -1,4 +1,4 @@
-//! Networks between a client and its servers that are cut or go silent, and recover.
+//! A network between a client and its servers is cut or goes silent, and recovers.
 //!
 //! A quoted row is a row of the table *What happens when* in the README.
 
@@ -19,7 +19,7 @@ use crate::setting::{
 
 const SHORT: Duration = Duration::from_secs(5);
 
-/// The time-out of the stores. Each request without an answer takes as long, which is much shorter than a
+/// The time-out of the stores. A request without an answer takes this long, which is much shorter than a
 /// lease.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,7 @@ impl Divided {
 }
 
 /// Row "the server, or a majority, is unreachable": no grants. The holder keeps its lease until its deadline,
-/// and is notified before another claim is granted (in node-redlock, 1.5 s after it).
+/// and is notified before another claim is granted (in node-redlock, 1.5 s after that grant).
 async fn holder_is_notified_before_the_next_grant(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT);
     let lease = lease(&locker).await;
@@ -117,8 +117,8 @@ async fn holder_of_a_silent_majority_is_notified_first() {
     holder_is_notified_before_the_next_grant(net, Link::hold).await;
 }
 
-/// The same row: a partition that ends before the deadline costs no lease. In distributed-lock, a failed
-/// renewal ended all renewals.
+/// Row "the server, or a majority, is unreachable": a partition that ends before the deadline costs no lease.
+/// In distributed-lock, no renewal followed a failed renewal.
 async fn lease_survives(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT * 3);
     let lease = lease(&locker).await;
@@ -149,7 +149,7 @@ async fn lease_survives_a_short_silence() {
     }
 }
 
-/// Two clients that reach different minorities of a quorum. Neither is granted the key that the other holds.
+/// Two clients reach different minorities of a quorum. Neither is granted the key, which a lessee holds.
 #[tokio::test]
 async fn clients_with_different_minorities_are_granted_nothing() {
     let Some(net) = Divided::quorum().await else { return };
@@ -175,7 +175,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
     .await;
 }
 
-/// Row "a minority hangs or is gone": perhaps only one node that the client reaches has the lease.
+/// Row "a minority hangs or is gone": at first, the client may reach only one node that has the lease.
 #[tokio::test]
 async fn watch_adds_a_missed_node_later() {
     let Some(mut net) = Divided::quorum().await else { return };

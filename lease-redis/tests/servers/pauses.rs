@@ -41,7 +41,7 @@ async fn paused_process_loses_its_lease_and_is_notified() {
     paused_holder_loses_its_lease(&[server], &store).await;
 }
 
-/// The same row, on a quorum.
+/// Row "the process pauses", on a quorum.
 #[tokio::test]
 async fn paused_process_loses_its_lease_on_a_quorum() {
     let Some(servers) = servers::<3>() else { return };
@@ -49,7 +49,7 @@ async fn paused_process_loses_its_lease_on_a_quorum() {
     paused_holder_loses_its_lease(&servers, &store).await;
 }
 
-/// In `RedLock.net`, leases of dead processes were extended for days (issue 68).
+/// In `RedLock.net`, the leases of dead processes were extended for days (issue 68).
 #[tokio::test]
 async fn lease_of_a_killed_process_expires() {
     let Some(servers) = servers::<3>() else { return };
@@ -96,7 +96,7 @@ async fn lease_expires_while_the_machine_is_suspended() {
     }
 }
 
-/// Row "the client's clock steps": nothing, on one server and on a quorum.
+/// Row "the client's clock steps": no effect, on one server and on a quorum.
 #[tokio::test]
 async fn clock_step_of_the_client_changes_nothing() {
     let (Some(servers), Some(library)) = (servers::<3>(), libfaketime()) else { return };

@@ -18,8 +18,8 @@ fn stop_replicas(servers: &RedisSentinel) {
     servers.servers[0].command("CLIENT KILL TYPE replica");
 }
 
-/// Row "a replica is promoted", on one server: held twice, since the replica may lack the last leases. Tokens
-/// continue from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
+/// Row "a replica is promoted", on one server: a key may be held twice, since the replica may lack the last
+/// leases. Tokens continue from the replica's time. A quorum refuses replicas: see `misconfiguration.rs`.
 #[tokio::test]
 async fn promoted_replica_without_the_lease_causes_two_holders() {
     if !available() {
@@ -48,7 +48,7 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
 }
 
 /// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes it.
-/// Here it refuses to be demoted.
+/// Here the former master refuses to be demoted.
 #[tokio::test]
 async fn store_leaves_a_former_master_that_accepts_writes() {
     if !available() {
@@ -109,7 +109,7 @@ async fn grant_on_too_few_replicas_is_released() {
     .await;
 }
 
-/// A server that was master, then replica, then master again in the same process. It does not repeat the
+/// A server is a master, then a replica, then a master again, in one process. It does not repeat the
 /// token of a grant that it lost as a replica.
 #[tokio::test]
 async fn token_is_not_repeated_after_failover_and_failback() {
@@ -147,7 +147,7 @@ async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
 
     master.command("REPLICAOF NO ONE");
 
-    // The address leads to a master again, over a new connection, since the old one was closed.
+    // The server is a master again. It closed the old connection, so the client needs a new one.
     let connections = master.command("INFO stats");
     assert!(store.heartbeat(&grant, Beat::new(2)).await.is_ok());
     let received = |info: &str| {
@@ -155,6 +155,6 @@ async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
         line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap()
     };
     let before = received(&connections);
-    // One connection is the test's own.
+    // The test itself opened one connection.
     assert!(received(&master.command("INFO stats")) > before + 1, "no new connection was made");
 }

@@ -15,15 +15,15 @@ use tokio::time::sleep;
 
 use crate::setting::{eventually, key, servers, urls};
 
-/// The attempts and the times of hand-overs that began once all waited.
+/// The attempts and the times of hand-overs, measured after all lockers have begun to wait.
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// From each release until the next waiter has the key, sorted.
+    /// Sorted times, each from a release until the next waiter has the key.
     times: Vec<Duration>,
 }
 
-/// Lockers that wait for one key, each with connections of its own.
+/// Lockers with separate connections wait for one key.
 async fn hand_overs(urls: Vec<String>, waiters: usize, rounds: usize, hold: Duration) -> Figures {
     let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
     let connect = async || {

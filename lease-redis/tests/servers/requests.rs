@@ -19,7 +19,7 @@ use crate::setting::{
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
-/// The time-out of stores behind proxies. Each lost reply takes as long.
+/// The time-out of stores behind proxies. A request whose reply is lost takes this long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The ttl of claims that arrive late.
@@ -144,8 +144,8 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A late withdrawal of an earlier proposal then has no effect. Requests may overtake a withdrawal if a script
-/// is sent in full or a connection is opened again.
+/// A late withdrawal of the earlier, smaller proposal has no effect. A request may overtake a withdrawal if a
+/// script is sent in full, or if the client opens a connection again.
 #[tokio::test]
 async fn repeated_adoption_proposes_a_larger_token() {
     let Some(servers) = servers::<3>() else { return };
@@ -170,7 +170,7 @@ async fn repeated_adoption_proposes_a_larger_token() {
     }
 }
 
-/// Row "a request is duplicated, or late": nothing.
+/// Row "a request is duplicated, or late": no effect.
 async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     let claim = claim("a");
 
@@ -187,8 +187,8 @@ async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // Late requests: a heartbeat does not occupy the released key again. A claim that is made again does,
-    // with a larger token.
+    // A late heartbeat does not occupy the released key again. A repeated claim occupies the key again, with
+    // a larger token.
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
     let (again, _) = claims::granted(net.store.obtain(&claim.repeated()).await.unwrap());
@@ -213,7 +213,7 @@ async fn duplicated_or_late_requests_change_nothing() {
     duplicates_change_nothing(Proxied::quorum().await).await;
 }
 
-/// Sends a claim that arrives after another grant was released. Returns the other grant.
+/// Sends a claim that arrives after another grant was released. Returns the released grant.
 async fn claim_after_a_release<S: LockStore>(
     proxies: &[Proxy],
     store: S,
@@ -240,8 +240,8 @@ async fn claim_after_a_release<S: LockStore>(
     other
 }
 
-/// The same row: a claim that arrives after another grant was released may hold the key for a ttl, without a
-/// holder. Its token is still larger than the other's, and no process writes with it.
+/// Row "a request is duplicated, or late": a claim that arrives after the release of another grant may hold
+/// the key for a ttl, without a holder. Its token is larger than that of the other grant, and is never used.
 #[tokio::test]
 async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     if !available() {
@@ -260,7 +260,7 @@ async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
-/// The same row, on a quorum: the nodes have accepted a larger token.
+/// Row "a request is duplicated, or late": the nodes of a quorum refuse, since they know a larger token.
 #[tokio::test]
 async fn late_claim_on_a_quorum_holds_no_released_key() {
     if !available() {
@@ -268,8 +268,8 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     }
     let Proxied { servers, proxies, store } = Proxied::quorum().await;
     let direct = quorum(&servers).await;
-    // Each client proposes its estimate of the nodes' time. From now on, those of this client are the larger
-    // ones: it has seen a larger counter.
+    // Each client proposes its estimate of the nodes' time. This client has seen a larger
+    // counter, so from now on it makes larger proposals than the other client.
     let ahead = lease_core::store::micros_since_1970() + 3_600_000_000;
     for server in &servers {
         server.command(&format!("SET lease:{{ahead}} {ahead}"));
@@ -282,7 +282,7 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     assert!(obtain(&direct, "next").await.token > other.token);
 }
 
-/// In go-redsync, a claim that timed out could be applied later and hold the key after its release. Here
+/// In go-redsync, a claim could be applied after its time-out and its withdrawal, and then hold the key. Here
 /// the withdrawal follows the claim on the same connection.
 #[tokio::test]
 async fn locker_withdraws_its_late_claim() {
@@ -306,12 +306,12 @@ async fn locker_withdraws_its_late_claim() {
         soon(one.deliver()).await;
     }
 
-    // Long before the ttl of the claim has passed.
+    // The key is free long before the end of the claim's ttl.
     let direct = quorum(&net.servers).await;
     obtain_eventually(&direct, "next").await;
 }
 
-/// Row "the scripts are flushed": sent again, without an error.
+/// Row "the scripts are flushed": the store sends them again, without an error.
 async fn flushed_scripts_are_sent_again<S: LockStore>(net: Proxied<S>) {
     let flush = || net.servers.iter().for_each(|it| drop(it.command("SCRIPT FLUSH")));
 
@@ -337,7 +337,7 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
     flushed_scripts_are_sent_again(Proxied::quorum().await).await;
 }
 
-/// Row "connections are killed": opened again, and each waiter tries once.
+/// Row "connections are killed": the store opens new ones, and each waiter tries once.
 async fn connections_are_opened_again(servers: &[RedisServer], store: impl LockStore + Clone) {
     let grant = obtain(&store, "a").await;
     let freed = store.watch(&key()).await.unwrap();
@@ -378,8 +378,8 @@ async fn first_call_after_a_killed_connection_is_answered() {
     }
 }
 
-/// Kills all connections, and waits until this runtime has noticed. It has noticed once it receives a later
-/// answer on another connection.
+/// Kills all connections, and waits until this runtime has noticed. The proof is a later answer on another
+/// connection.
 async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();

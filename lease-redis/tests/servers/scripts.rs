@@ -1,4 +1,4 @@
-//! Single scripts of a quorum's node, with requests in orders that only delays can cause.
+//! The scripts of one quorum node, called in orders that only delayed requests can cause.
 
 use lease_test_servers::redis::{RedisServer, until};
 use redis::{Connection, FromRedisValue, Script, Value};
@@ -10,7 +10,7 @@ const TTL: &str = "60000";
 
 const KEY: &str = "{job}";
 
-/// Two claims.
+/// The nonces of two claims.
 const ONE: &str = "11111111111111111111111111111111";
 const TWO: &str = "22222222222222222222222222222222";
 
@@ -107,7 +107,7 @@ impl Node {
         (text[2..34].to_owned(), text[34..50].parse().unwrap())
     }
 
-    /// The counter and the bound, as the text of a free key.
+    /// The counter and the bound, as the text of a free key. A grant below the bound is not restored.
     fn counter(&self) -> String {
         let text = self.text();
         let Some(numbers) = text.get(50..82) else { return text };
@@ -116,7 +116,7 @@ impl Node {
     }
 }
 
-/// The text of a lock that a claim of `a` holds, as far as the client writes it.
+/// The part of a lock's text that the client writes, for a claim of `a`.
 fn text(nonce: &str, token: u64) -> String {
     let token = digits(token);
     format!("h-{nonce}{token}{token}{token}0 a")
@@ -261,7 +261,7 @@ fn release_without_a_counter_keeps_the_time() {
 fn release_is_recorded_beneath_a_withdrawn_vote() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
-    // The grant expires on this node alone, which votes for another before the release arrives.
+    // The grant expires on this node alone. The node votes for another claim before the release arrives.
     node.expire();
     assert!(node.claim(TWO, FUTURE + 9));
     assert!(!node.release(ONE, FUTURE), "the key belongs to another grant");
@@ -286,9 +286,9 @@ fn unreleased_grant_is_restored_after_a_withdrawal() {
     assert!(!node.claim(TWO, FUTURE + 1), "the counter was lost");
 }
 
-/// The claim may have been granted by its first proposal, so its second vote leaves a trace.
+/// The claim may have been granted by its first proposal. So a withdrawal of the second raises the bound.
 #[test]
-fn withdrawn_second_vote_leaves_a_trace() {
+fn withdrawn_second_vote_prevents_a_restore() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
     node.expire();
@@ -369,9 +369,9 @@ fn new_key_accepts_a_time_near_its_own() {
     }
 }
 
-/// Until another claim, the text stays on the node.
+/// The text stays on the node until another claim.
 #[test]
-fn lock_whose_time_has_passed_is_like_none() {
+fn expired_lock_counts_as_no_lock() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
     node.expire();
@@ -402,7 +402,7 @@ fn holder_of_a_lock_is_reported_with_the_time_left() {
     assert_eq!(node.text(), digits(FUTURE + 1));
 }
 
-/// An earlier version wrote such a lock. Another program may write the other texts.
+/// An earlier version wrote the first text. Another program may write the other texts.
 #[test]
 fn text_of_another_form_is_refused_and_kept() {
     let Some(mut node) = Node::start() else { return };

@@ -14,7 +14,7 @@ use lease_test_servers::redis::{PATIENT, RedisServer, available};
 /// Longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// The hash of [`key`] in Redis.
+/// The Redis key of the lease on [`key`].
 pub(crate) const LEASE: &str = "lease:{job}";
 
 /// Independent servers. `None`, with a message, if the machine has no Redis.
@@ -22,7 +22,7 @@ pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
     servers_with(&[])
 }
 
-/// The same, with further options on the command line.
+/// Starts independent servers with further options on the command line. `None` if the machine has no Redis.
 pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[RedisServer; COUNT]> {
     available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
 }
@@ -92,8 +92,8 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// A grant that has arrived at every server. A quorum returns it once a majority has it, so the claim is
-/// repeated for the others.
+/// A grant that has arrived at every server. A quorum returns a grant once a majority has it, so the
+/// claim is repeated until the other servers have it.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let claim = claim("a");
     eventually("granted on all servers", async || {
@@ -109,7 +109,7 @@ pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Gr
     obtain_for(store, lessee, TTL).await
 }
 
-/// The same with a ttl. A short ttl may need several claims.
+/// Obtains the key as [`obtain_eventually`] does, with a ttl. A short ttl may need several claims.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
@@ -130,7 +130,7 @@ pub(crate) async fn refused(store: &dyn LockStore) -> Holder {
     claims::held(answer)
 }
 
-/// Sends heartbeats until one is answered. Their numbers increase.
+/// Sends heartbeats with increasing numbers until one is answered.
 pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     static LAST: AtomicU64 = AtomicU64::new(1000);
     eventually("a heartbeat is answered", async || {

@@ -102,8 +102,8 @@ async fn silent_master_is_replaced_by_the_promoted_replica() {
     drop(obtained(&locker(new, TTL), &key("other")).await);
 }
 
-/// The store connects by the URL of any host of a Cluster, even if one of the hosts is silent. Leases on
-/// other shards are kept. Keys of the silent host's shard are granted again once its replica is promoted.
+/// The store connects by the URL of any host of a Cluster, even if one of the hosts is silent. It keeps its
+/// leases on other shards. Keys of the silent shard are granted again after the promotion of its replica.
 #[tokio::test]
 async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     if !available() {
@@ -192,7 +192,7 @@ fn get(key: &LeaseKey) -> String {
     format!("HGET lease:{{{key}}} token")
 }
 
-/// `until` for several tasks on one thread.
+/// Waits like `until`, but other tasks of the thread continue.
 async fn until_async(what: &str, mut is_so: impl FnMut() -> bool) {
     eventually(what, async || is_so().then_some(())).await;
 }

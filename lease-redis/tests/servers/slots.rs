@@ -45,7 +45,7 @@ impl Moving {
         &self.keys[0]
     }
 
-    /// Begins to move the slot: requests for keys that the first node no longer has go to the second.
+    /// Begins to move the slot: a request for a key that has left the first node is redirected to the second.
     fn begin(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|place| &self.cluster.nodes[place]);
         let slot = self.slot;
@@ -183,8 +183,8 @@ async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     tokio::join!(moves, waiters, futures_util::future::join_all(loads));
 }
 
-/// A record has two keys. While they are on two nodes, no script can access both: the error names the
-/// reason and is transient.
+/// A record consists of two keys. While they are on different nodes, no script can access both. The error
+/// names this reason and is transient.
 #[tokio::test]
 async fn record_on_two_nodes_is_refused_and_written_afterwards() {
     let Some(moving) = Moving::start(1).await else { return };
@@ -217,10 +217,10 @@ async fn record_on_two_nodes_is_refused_and_written_afterwards() {
     assert_eq!(record.attributes.get("number"), Some(&Value::from(3)));
 }
 
-/// A claim with attributes writes the lease and the record, so it waits when `update` waits. A claim without
-/// attributes is granted.
+/// A claim with attributes writes the lease and the record. So it fails while these are on different nodes. A
+/// claim without attributes is granted.
 #[tokio::test]
-async fn claim_with_attributes_waits_for_its_moving_slot() {
+async fn claim_with_attributes_fails_while_its_slot_moves() {
     let Some(moving) = Moving::start(1).await else { return };
     let key = moving.key().clone();
     let short = RedisStore::cluster(moving.cluster.urls()).with_timeout(Duration::from_secs(1));

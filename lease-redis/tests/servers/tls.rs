@@ -1,4 +1,4 @@
-//! Servers with TLS: which servers clients trust, and which clients servers admit.
+//! Servers with TLS: clients trust only some servers, and servers admit only some clients.
 
 use lease_core::StoreErrorKind;
 use lease_redis::{RedisQuorum, RedisStore};

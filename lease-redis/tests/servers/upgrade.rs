@@ -64,9 +64,9 @@ async fn record_of_an_earlier_version_is_kept_for_ever() {
     assert_eq!(grant.ttl, TTL);
 }
 
-/// The earlier version refuses the key of a lock of this version: its scripts expect a hash.
+/// Scripts of the earlier version expect a hash, so they refuse the key of a lock of this version.
 #[tokio::test]
-async fn lock_is_no_hash_for_an_earlier_version() {
+async fn earlier_version_refuses_lock_of_this_version() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let _grant = obtain(&store, "a").await;

@@ -50,7 +50,7 @@ impl CronTimes {
         };
         let mut cron = parse(CronParser::new())?;
         // In cron, a day must fit both day fields if either contains an asterisk, as in `*/2`. In `croner`,
-        // only if one field is the asterisk itself.
+        // this holds only if one of the fields is just an asterisk.
         if cron.pattern.days.from_wildcard || cron.pattern.days_of_week.from_wildcard {
             cron = parse(CronParser::builder().dom_and_dow(true).build())?;
         }

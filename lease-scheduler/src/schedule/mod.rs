@@ -38,7 +38,7 @@ mod missed;
 /// So each fixed time runs exactly once a day, and `*/15 * * * *` runs once in each quarter of an hour
 /// that passes. Several fixed times that fall into one gap, or at its end, share one tick. For example,
 /// when Berlin leaves out 2:00 to 3:00, `0,30 2,3 * * *` runs at 3:00 and 3:30. The times of an hourly list,
-/// as `0 0-23 * * *`, are two hours apart once in autumn; those of `0 * * * *` are not. A step of hours
+/// such as `0 0-23 * * *`, are two hours apart once in autumn; ticks of `0 * * * *` are not. A step of hours
 /// can lose a run: `0 */2 * * *` has no tick at 2:00 when the clock leaves 2:00 out.
 ///
 /// These are the rules of Vixie's cron. As in that cron, a gap of more than three hours does not count as
@@ -84,9 +84,9 @@ enum When {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a late tick has a limit or it has none")]
 pub enum Misfire {
-    /// The first attempt may start this late, at least a second, by the clock of each machine. After
-    /// that, the tick is missed. A tick that the clock has just stepped over, by less than a minute, may
-    /// still start.
+    /// The first attempt may start up to this length after its tick, by the clock of each machine. The length
+    /// is at least a second. Later, the tick is missed. A tick that the clock has just stepped over may still
+    /// start, if the step was shorter than a minute.
     StartWithin(Duration),
     /// The tick runs as soon as a machine can start it. Ticks before the job was first seen do not count.
     CatchUpOnce,
@@ -154,7 +154,7 @@ impl Schedule {
         Ok(Self(When::Every { interval, jitter, salt: 0 }))
     }
 
-    /// Creates a schedule with one tick, at `at`. If `at` was over before the job was first seen, the job
+    /// Creates a schedule with one tick, at `at`. If `at` had passed before the job was first seen, the job
     /// never runs, and the scheduler warns.
     pub fn once(at: Timestamp) -> Self {
         Self(When::Once(at))
@@ -172,7 +172,7 @@ impl Schedule {
             When::Cron { last, .. } if after >= *last => None,
             When::Cron { times, .. } => times.next(after),
             When::Every { interval, jitter, salt } => {
-                // If jitter has delayed the tick of this number until after `after`, it is the next one.
+                // If jitter has delayed the tick with this number beyond `after`, this tick is the next one.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
                 [number, number.checked_add(1)?].into_iter().find_map(|number| {
                     let delayed = number * interval.as_nanos() + delay(*jitter, *salt, number);
@@ -184,8 +184,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the tick that is due at `now`, if `last` is the last one that was run: the latest tick
-    /// after `last` and not after `now`. `None` if no such tick exists, or if it is too late to start it.
+    /// Returns the tick that is due at `now`, if `last` was the last tick that ran: the latest tick after
+    /// `last` and up to `now`. `None` if no such tick exists, or if it is too late to start the tick.
     pub fn due(&self, last: Timestamp, now: Timestamp, misfire: Misfire) -> Option<Timestamp> {
         let earliest = match misfire {
             Misfire::StartWithin(length) => {

@@ -52,7 +52,7 @@ fn start_of(date: &str, zone: &TimeZone) -> Timestamp {
     date.to_zoned(zone.clone()).unwrap().timestamp()
 }
 
-/// Returns the minutes around the transitions of a zone in 2026, as first and last.
+/// Returns the ranges of minutes around the transitions of a zone in 2026, each as first and last minute.
 fn ranges(zone: &TimeZone) -> Vec<(i64, i64)> {
     let year = "2026-01-01T00:00:00Z".parse().unwrap()..="2026-12-31T23:59:59Z".parse().unwrap();
     let transitions =

@@ -53,7 +53,7 @@ async fn death_at_any_request_starts_no_tick_twice() {
     );
 }
 
-/// The same for a scheduler that is dropped at each moment of a run.
+/// Repeats the run, and drops the scheduler at a different moment each time.
 #[tokio::test(start_paused = true)]
 async fn drop_at_any_moment_starts_no_tick_twice() {
     for millis in 0..60 {

@@ -16,7 +16,7 @@ use crate::harness::{Machine, SchedulerHarness, key, secs};
 
 const HOURS: u64 = 100;
 
-/// One fleet is half a minute ahead, the other half a minute behind.
+/// The clocks of one fleet are 30 s ahead. The clocks of the other fleet are 30 s behind.
 const SKEWS: [(&str, i64); 4] = [("fast-1", 30), ("fast-2", 30), ("slow-1", -30), ("slow-2", -30)];
 
 fn job(harness: &SchedulerHarness, by: &str) -> Job {

@@ -55,7 +55,7 @@ pub(crate) struct Body {
     pub(crate) attempt: u32,
     pub(crate) token: FencingToken,
     pub(crate) began: Moment,
-    /// When it ended or was dropped; `None` while it runs.
+    /// When the body ended or was dropped; `None` while it runs.
     pub(crate) ended: Option<Moment>,
     pub(crate) is_complete: bool,
 }

@@ -146,7 +146,7 @@ async fn ticks_of_switched_off_job_are_not_missed() {
     assert_eq!(missed(&[&d]), 0);
 }
 
-/// Ticks of the new schedule from before the change are not missed.
+/// Ticks of the new schedule that precede the change do not count as missed.
 #[tokio::test(start_paused = true)]
 async fn changed_schedule_ignores_earlier_ticks() {
     let harness = SchedulerHarness::new();

@@ -47,7 +47,7 @@ async fn context_has_tick_and_run_has_latency() {
     let run = machine.handle.last_run("job").await.unwrap().unwrap();
     assert_eq!(run.scheduled, three);
     let late = run.began.duration_since(three).as_millis();
-    assert!((4..100).contains(&late), "{late} ms: the requests take a few");
+    assert!((4..100).contains(&late), "{late} ms: the requests take a few ms");
     assert_eq!(harness.log.bodies()[0].scheduled, three);
     assert_eq!(machine.handle.next_due("job").unwrap(), Some(at("2026-11-22T03:00:00Z")));
 }

@@ -4,9 +4,9 @@
 //! rules prevent this:
 //!
 //! - Before and after each request, a store compares the file at its path with the file that it has opened.
-//! - While a store is open, it holds a shared lock on one byte of the *folder*. The byte's position is made of the
+//! - While a store is open, it holds a shared lock on one byte of the *folder*. Its position depends on the
 //!   file's name and inode. A process that opens a new file of that name finds the lock for the old inode, and
-//!   refuses to open. The kernel releases the lock when the process ends.
+//!   refuses to open it. The kernel releases the lock when the process ends.
 //!
 //! Both rules also hold for SQLite's write-ahead log and its shared memory, which exist while a store is open.
 //!
@@ -28,7 +28,7 @@ use crate::file::settings::Settings;
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: Vec<OpenFile>,
-    /// Holds the locks while it is open.
+    /// The open folder, which holds the locks.
     _folder: Option<Folder>,
 }
 
@@ -72,7 +72,7 @@ impl Identity {
         for file in &files {
             folder.lock(file)?;
         }
-        // Of two processes that do so at the same time, at least one finds the other.
+        // If two processes register at the same time, at least one of them finds the other.
         for file in &files {
             folder.refuse_others(&file.path, Some(file.inode))?;
         }
@@ -122,8 +122,8 @@ fn refuse_links(path: &Path, found: &Metadata) -> Result<(), Fault> {
     )))
 }
 
-/// Repeats `register` for as long as the time-out: a process that closes the file removes the log first, and its
-/// lock a moment later.
+/// Repeats `register` for as long as the time-out: a process that closes the file removes the log first, and
+/// releases its lock a moment later.
 fn retried<T>(settings: &Settings, register: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let machine = &settings.machine;
     let start = machine.boot_time();
@@ -185,7 +185,7 @@ mod presence {
             Ok(())
         }
 
-        /// Refuses the file at `path` if a process uses another inode of this name than `inode`.
+        /// Refuses the file at `path` if a process uses another inode than `inode` under this name.
         pub(super) fn refuse_others(&self, path: &Path, inode: Option<u64>) -> Result<(), Fault> {
             let first = first_position(path);
             let ranges = match inode.map(position_of) {

@@ -1,8 +1,8 @@
-//! The file: what is checked before a store uses it, and while it does.
+//! The file: the checks before a store uses it, and during its use.
 //!
 //! Start with [`opening`]. [`network`] refuses network file systems, [`schema`] creates the tables or checks
-//! whose file it is, and [`identity`] notices that the file was removed or replaced. [`settings`] is what the
-//! connections of one store share.
+//! who owns the file, and [`identity`] notices that it was removed or replaced. [`settings`] has the settings
+//! that all connections of one store share.
 
 pub(crate) mod identity;
 mod network;

@@ -58,7 +58,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Fault> {
 
 fn connect(path: &Path, settings: &Settings) -> Result<Connection, Fault> {
     let fault = |error| Fault::from_sqlite(path, &error);
-    // Without `SQLITE_OPEN_URI`: a path is never parsed. Without a mutex: one thread uses the connection.
+    // No `SQLITE_OPEN_URI`, so SQLite never parses the path. No mutex, since one thread uses the connection.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -66,7 +66,7 @@ fn connect(path: &Path, settings: &Settings) -> Result<Connection, Fault> {
     connection.busy_timeout(settings.timeout).map_err(fault)?;
     functions::register(&connection, &settings.machine).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(32);
-    // SQLite silently opens a file without write permission for reading.
+    // If the process may not write to the file, SQLite silently opens it read-only.
     if connection.is_readonly("main").map_err(fault)? {
         return Err(Fault::denied(format!(
             "{} is read-only for this process: let this user write to the file and to its folder",

@@ -76,7 +76,7 @@ fn enter_wal(connection: &Connection, path: &Path) -> Result<(), Fault> {
             path.display()
         )));
     }
-    // A commit returns after the disk has it. `NORMAL` could lose attributes that were reported as written.
+    // A commit waits for the disk. `NORMAL` could lose attributes that were reported as written.
     connection
         .pragma_update(None, "synchronous", "full")
         .map_err(|error| Fault::from_sqlite(path, &error))

@@ -1,4 +1,4 @@
-//! What the connections of one store share.
+//! The settings that all connections of one store share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
--- One row for each key that is held, reserved, remembered, or that has a record.
+-- One row for each key that is held or reserved, has a record, or has a grant that is still remembered.
 CREATE TABLE lease (
     key         TEXT PRIMARY KEY NOT NULL,
     -- The boot of the machine to which the times of this row belong.
@@ -9,7 +9,7 @@ CREATE TABLE lease (
     nonce       TEXT,
     request     INTEGER,
     lessee      TEXT,
-    -- The last ttl of the grant, and the boot time at which its lease expires. In microseconds.
+    -- The last ttl of the grant, and the boot time at which its lease expires, both in microseconds.
     ttl         INTEGER,
     ends        INTEGER,
     -- The number of the last heartbeat.
@@ -23,7 +23,7 @@ CREATE TABLE lease (
     reserved    INTEGER,
     until       INTEGER,
     only_for    TEXT,
-    -- 'lasting' until it is deleted. 'temporary' or 'deleted' until some time after its lease.
+    -- 'lasting': kept until it is deleted. 'temporary', 'deleted': removed some time after its lease ended.
     record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
     -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
     attributes  TEXT NOT NULL DEFAULT '{}',

@@ -1,4 +1,4 @@
--- Grants rows of another boot one more ttl from now, when this boot has first seen them. The times of two
+-- Runs when this boot first sees a row of another boot. The lease then lasts one more ttl. The times of two
 -- boots cannot be compared, and another kernel may share the file. A write under a grant that this boot has not
 -- seen applies at once, or finds the lease expired and is repeated after this statement.
 UPDATE lease SET

@@ -1,4 +1,4 @@
--- Extends a lease. Never revives one.
+-- Extends a lease. Never revives an expired lease.
 UPDATE lease SET
     boot = boot_id(),
     ttl = :ttl,

@@ -15,7 +15,7 @@ pub(crate) struct Statements {
     pub(crate) evict: Cow<'static, str>,
     pub(crate) first_seen: Cow<'static, str>,
     pub(crate) heartbeat: Cow<'static, str>,
-    /// No statement: the checks that the file is still the same. Empty if a test has switched them off.
+    /// Not a statement, but a switch: if empty, a test has switched off the checks that the file is the same.
     pub(crate) identity: Cow<'static, str>,
     pub(crate) list: Cow<'static, str>,
     pub(crate) obtain: Cow<'static, str>,

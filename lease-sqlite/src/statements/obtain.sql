@@ -1,4 +1,4 @@
--- Grants a free key. Without a row in the answer, the key is not free for this claim.
+-- Grants a free key. If the answer has no row, the key is not free for this claim.
 -- A refused claim writes nothing.
 INSERT INTO lease AS l (key, boot, token, nonce, request, lessee, ttl, ends, beat, record, attributes)
 VALUES (
@@ -22,7 +22,7 @@ ON CONFLICT (key) DO UPDATE SET
     attributes = json_patch(l.attributes, excluded.attributes)
 WHERE l.boot = boot_id()
     AND (l.ends IS NULL OR l.ends <= boot_time())
-    -- A late duplicate of the claim whose grant has expired, or was released last.
+    -- A late duplicate is refused if the grant of its claim has expired, or was the last that was released.
     AND l.nonce IS NOT excluded.nonce
     AND l.last IS NOT excluded.nonce
     AND (l.until IS NULL OR l.until <= boot_time() OR l.only_for IS excluded.lessee)

@@ -1,4 +1,4 @@
--- Frees a key, also after its lease has expired, if it was not granted since.
+-- Frees a key, also after its lease has expired, if no later claim was granted.
 UPDATE lease SET
     boot = boot_id(),
     last = nonce,

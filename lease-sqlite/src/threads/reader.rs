@@ -35,9 +35,9 @@ pub(crate) fn work(database: &Database, queue: &Arc<Queue>, watches: &Watches) {
     }
 }
 
-/// Notices commits by a number in memory that all processes share. Nothing is read while it stays the same.
+/// Notices commits by a number in shared memory. If the number has not changed, the thread reads nothing.
 struct Polling {
-    /// The number at the last look.
+    /// The number at the last check.
     seen: Option<i64>,
     /// The boot time of the last change.
     changed: Duration,
@@ -50,7 +50,7 @@ impl Polling {
         let start = machine.boot_time();
         let current = database.check_identity().and_then(|()| database.data_version());
         let shortest = match current {
-            // A key that was held for long is noticed a little later: by at most a hundredth of that time.
+            // A release after a long lease is noticed a little later: by at most a hundredth of that time.
             Ok(version) if self.seen == Some(version) => {
                 (start.saturating_sub(self.changed) / 100).min(LONGEST_IDLE_PAUSE)
             }

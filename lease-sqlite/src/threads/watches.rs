@@ -65,7 +65,7 @@ impl Watches {
         drop(waiters);
         let watch = Watch { watches: self.clone(), key: key.clone(), id };
         Ok(Freed::when(async move {
-            // An error means that the store was closed. The waiter tries again in both cases.
+            // An error means that the store was closed. The waiter tries again, with or without an error.
             drop(woken.await);
             drop(watch);
         }))
@@ -73,7 +73,7 @@ impl Watches {
 
     /// Reads all watched keys, and wakes the waiters of the released keys.
     ///
-    /// Compares with the tenure at the beginning: a key that was released may be held again already.
+    /// Compares tenures with those at the start of the watch: a released key may already be held again.
     pub(crate) fn look(&self, database: &Database) {
         let keys: Vec<_> = self.lock().by_key.keys().cloned().collect();
         for key in keys {

@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::error::Fault;
 use crate::threads::queue::{ClosesAtEnd, Queue, Request, Taken};
 
-/// Runs the requests of `queue` until it is closed. Then pokes `reader`, whose watches may wake.
+/// Runs the requests of `queue` until it is closed. Pokes `reader` after each transaction: watches may wake.
 pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>) {
     let _closes = ClosesAtEnd(queue);
     let mut cleaning = Cleaning::default();

@@ -26,7 +26,7 @@ pub(crate) async fn expired_key_is_granted_again(world: World) {
     assert!(store.granted(&claim("b")).await.token > first.token);
 }
 
-/// Boot time is read by the statement. A time that was bound as a parameter would be as old as the wait.
+/// The statement itself reads the boot time. A time bound as a parameter would be as old as the wait.
 pub(crate) async fn ttl_counts_from_after_the_wait_for_the_lock(world: World) {
     let store = world.open().await;
     let other = world.connect();
@@ -302,7 +302,7 @@ pub(crate) async fn list_has_its_prefix_in_pages(world: World) {
     assert_eq!(listed, expected);
 }
 
-/// The new boot time is far behind the old one, and far ahead of it.
+/// The new boot time is once far behind the old one, and once far ahead of it.
 pub(crate) async fn lease_of_another_boot_gets_one_more_ttl(world: World) {
     for boot_time in [Duration::from_secs(1), Duration::from_secs(7200)] {
         let former = world.open().await;
@@ -313,7 +313,7 @@ pub(crate) async fn lease_of_another_boot_gets_one_more_ttl(world: World) {
         let mut after = claim("b");
         after.key = before.key.clone();
 
-        // A handle that is open sees the row first in the claim; a new one when it opens.
+        // An open handle first sees the row in the claim. A new handle sees the row when it opens.
         let store = if boot_time > TTL { former } else { world.open().await };
         let holder = store.refused(&after).await;
         world.pass(ALMOST_TTL);
@@ -350,7 +350,7 @@ pub(crate) async fn second_process_does_not_extend_leases(world: World) {
     store.granted(&claim("b")).await;
 }
 
-/// As on a virtual machine that was copied while it ran: the holder still lives.
+/// A running virtual machine was copied: the boot is new, and the holder still runs.
 pub(crate) async fn write_after_a_reboot_belongs_to_the_new_boot(world: World) {
     let store = world.open().await;
     for boot_time in [Duration::from_secs(1), Duration::from_secs(7200)] {
@@ -407,7 +407,7 @@ pub(crate) async fn rows_are_removed_only_when_they_no_longer_matter(world: Worl
     store.release(&grants[3]).await;
     let is_cleaned_by = async |after: Duration| {
         world.pass(after);
-        // The next request cleans.
+        // The next request removes outdated rows.
         store.refused(&released.clone().repeated()).await;
         store.refused(&released.clone().repeated()).await;
     };
@@ -421,8 +421,8 @@ pub(crate) async fn rows_are_removed_only_when_they_no_longer_matter(world: Worl
     let mut other = claim("b");
     other.key = reserved.key.clone();
     store.refused(&other).await;
-    assert!(!world.has_row("released"), "a row that nobody needs");
-    assert!(!world.has_row("held"), "a lease that expired long ago");
+    assert!(!world.has_row("released"), "the released key still has a row");
+    assert!(!world.has_row("held"), "the expired key still has a row");
 }
 
 impl Handle {

@@ -73,7 +73,7 @@ impl World {
         Self { folder, machine: Arc::new(SimulatedMachine::new()), sabotages }
     }
 
-    /// Opens the file, as one more process does.
+    /// Opens the file as another process does.
     pub(crate) async fn open(&self) -> Handle {
         let mut builder = SqliteStore::builder(self.folder.path().join("leases.db"))
             .with_machine(Arc::clone(&self.machine) as Arc<dyn Machine>);
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-/// A store whose answers are expected.
+/// A store whose methods panic if the answer is not the expected one.
 pub(crate) struct Handle(pub(crate) SqliteStore);
 
 impl Handle {
@@ -161,5 +161,5 @@ pub(crate) fn attribute(name: &str, value: &str) -> Attributes {
 }
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
-/// A microsecond less.
+/// A microsecond less than the ttl.
 pub(crate) const ALMOST_TTL: Duration = Duration::from_micros(29_999_999);

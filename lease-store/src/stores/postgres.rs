@@ -22,7 +22,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
         format!("postgres://{login}{hosts}/{database}?sslmode={sslmode}")
     };
     let mut builder = PostgresStore::builder(server(&url.hosts.join(",")));
-    // Only hosts, since the login is the same.
+    // The parameter has only hosts, since the login is that of the URL.
     if let Some(hosts) = listen {
         builder = builder.with_listen_url(server(&hosts));
     }

@@ -1,5 +1,5 @@
 //! Chaos tests with real processes. Workers share leases on real servers, a nemesis injects faults into
-//! both, and a judge then checks the recorded events.
+//! workers and servers, and a judge then checks the recorded events.
 //!
 //! Start at [`overlapping_run`] or [`single_run`]: a run with many faults at once, or one at a time.
 //! All processes are on one machine, and the ledger is ordered by `CLOCK_MONOTONIC`, which no fault

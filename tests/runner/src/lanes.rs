@@ -13,7 +13,7 @@ use crate::programs::Job;
 /// The number of jobs that run at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// Lanes for jobs that compute. Once no waiting job is queued, twice as many computing jobs run.
+    /// Lanes for computing jobs. When the last waiting job has started, twice as many computing jobs run.
     computing: usize,
     /// Lanes for jobs that wait: at least as many as `computing`.
     waiting: usize,

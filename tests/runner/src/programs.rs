@@ -1,4 +1,4 @@
-//! The programs of each tier, their durations, and the ones that compute.
+//! The programs of each tier, their durations, and the list of computing programs.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -89,7 +89,7 @@ impl Server {
         servers
     }
 
-    /// Starts [all](Self::all) servers but dynoxide.
+    /// Starts all servers except dynoxide, as [`all`](Self::all) does.
     ///
     /// # Panics
     ///

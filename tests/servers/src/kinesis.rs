@@ -159,7 +159,7 @@ pub fn client_of(address: SocketAddr) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Makes kinesis-local listen only on the loopback interface. It has no such option: it calls
+/// Makes kinesis-local listen only on the loopback interface. The program has no such option: it calls
 /// `listen(port, callback)`.
 const LOOPBACK_ALONE: &str = "data:text/javascript,\
     import net from 'node:net';\

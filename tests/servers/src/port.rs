@@ -9,7 +9,7 @@ use crate::sync::lock;
 /// Returns a free port from 11,000 to 20,999. The port 10,000 above it is also free: a node of a Cluster
 /// listens there.
 ///
-/// Both are below 32,768, where Linux takes the ports of outgoing connections. Otherwise a connection could
+/// Both ports are below 32,768, where the ports of outgoing connections begin. Otherwise a connection could
 /// take the port before the server listens.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

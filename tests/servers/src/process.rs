@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-/// A process that is killed when this is dropped, also when the test fails.
+/// A child process. Dropping it kills the process, also when the test fails.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 

@@ -17,7 +17,7 @@ where
     broken(lock_promises().into_iter().chain(table_promises()).collect(), fixture)
 }
 
-/// Returns those of `names` that a store breaks.
+/// Returns the promises among `names` that a store breaks.
 pub fn broken_of_these<F>(names: &[&str], fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
 where
     F: Fixture,

@@ -30,7 +30,7 @@ pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     in_tools.chain(on_path).find(|program| program.is_file())
 }
 
-/// Finds libfaketime, which gives a program another wall clock, at Debian's path.
+/// Finds libfaketime at Debian's path. The library gives a program another wall clock.
 ///
 /// # Panics
 ///

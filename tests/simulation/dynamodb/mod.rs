@@ -88,7 +88,7 @@ fn deleted_item_breaks_exclusion_and_token_order() {
     println!("dynamodb with a deleted item, except exclusion and token order: {survey}");
 }
 
-/// The counter is as old as the backup, so the store grants later tokens again.
+/// The restored counter is as old as the backup, so the store grants the later tokens a second time.
 #[test]
 fn table_restored_from_a_backup_breaks_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);

@@ -31,7 +31,7 @@ pub(crate) struct Service {
     inside: Arc<Mutex<Inside>>,
 }
 
-/// The number of a replica of the table. A global table has two.
+/// The number of a replica of the table. A global table has two replicas.
 pub(crate) type Region = usize;
 
 struct Inside {
@@ -207,8 +207,8 @@ impl Service {
         }
     }
 
-    /// Replays an old claim repeatedly, each time followed by a write under its first grant. Once the key is
-    /// free, the replay is granted without a holder, and the write belongs to another grant.
+    /// Replays an old claim repeatedly, and after each replay a write under the claim's first grant. Once the
+    /// key is free, the replayed claim is granted without a holder, and the write belongs to another grant.
     fn echo(&self, random: &mut StdRng) {
         let (claim, write, region) = {
             let inside = self.inside();
@@ -392,5 +392,5 @@ impl Clock for FastClock {
     }
 }
 
-/// The number of writes that are kept for replays: the writes of about the last few ttls.
+/// The number of writes that are kept for replays: about the writes of the last few ttls.
 const REMEMBERED: usize = 64;

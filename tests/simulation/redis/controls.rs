@@ -38,7 +38,7 @@ fn heartbeats_without_numbers_are_detected() {
     on_one_server("heartbeats of a record without numbers", &record, SeedRange::first(1000));
 }
 
-/// A late heartbeat would extend a later request of the same claim, for no holder or for an earlier one.
+/// A late heartbeat would extend the grant of a later request of the same claim, which may have no holder.
 #[test]
 fn heartbeat_of_any_request_is_detected() {
     const LATE: Mishaps = &[("claims", Fault::ApplyLate(Duration::from_millis(1200)))];
@@ -156,7 +156,7 @@ fn withdrawal_of_a_later_proposal_is_detected() {
     });
 }
 
-/// The text of a lock names its end, which no expiry of the server corrects.
+/// The text of a lock contains its end. No expiry of the Redis key corrects a wrong end.
 #[test]
 fn lock_that_ends_early_is_detected() {
     let edition = edition("quorum/claim", " + ttl * 1000", " + ttl * 250");

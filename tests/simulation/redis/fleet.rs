@@ -28,7 +28,7 @@ pub(crate) struct Fleet {
     connections: Arc<AtomicU64>,
     /// Active faults: the end, the server, the fault.
     faults: Vec<(Duration, usize, ServerFault)>,
-    /// Servers that lost their data, and when they were up again.
+    /// Servers that lost their data, each with the time at which it was up again.
     forgetful: Vec<(Duration, usize)>,
     set_back: BTreeSet<usize>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) servers: usize,
     pub(crate) edition: Edition,
     pub(crate) strikes: &'static [Strike],
-    /// The number of servers that may be without their data at a time.
+    /// The number of servers that may be without their data at the same time.
     pub(crate) most_forgetful: usize,
     /// The scripts that fail, in addition to the network's faults. Half of their calls have the fault, for up
     /// to the fault's duration.
@@ -227,7 +227,7 @@ impl Fleet {
 
     pub(crate) fn heal(&mut self) {
         self.end(|_| true);
-        // A fail-over that ended has made its server down.
+        // After a fail-over, its server is down. This call ends that fault, too.
         self.end(|_| true);
     }
 

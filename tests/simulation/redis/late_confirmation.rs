@@ -49,7 +49,7 @@ async fn contend<S: LockStore>(contender: Contender<S>, confirmed: Arc<AtomicUsi
     let store = Faulty::new(store);
     let locker = Locker::new(store.clone()).with_options(options());
 
-    // Granted at once, and again by a duplicate after 3.23 s.
+    // The claim is granted at once, and its duplicate is granted after 3.23 s.
     store.next(Call::Obtain, Fault::LoseReply);
     store.next(Call::Obtain, Fault::ApplyLate(Duration::from_millis(2980)));
     store.every(Call::Obtain, Fault::Fail);

@@ -128,7 +128,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a plan with only those faults under which the README's failure table promises no violation.
+/// Returns a plan whose faults must cause no violation, by the README's failure table.
 fn sound(servers: usize) -> Plan {
     let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
     Plan {

@@ -77,7 +77,7 @@ async fn pauses_between_polls_grow_to_half_a_second() {
     let (growing, longest) = pauses.split_at(6);
     assert_eq!(growing, [10, 20, 40, 80, 160, 320]);
     assert!(longest.iter().all(|pause| *pause == 500), "{longest:?}");
-    // These pauses fill the rest of the 10 s. No poll follows the activation.
+    // The pauses of 500 ms fill the rest of the 10 s. The first poll after the activation is the last one.
     assert_eq!(longest.len(), 19);
 }
 

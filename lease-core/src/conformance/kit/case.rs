@@ -19,7 +19,7 @@ use crate::store::grant::{Beat, Claim, Grant, GrantId, Heartbeat, HeldKey, Holde
 use crate::store::lock_store::LockStore;
 use crate::store::nonce::Nonce;
 
-/// The store of one test, behind a network without faults until a promise adds some.
+/// The store of one test, behind a network. The network has no faults until a promise adds some.
 pub struct Case<F: Fixture> {
     pub(crate) fixture: F,
     pub(crate) store: Faulty<F::Store>,
@@ -157,8 +157,8 @@ impl<F: Fixture> Case<F> {
         (first, second)
     }
 
-    /// The races to run, each with its number. With paused time, requests alternate on one task only:
-    /// paused time does not advance while threads run, so a request that sleeps would never end.
+    /// The races to run, each with its number. With paused time, all requests run on one task in turns.
+    /// Paused time does not advance while other threads run, so a request that sleeps would never end.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);
         let on_threads = if self.fixture.time_may_be_paused() { 0 } else { 32 };
@@ -189,7 +189,7 @@ impl<F: Fixture> Case<F> {
         let Self { fixture, store, ttl } = self;
         let mut open = store.inner();
         drop(store);
-        // The task of an answered request may hold the store for a moment longer.
+        // The task of an answered request may keep a reference to the store for a moment longer.
         let open = loop {
             match Arc::try_unwrap(open) {
                 Ok(open) => break open,
@@ -226,7 +226,7 @@ impl<F: Fixture> Case<F> {
             }
             self.pass(self.ttl / 16).await;
         }
-        panic!("the store should grant {} within five ttls after its lease ran out", claim.key);
+        panic!("the store should grant {} within five ttls after its lease expired", claim.key);
     }
 
     /// Repeats claims of two keys until both are granted. Returns when each key was granted.
@@ -253,7 +253,7 @@ impl<F: Fixture> Case<F> {
             self.pass(self.ttl / 16).await;
         }
         panic!(
-            "the store should grant both keys within ten ttls after their leases ran out: \
+            "the store should grant both keys within ten ttls after their leases expired: \
              {keys:?}, {taken:?}"
         );
     }

@@ -37,7 +37,7 @@ where
     (one.await, other.await)
 }
 
-/// Runs `request` on a new thread, once a second thread has arrived.
+/// Runs `request` on a new thread, as soon as the threads of both requests have started.
 fn on_thread<T: Send + 'static>(
     request: impl Future<Output = T> + Send + 'static,
     arrived: &Arc<AtomicUsize>,

@@ -1,5 +1,5 @@
-//! The record of a trial, and the check for violations: grants as the store made them, and tenures as
-//! their holders saw them.
+//! The record of a trial, and the check for violations. Records grants as the store made them, and tenures:
+//! the same grants as their holders saw them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -96,10 +96,10 @@ struct LateWrite {
 pub struct Figures {
     /// Leases that were obtained.
     pub tenures: usize,
-    /// Keys that were granted to another lessee without a release before.
+    /// Grants to another lessee of a key that its former holder had not released.
     pub takeovers: usize,
     /// Take-overs for which the former holder was not paused between its deadline and the next
-    /// grant. The loss had to be reported to it before that grant.
+    /// grant. In this case, the lease must report the loss to the former holder before that grant.
     pub notified_first: usize,
     /// Writes under a grant that the store applied.
     pub writes: usize,

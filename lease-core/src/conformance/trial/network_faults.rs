@@ -28,12 +28,12 @@ struct FaultState {
 pub enum Silence {
     /// No heartbeat arrives.
     RequestsLost,
-    /// Each heartbeat arrives, and no answer does.
+    /// Each heartbeat arrives, but its answer is lost.
     AnswersLost,
 }
 
 impl NetworkFaults {
-    /// Makes faults that `seed` determines. They delay requests and answers by up to `longest_delay`.
+    /// Makes faults that `seed` determines. Faults delay requests and answers by up to `longest_delay`.
     pub fn new(seed: u64, longest_delay: Duration) -> Self {
         let random = StdRng::seed_from_u64(seed);
         let state = FaultState { random, longest_delay, silence: None, stopped: false };

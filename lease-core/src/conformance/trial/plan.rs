@@ -153,7 +153,7 @@ impl Trial {
         self
     }
 
-    /// Stops the clocks of contenders while their machine is suspended: another control.
+    /// Stops the clocks of contenders while their machine is suspended. Use this as a control, too.
     pub fn with_clocks_that_stop(mut self) -> Self {
         self.clocks = Clocks::Stop;
         self
@@ -165,7 +165,7 @@ impl Trial {
         self
     }
 
-    /// Gives each contender `ttls` times the ttl after the faults to obtain a lease. By default 100, since
+    /// After the faults, each contender must obtain a lease within `ttls` times the ttl. The default is 100:
     /// processes do not queue in a fair order.
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;

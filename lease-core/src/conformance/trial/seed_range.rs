@@ -18,7 +18,7 @@ use super::verdict::Verdict;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange {
     seeds: Range<u64>,
-    /// How many seeds at the start of the range are tried last.
+    /// The number of seeds at the start of the range that are tried last.
     deferred: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Survey {
     /// The sums of all trials' figures.
     pub figures: Figures,
     /// The number of trials in which a former holder was not paused between its deadline and the
-    /// next grant. In these trials, the loss had to be reported to it before that grant.
+    /// next grant. In these trials, its lease had to report the loss before that grant.
     pub with_notified_losers: usize,
 }
 
@@ -70,7 +70,7 @@ impl SeedRange {
     ///
     /// # Panics
     ///
-    /// If a promise is broken. The message has the command to repeat the trial, and its events.
+    /// If a promise is broken. The message has the trial's events, and the command that repeats the trial.
     #[expect(clippy::panic, reason = "a test that fails")]
     pub fn all_hold(self, trial: impl Fn(u64) -> Verdict + Sync) -> Survey {
         let survey = Mutex::new(Survey {

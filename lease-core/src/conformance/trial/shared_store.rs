@@ -38,7 +38,7 @@ pub struct RecordingStore<S> {
 }
 
 impl<S> SharedStore<S> {
-    /// Makes a model of `store`, which must be new and only for this trial.
+    /// Makes a model of `store`. The store must be new, and only this trial may use it.
     pub fn new(world: ModelContext, store: S) -> Self {
         let store = Arc::new(RecordingStore { store, ledger: world.ledger.clone() });
         Self { world, store }

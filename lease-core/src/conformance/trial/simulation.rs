@@ -41,12 +41,12 @@ struct Process {
     paused: bool,
 }
 
-/// Reads the simulated time since the start of the simulation in one process. It does not depend on the
+/// Reads, within one process, the simulated time since the simulation started. Does not depend on the
 /// process's own clock.
 #[derive(Debug, Clone)]
 pub struct WorldTime {
     born: Moment,
-    /// The simulated time at `born`, in nanoseconds. Each suspension of the process adds its length.
+    /// The simulated time at `born`, in nanoseconds. Each suspension of the machine adds its length to this.
     born_at: Arc<AtomicU64>,
 }
 

@@ -1,7 +1,7 @@
 -- Reads a piece of a bucket.
 -- KEYS: index, state, prefix of the buckets' keys.
 -- ARGV: bucket, start, size of the piece in bytes, bytes per entry beside its text.
--- Returns the start of the next piece, which is 0 after the last piece, then keys and values in turn.
+-- Returns the start of the next piece, then keys and values in turn. The start is 0 after the last piece.
 --
 -- The start is a cursor of HSCAN. One step of HSCAN may return many entries: all of a listpack, or a
 -- chain of a hash that is being resized. If a piece ends within a step, the start of the next piece has

@@ -1,5 +1,5 @@
--- Precedes a script that only the largest token may run. KEYS: any, state. ARGV: token.
--- Returns the largest token if it is larger.
+-- Runs before a script, and ends it if a larger token was seen. KEYS: any, state. ARGV: token.
+-- In this case, returns the largest token.
 local largest = redis.call('HGET', KEYS[2], 'token')
 if largest and tonumber(ARGV[1]) < tonumber(largest) then
     return largest

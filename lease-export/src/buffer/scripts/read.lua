@@ -4,8 +4,8 @@
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}
--- The length of a line is unknown before it is read. So each piece fits even if all its lines are as long as
--- the longest.
+-- The length of a line is unknown before it is read. So each step reads only as many entries as would fit if
+-- all lines were as long as the longest.
 while events > 0 do
     local wanted = math.max(1, math.min(events, 256, math.floor(bytes / longest)))
     local piece = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', wanted)

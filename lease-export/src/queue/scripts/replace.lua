@@ -1,4 +1,4 @@
--- Replaces all jobs that no worker has, ready or due, with a new one.
+-- Replaces all jobs that no worker has by a new job: ready jobs, and jobs whose visibility has ended.
 -- KEYS: ready, hidden, job. ARGV: body. Returns its id.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

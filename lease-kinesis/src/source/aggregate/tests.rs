@@ -62,7 +62,7 @@ fn plain_record_yields_one_record() {
 }
 
 #[test]
-fn aggregate_of_one_is_split() {
+fn aggregate_of_one_record_is_split() {
     let records = split(golden("one"));
 
     assert_eq!(contents(&records), [("a", &b"only"[..])]);

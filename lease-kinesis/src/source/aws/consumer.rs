@@ -27,7 +27,7 @@ impl Consumer {
         Self { name, arn: Mutex::new(Arc::new(OnceCell::new_with(known))) }
     }
 
-    /// Returns the name or ARN that it was created from.
+    /// Returns the name or ARN from which the consumer was created.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

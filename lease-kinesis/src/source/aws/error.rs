@@ -65,20 +65,20 @@ impl Operation<'_> {
             "ExpiredIteratorException" => {
                 (SourceErrorKind::ExpiredIterator, format!("the iterator is too old: {message}"))
             }
-            // Only the iterator of this request can be invalid.
+            // In this request, only the iterator can be invalid.
             "InvalidArgumentException" | "ValidationException" if operation == "GetRecords" => {
                 (SourceErrorKind::ExpiredIterator, format!("the iterator is invalid: {message}"))
             }
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            // The stream or the shard is missing, and the error does not say which. The request for
-            // the next iterator reports it.
+            // The stream or the shard is missing, and this error does not name it. The request for
+            // the next iterator returns an error that names it.
             "ResourceNotFoundException" if operation == "GetRecords" => (
                 SourceErrorKind::ExpiredIterator,
                 format!("the iterator's stream or shard does not exist: {message}"),
             ),
-            // Reported during a subscription. The next subscription reports what is missing.
+            // This error ends a subscription. The next subscription's error names the missing resource.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
                 (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }
@@ -86,7 +86,7 @@ impl Operation<'_> {
                 SourceErrorKind::NoSuchStream,
                 format!("there is no stream {stream} in this account and region: {message}"),
             ),
-            // For a subscription, the shard is in use. Otherwise the stream is being changed.
+            // For a subscription, the shard is in use. For other requests, the stream is being changed.
             "ResourceInUseException" if operation == "SubscribeToShard" => (
                 SourceErrorKind::Throttled,
                 format!("another subscription of this consumer started a moment ago: {message}"),

@@ -67,7 +67,7 @@ impl KinesisSource {
     /// Sets the consumer for enhanced fan-out, by name or ARN. All workers of an application share
     /// one consumer, for example with the application's name.
     ///
-    /// The first subscription registers an unknown name. This crate never removes a consumer: it
+    /// The first subscription registers an unknown name. This crate never removes a consumer, which
     /// costs money until an operator removes it with `DeregisterStreamConsumer`.
     #[must_use]
     pub fn with_consumer(mut self, consumer: impl Into<String>) -> Self {
@@ -76,7 +76,7 @@ impl KinesisSource {
     }
 
     /// Sets the time limit of a request. The default is 30 s, since an answer may have 10 MB.
-    /// Workers keep their leases meanwhile.
+    /// Workers keep their leases during a request.
     #[must_use]
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.requests.limit = limit;
@@ -101,7 +101,7 @@ impl KinesisSource {
         self.requests.valid("DescribeStreamSummary", id)
     }
 
-    /// Lists all shards. Returns `None` if the list's token has expired meanwhile.
+    /// Lists all shards. Returns `None` if the token of the next page has expired.
     async fn list(&self) -> Result<Option<Vec<Shard>>, SourceError> {
         let (mut shards, mut token) = (Vec::new(), None);
         loop {
@@ -116,7 +116,7 @@ impl KinesisSource {
     }
 
     /// Returns the error of a request for `shard` that failed with `ResourceNotFound`. Stream, shard
-    /// and consumer share that error type, so this lists the shards. If the shard is listed, the
+    /// and consumer share that error type, so the method lists the shards. If the shard is listed, the
     /// error names `else_missing`.
     async fn missing(
         &self,

@@ -163,7 +163,7 @@ async fn fan_out_resumes_inside_aggregate() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_iterators_lose_and_repeat_no_record() {
-    // An iterator returns the last record again, then the next one.
+    // Each new iterator returns the last record again, then the next record.
     let tape = RecordedShard { lifetime: 2, ..RecordedShard::new() };
 
     let numbers = read_on(tape, Position::TrimHorizon, Retrieval::Polling).await;
@@ -213,7 +213,7 @@ impl Source for QuietShard {
 }
 
 /// Kinesis reports a sequence number with every push, even an empty one. Records that arrive
-/// between two subscriptions come after it.
+/// between two subscriptions have larger numbers.
 #[tokio::test(start_paused = true)]
 async fn subscription_without_records_continues_at_its_end() {
     for (begin, asked) in
@@ -254,7 +254,7 @@ async fn subscriptions_that_end_at_once_back_off() {
 
     assert!(read.is_err());
     let subscribed = tape.subscribed.lock().unwrap().len();
-    assert!((5..=15).contains(&subscribed), "{subscribed} in a minute");
+    assert!((5..=15).contains(&subscribed), "{subscribed} subscriptions in a minute");
 }
 
 #[tokio::test(start_paused = true)]

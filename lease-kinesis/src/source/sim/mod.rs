@@ -119,7 +119,7 @@ impl SimStream {
         Self { faults: Arc::new(FaultInjector::new(seed, faults)), ..self.clone() }
     }
 
-    /// Creates another handle on the same stream that subscribes as the consumer `name`. Each
+    /// Creates another handle on the same stream. The handle subscribes as the consumer `name`. Each
     /// consumer has one subscription to each shard.
     #[must_use]
     pub fn with_consumer(&self, name: impl Into<Arc<str>>) -> Self {
@@ -127,7 +127,7 @@ impl SimStream {
     }
 
     /// Reports no children at a shard's end, like most emulators. Only the list of shards has
-    /// them.
+    /// the children.
     #[must_use]
     pub fn without_reported_children(self) -> Self {
         self.lock().behavior.children = Children::Unreported;
@@ -259,7 +259,7 @@ impl SimStream {
     }
 
     /// Removes the records that are older than `retention`, and closed shards without records. The
-    /// stream trims only when this is called.
+    /// stream removes records only during this call.
     pub fn trim(&self, retention: Duration) {
         let now = self.now();
         self.lock().trim(retention, now);

@@ -21,7 +21,7 @@ impl Number {
         sequence.as_str().strip_prefix(HEAD).and_then(Self::parse)
     }
 
-    /// Parses what `Display` writes.
+    /// Parses the text that `Display` writes.
     pub(super) fn parse(digits: &str) -> Option<Self> {
         if digits.len() != DIGITS {
             return None;

@@ -74,7 +74,7 @@ impl Subscription {
     async fn wait(&mut self) -> Result<Option<Fetched>, SourceError> {
         let ends = Time(self.subscribed.at.0 + LIFETIME);
         loop {
-            // Before the read, so that later changes wake this task.
+            // Marks changes as seen before the read, so that later changes wake this task.
             self.changed.borrow_and_update();
             let now = self.stream.now();
             if now >= ends {
@@ -88,7 +88,7 @@ impl Subscription {
             let rest = (self.pushed.0 + LONGEST_SILENCE).saturating_sub(now.0);
             if quiet && !rest.is_zero() {
                 let wait = rest.min(ends.since(now));
-                // The stream is read again in either case.
+                // After a change or a time-out, the loop reads the stream again.
                 drop(timeout(wait, self.changed.changed()).await);
                 continue;
             }

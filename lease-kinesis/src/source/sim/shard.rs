@@ -136,7 +136,7 @@ impl SimShard {
         for stored in self.records.range(begin..) {
             let bytes = found.bytes + stored.record.data.len() + stored.record.partition_key.len();
             let full = found.records.len() >= most || bytes > MOST_BYTES;
-            // Returns at least one record. Otherwise a record of the maximum size is never read.
+            // Returns at least one record. Otherwise no reader would get a record of the maximum size.
             if full && !found.records.is_empty() {
                 found.ended = false;
                 // More than zero, since records remain.

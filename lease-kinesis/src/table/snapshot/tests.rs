@@ -22,7 +22,7 @@ use crate::time::now;
 struct Fleet {
     application: Application,
     table: MemoryStore,
-    /// The leases, which are held until this is dropped.
+    /// The leases, which are held until the fleet is dropped.
     leases: Vec<Lease>,
 }
 
@@ -90,7 +90,7 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
         fleets.push(Measured::new(Fleet::new(shards, WORKERS).await, usize::from(shards)));
     }
 
-    // The fleets tick in turns. Other load of the machine only adds to a tick, so the test compares the
+    // The fleets tick in turns. Other load can only raise a tick's cost, so the test compares the
     // minimum of many ticks. A quadratic cost fails for any number of ticks.
     for round in 1..=MAX_ROUNDS {
         for fleet in &mut fleets {
@@ -103,7 +103,7 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
 
     for fleet in &fleets {
         println!("{fleet}");
-        assert!(costs_little_more(fleet, &fleets[0]), "{fleet}, and of few {}", fleets[0]);
+        assert!(costs_little_more(fleet, &fleets[0]), "many shards: {fleet}; few: {}", fleets[0]);
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) enum Reason {
 }
 
 impl WorkerBuilder {
-    /// Returns the initial position of this library's workers and the other library's.
+    /// Returns the initial position, which is the same for the workers of both libraries.
     pub(super) fn agreed_position(&self) -> Result<InitialPosition, InvalidSetup> {
         let shared =
             self.coexistence.as_ref().and_then(|coexistence| coexistence.initial_position());

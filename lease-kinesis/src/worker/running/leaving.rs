@@ -27,7 +27,7 @@ impl Running {
     }
 
     /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part of
-    /// the grace time. The tasks get the first half of it.
+    /// the grace time. The tasks may use the first half of this part.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
         let gone = now() + last_part;
@@ -77,7 +77,7 @@ impl Running {
         let mut records = settings.table.list(&prefix);
         let mut reserved = Vec::new();
         while let Some(record) = records.next().await {
-            // A row that cannot be read has no reservation.
+            // Skips rows that cannot be read, since their reservations are unknown.
             if let Ok(record) = record
                 && crate::table::row::is_reserved_for(&record, &me.name)
             {

@@ -122,7 +122,7 @@ impl Running {
                 self.is_reshaped = true;
                 true
             }
-            // The next sync removes its row, and is due now.
+            // The next sync removes the shard's row, and is due now.
             Some(TaskEnd::Missing) => {
                 self.synchronised = None;
                 let settings = &self.worker.settings;

@@ -179,7 +179,7 @@ impl ShardTask {
     }
 
     /// Writes the last checkpoint. It covers all processed records if the worker decides when to
-    /// checkpoint. Otherwise, it is the pending one.
+    /// checkpoint. Otherwise, it is the pending checkpoint.
     pub(super) async fn write_last_checkpoint(
         &self,
         checkpointer: &Checkpointer,

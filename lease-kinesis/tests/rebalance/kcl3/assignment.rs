@@ -43,7 +43,7 @@ impl Kcl3 {
         }
     }
 
-    /// Counts the leases of each worker, without the free ones.
+    /// Counts the leases of each worker. Free leases do not count.
     fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
         let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
         let owned = (0..self.parts.leases.len()).filter(|lease| !free.contains(lease));
@@ -54,7 +54,7 @@ impl Kcl3 {
     }
 
     /// Assigns each worker leases up to the average, rounded up, and takes the surplus of the
-    /// others. The last worker may get no lease, although no worker exceeds the average.
+    /// others. If no worker exceeds the rounded average, a new worker may get no lease.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
         let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
         let target = open.div_ceil(active.len());

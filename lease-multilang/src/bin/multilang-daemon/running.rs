@@ -26,7 +26,7 @@ pub(crate) async fn run(
     arguments: &Arguments,
     jvm_options: &[String],
 ) -> Result<(), Failure> {
-    // First, so that no signal is lost.
+    // Installs the signal handlers first, so that no signal is lost.
     let mut signals = Signals::listen().map_err(Failure::other)?;
     program::check_exists(&settings.command)?;
     let line = StatusLine::start();

@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // Checked before listening, because a handler would replace the ignored disposition.
+        // Checked before listening: afterwards, the handler of SIGHUP would hide that the process ignored it.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
@@ -160,7 +160,7 @@ mod tests {
         let mut next = Box::pin(repeats.skip(async || arrivals.recv().await.unwrap()));
         select! {
             biased;
-            _ = &mut next => panic!("sent together with the first"),
+            _ = &mut next => panic!("the repeat was not skipped"),
             () = sleep(Duration::from_millis(1)) => (),
         }
     }

@@ -125,7 +125,7 @@ async fn shutdown_without_checkpoint_is_followed_by_shard_ended() {
     }
 }
 
-/// The next batch is ready before the daemon reads the request.
+/// The next batch is ready before the daemon reads the child's checkpoint request.
 #[tokio::test]
 async fn late_checkpoint_does_not_cover_the_next_batch() {
     let children = children("requests_late.sh");

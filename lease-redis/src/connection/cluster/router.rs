@@ -101,7 +101,7 @@ impl Router for Cluster {
                 Err(fault) => {
                     // The node is silent, unreachable, or a replica by now: another node may serve its slots.
                     self.refresh_later(Some(&master.address));
-                    // An earlier refusal explains more than a time-out after the little time that was left.
+                    // An earlier refusal explains more than a time-out in the little time that was left.
                     return Err(last_refusal.unwrap_or(fault));
                 }
             };
@@ -192,7 +192,7 @@ impl Cluster {
             }
             // The keys of the request are on two nodes while their slot moves.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Redirection::Owner,
-            // A master does not learn of a failover while it loads its data. Other nodes know.
+            // A master does not learn of a failover while it loads its data. Other nodes know of it.
             ErrorKind::Server(
                 ServerErrorKind::BusyLoading
                 | ServerErrorKind::ClusterDown

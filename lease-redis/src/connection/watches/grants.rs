@@ -24,9 +24,9 @@ pub(crate) struct Grants {
 struct Shared {
     last_id: u64,
     listeners: HashMap<String, Listener>,
-    /// The claims that have left, and until when a late request of theirs may be granted.
+    /// The claims that have left, each with the time until which a late request of it may be granted.
     left: HashMap<String, Moment>,
-    /// Outdated claims that have left are removed once there are this many.
+    /// When this many claims have left, the outdated ones are removed.
     purge_at: usize,
     late: Option<LateGrants>,
 }
@@ -70,7 +70,7 @@ impl Grants {
         &self.channel
     }
 
-    /// The grants to claims that have left, for the first caller.
+    /// Returns the receiver of grants to claims that have left. Only the first caller gets it.
     pub(crate) fn take_late(&self) -> Option<LateGrants> {
         self.shared().late.take()
     }
@@ -121,7 +121,7 @@ impl Grants {
                 }
                 None => Notice::Missed,
             };
-            // Fails if the waiter was dropped. Its claim leaves.
+            // Fails if the waiter was dropped. Its claim then leaves the queue.
             drop(listener.notify.send(notice));
         }
     }

@@ -50,7 +50,7 @@ struct Channel {
     waiting: Vec<(u64, mpsc::UnboundedSender<Change>)>,
     registering: Vec<oneshot::Sender<Result<(), ServerFault>>>,
     /// The number of sweeps since the last watch. A channel stays subscribed for a moment, since a woken
-    /// waiter that finds the key held watches again. Not for long: a release counts the subscribers.
+    /// waiter that finds the key held watches again. The moment is short, since a release counts subscribers.
     idle: u32,
 }
 

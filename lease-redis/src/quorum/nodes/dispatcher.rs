@@ -1,7 +1,7 @@
 //! Sends claims and releases to all nodes in batches, from one task.
 //!
 //! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
-//! wake-up, a system call. So the requests that are made at the same time share a write. A task of their own
+//! wake-up, a system call. So the requests that are made at the same time share a write. A separate task
 //! for each node would also wake other threads.
 
 use std::collections::VecDeque;
@@ -115,8 +115,8 @@ impl Queue {
         }
         self.claims.retain(|claim| match claim.stage() {
             Stage::Open => true,
-            // Sent, so that more nodes have the grant. But a node that hangs would receive claims long after
-            // their releases.
+            // The claim is still sent, so that more nodes have the grant. But a hung node would get the claim
+            // long after its release.
             Stage::Granted => !node.is_silent(),
             Stage::Over | Stage::Refused => false,
         });
@@ -175,7 +175,7 @@ impl Sending {
             }
         }
         if writes.is_empty() {
-            // Under the same lock as the look at the queues: a later request starts another task.
+            // Still under the lock under which the queues were read, so a later request starts another task.
             queues.is_running = false;
             self.is_over = true;
         }

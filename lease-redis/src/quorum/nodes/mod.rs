@@ -45,7 +45,7 @@ pub(crate) struct Nodes {
     /// How long votes are valid, counted from before the requests were sent.
     pub(crate) vote_validity: Duration,
     /// How long a restarted node must be up before grants are restored on it. Its votes from before the
-    /// restart are valid until then, so it would count twice.
+    /// restart are valid until then, so the node would count twice.
     pub(crate) restore_delay: Duration,
     pub(crate) proposals: Proposals,
     /// The channels of the keys for which this client waits.
@@ -96,9 +96,9 @@ impl Nodes {
         nodes
     }
 
-    /// Returns the next answer. Returns `None` once all nodes have answered, or after `limit`. With
-    /// `needed`, also returns `None` once fewer than `needed` of the nodes that are missing in `ballot` are
-    /// expected to answer: the others are silent.
+    /// Returns the next answer. Returns `None` once all nodes have answered, or after `limit`. If `needed` is
+    /// given, also returns `None` once too many nodes are silent: fewer than `needed` of the nodes that are
+    /// missing in `ballot` are expected to answer.
     pub(crate) async fn next_answer<T>(
         &self,
         ballot: &Ballot,

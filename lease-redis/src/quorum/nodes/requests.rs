@@ -207,7 +207,7 @@ impl Node {
                 [b'@', micros @ ..] => {
                     let micros = number(micros)?;
                     self.record_time(sent, micros);
-                    // A larger proposal arrives about as much later as this answer took.
+                    // The next proposal arrives later, by about the time that this answer took.
                     let took = u64::try_from(self.now().since(sent).as_micros()).unwrap_or(0);
                     Ok(Vote::Outbid(micros.saturating_add(took)))
                 }
@@ -249,7 +249,7 @@ impl Node {
     }
 }
 
-/// The number above a token: a script compares tokens with it, and a release raises counters to it.
+/// Returns the token plus 1. A script compares tokens with this number, and a release raises counters to it.
 pub(crate) fn above(token: FencingToken) -> String {
     digits(token.get() + 1)
 }

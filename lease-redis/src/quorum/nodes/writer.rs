@@ -72,7 +72,7 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     let mut answers = Vec::new();
     for (call, reply) in calls.iter().zip(replies) {
         answers.push(match reply {
-            // The server does not know the script yet, or an error of this one script.
+            // The server does not know this script yet, or only this script failed.
             Value::ServerError(_) => node.call_at_once(call).await,
             reply => Ok(reply),
         });

@@ -18,7 +18,7 @@ use crate::quorum::voting::election::{Election, OpenElection, Stage};
 /// The result of one round.
 pub(super) enum RoundOutcome {
     Granted(FencingToken),
-    /// `None` if the key is free, but its grant to adopt does not exist.
+    /// `None` if the key is free and the grant to adopt does not exist.
     Held(Option<Holder>),
     /// Only a proposal that is larger than this number can get a majority. The votes are still on the nodes.
     Outbid(OpenElection, u64),
@@ -165,7 +165,7 @@ impl QuorumClaim<'_> {
         HolderQueries { queries, seen: Ballot::new(self.nodes.count()) }
     }
 
-    /// Finds out whether the claim that the first node has accepted instead has a majority.
+    /// The first node has accepted another claim. Finds out whether that claim has a majority.
     async fn behind(&self, election: OpenElection, queries: HolderQueries) -> RoundOutcome {
         election.refuse();
         let HolderQueries { mut queries, mut seen } = queries;
@@ -188,7 +188,7 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Finds the holder, or that the votes are split, once no majority can accept the claim.
+    /// Called once no majority can accept the claim. Finds the holder, or finds that the votes are split.
     async fn refused(&self, election: OpenElection) -> Result<RoundOutcome, ServerFault> {
         // One or two more answers usually show the holder. If too few nodes took part, waits for further
         // answers too, since the error reports their number.
@@ -216,7 +216,7 @@ impl QuorumClaim<'_> {
         Ok(RoundOutcome::Split(election))
     }
 
-    /// Notes that the nodes that refused the claim have marked the key, if this client waits for it.
+    /// Notes that the key is marked by the nodes that refused the claim, if this client waits for the key.
     fn note_mark(&self, election: &Election) {
         if election.proposal.waits {
             self.nodes.watched.note_mark(&self.nodes.keys.channel(&self.claim.key));

@@ -1,6 +1,6 @@
 //! Admits a client to the votes of one node of a quorum.
 //!
-//! The client needs the settings of the other clients. The node votes only after the rejoin delay, when
+//! The client must have the other clients' settings. The node votes only after the rejoin delay, when
 //! each lease that it may have forgotten has expired.
 
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::scripts::{millis, text};
 #[derive(Debug)]
 pub(crate) struct Membership {
     settings: QuorumSettings,
-    /// How long a run has to last before it votes.
+    /// How long a run has to last before the node votes.
     pub(crate) rejoin_delay: Duration,
     /// The key of the record.
     record: String,
@@ -77,7 +77,7 @@ impl Membership {
                 least.saturating_sub(lasted)
             )));
         }
-        // Clients that join later then need not wait, even if the server's clock is set back.
+        // Shares the age, so that later clients need not wait even if the server's clock is set back.
         if lasted >= self.rejoin_delay && !run.is_shared() {
             match self.share(server, connection, run).await {
                 Err(fault) if fault.kind == StoreErrorKind::Misconfigured => return Err(fault),
@@ -150,7 +150,7 @@ impl Membership {
     }
 }
 
-/// Precedes the `max_ttl` in the record: the form of the locks. Clients of an earlier version cannot parse it, and
+/// The format of the locks, which precedes `max_ttl` in the record. Earlier clients cannot parse it, and
 /// refuse to connect.
 const FORM: &str = "form 2, ";
 
@@ -158,7 +158,7 @@ const FORM: &str = "form 2, ";
 enum JoinAnswer {
     Joined(Duration),
     Other(QuorumSettings),
-    /// The clients have written a record without the form of the locks.
+    /// The clients have written a record without the format of the locks.
     Earlier,
 }
 

@@ -1,7 +1,7 @@
 -- Votes on a claim that adopts a grant. The vote takes the lock from the grant.
 -- KEYS: of the grant. ARGV: retention (ms); nonce of the grant, and its token plus 1; the text of the lock
 -- without the former bound and the end, ttl (ms).
--- Returns an answer as the script claim does, or 'free' if nobody holds the key.
+-- Returns an answer as the script claim does, or 'free' if the key has no holder.
 local key, time = KEYS[1], now()
 local retention, handed, above, text, ttl = unpack(ARGV)
 

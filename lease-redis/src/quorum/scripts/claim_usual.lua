@@ -5,7 +5,7 @@
 -- the larger counter, or the time, as a text; or the text and the expiry (ms) of another claim's lock.
 --
 -- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger. All
--- functions are in `others`, since Lua creates each function that it passes.
+-- functions are in `others`, since Lua creates a function each time it runs the definition.
 local call, sub, find = redis.pcall, string.sub, string.find
 local KEYS, ARGV = KEYS, ARGV
 local retention, answers, rest, ends = ARGV[1], {}, nil, nil

@@ -9,8 +9,8 @@
 -- After each grant and each release both are equal: Redis stores a single number in a few bytes. While the key
 -- is held or reserved, the text is that of a *lock*:
 --
---   1         h: held, x: evicted, r: reserved for nobody
---   2         w: a client waits for the key, -: none does
+--   1         h: held, x: evicted, r: reserved for no lessee
+--   2         w: a client waits for the key, -: no client waits
 --   3..34     the nonce of the claim, or of the grant that was released with a reservation
 --   35..50    the token
 --   51..66    the counter
@@ -19,10 +19,10 @@
 --   the last 32: the former bound, which is the bound before the vote that the lock holds; then the last
 --             microsecond of the node's clock (since 1970) at which the lock is valid
 --
--- Every number but that of the heartbeat has 16 digits, so two of them compare as texts. A lock whose time has
--- passed is like no lock: its counter and bound still count. If the counter is absent, or if it is 0 in a lock
--- that was restored without one, it is the node's time less a tolerance. So nodes whose clocks differ a little
--- accept the same proposal for a new key.
+-- Every number but that of the heartbeat has 16 digits, so such numbers compare as texts. A lock whose time
+-- has passed is not held, but its counter and bound still apply. If the counter is absent, or if it is 0 in a
+-- lock that was restored without one, the node uses its time less a tolerance. So nodes whose clocks differ a
+-- little accept the same proposal for a new key.
 
 -- As locals, since Lua finds these faster than fields of globals.
 local call, sub, match, find = redis.call, string.sub, string.match, string.find
@@ -88,8 +88,8 @@ local function outbid(count, time)
     return count == NONE and '@' .. digits(time) or '<' .. count
 end
 
--- Tells the waiters that the key is held. They may have been told that it is free, and wait for their turn to
--- claim it.
+-- Publishes to the waiters that the key is held. After a message that the key is free, they wait for their
+-- turn to claim it.
 local function tell_taken(key)
     redis.pcall('PUBLISH', key .. ':freed', 'taken')
 end
@@ -138,7 +138,7 @@ local function larger(one, other)
     return one > other and one or other
 end
 
--- The numbers in a text, made at least `least`: the token of a released grant plus 1.
+-- The numbers in a text, raised to at least `least`, which is the token of a released grant plus 1.
 local function raised(text, least)
     local count, bound = numbers_in(text)
     if count == NONE then
@@ -147,7 +147,7 @@ local function raised(text, least)
     return larger(count, least), larger(bound, least)
 end
 
--- Makes the numbers of a key at least `least`. Of a lock, also the former bound: its vote may be withdrawn.
+-- Raises the numbers of a key to `least`; in a lock, also the former bound: its vote may be withdrawn.
 local function raise(key, text, least, retention)
     local count, bound = raised(text, least)
     local new = free_text(count, bound)
@@ -158,7 +158,7 @@ local function raise(key, text, least, retention)
     call('SET', key, new, 'PX', retention)
 end
 
--- Wakes the waiters, if there are any, with the number of their clients: many of them claim the key one after
+-- Wakes the waiters, if there are any, with the number of their clients: many clients claim the key one after
 -- another. A user without the right to publish or to count can still release.
 local function notify(key, text)
     if sub(text, 2, 2) == 'w' then
@@ -167,9 +167,9 @@ local function notify(key, text)
     end
 end
 
--- The answers to several requests, one for each key, or for the places in `rest` in addition to `answers`. If
--- another program has written to a key, only its request fails. An error that this server is no longer the
--- master fails all.
+-- The answers to several requests, one for each key. With `rest`, only for its places, added to `answers`. If
+-- another program has written to a key, only its request fails. If this server is no longer the
+-- master, all requests fail.
 local function answers_of(request, answers, rest)
     local at, count, place = 0, rest and #rest or #KEYS, nil
     answers = answers or {}
@@ -193,8 +193,8 @@ local function answers_of(request, answers, rest)
     return answers
 end
 
--- The same for requests that must succeed on a server at its maxmemory. It refuses SET unless the script has
--- written before, and PEXPIRE, which needs no memory, counts as a write.
+-- As `answers_of`, for requests that must succeed on a server at its maxmemory. It refuses SET unless the
+-- script has written before, and PEXPIRE, which needs no memory, counts as a write.
 local function answers_without_memory(retention, request, answers, rest)
     return answers_of(function(key, place)
         local done, answer = pcall(request, key, place)

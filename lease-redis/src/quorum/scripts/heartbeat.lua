@@ -3,7 +3,7 @@
 -- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
 local retention, time = ARGV[1], now()
 
--- Why a grant does not hold a free key. A release makes the bound larger than its token by 1.
+-- Why a grant does not hold a free key. A release raises the bound to its token plus 1.
 local function why_lost(text, token)
     local _, bound = numbers_in(text)
     local above = bound - token

@@ -1,4 +1,4 @@
--- Returns the text and the expiry (ms) of one or more locks, or nothing for a key that nobody holds.
+-- Returns the text and the expiry (ms) of one or more locks, or nothing for a key without a holder.
 -- KEYS: of each. ARGV: 1 if the client waits for the keys.
 local time = now()
 

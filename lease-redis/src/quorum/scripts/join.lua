@@ -1,6 +1,6 @@
 -- Lets a client take part in the votes of this node.
 -- KEYS: record. ARGV: the run of the server, and how long it has lasted as far as the client knows (ms);
--- the client's max_ttl (ms), after the form of its locks, and timeout (ms).
+-- the client's max_ttl (ms), after the format of its locks, and timeout (ms).
 -- Returns the minimum age of the run by the reports of all clients (ms), or the settings of the earlier
 -- clients if they differ.
 --

@@ -1,11 +1,11 @@
 -- Releases the keys of one or more grants.
 -- KEYS: of each. ARGV: retention (ms); then, of each, the beginning of the lock's text (state, mark, nonce,
--- token, counter, bound) if nobody waits and nothing followed, and the token plus 1.
+-- token, counter, bound) if no client waits and no vote followed; and the token plus 1.
 -- Returns, for each grant, 1 if it was released, or 0 if it did not hold the key.
 --
--- The numbers grow in both cases: a late claim or a restore of the grant may still arrive. This is the usual
--- case, in which the lock is as described. All functions are in `others`, since Lua creates each function that
--- it passes.
+-- The numbers grow even if the key was not held: a late claim or restore of the grant may still arrive. This
+-- script handles the usual case: the lock has this text. All functions are in `others`, since Lua creates a
+-- function each time it runs the definition.
 local call, find = redis.pcall, string.find
 local KEYS, ARGV = KEYS, ARGV
 local answers, rest = {}, nil

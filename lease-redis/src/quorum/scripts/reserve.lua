@@ -1,4 +1,4 @@
--- Releases the key of a grant, and reserves it for nobody. The script runs only on nodes that vote. A node that
+-- Releases the key of a grant and reserves it for no lessee. It runs only on nodes that vote. A node that
 -- does not vote may have forgotten a grant that holds the key. KEYS: of the grant. ARGV: retention (ms), nonce
 -- of the grant, its token plus 1, its token, its lessee, length (ms). Returns 1 if the key is reserved.
 --

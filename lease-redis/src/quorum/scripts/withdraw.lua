@@ -2,8 +2,8 @@
 -- KEYS: of the claim. ARGV: retention (ms); nonce; the last proposal, and the number above it. Returns 1 if the
 -- vote was withdrawn.
 --
--- Only a vote for that proposal or a smaller one: the request may arrive after the claim was repeated, or
--- after other nodes granted it and a heartbeat wrote a larger token.
+-- Withdraws only a vote for that proposal or a smaller one: the request may arrive after the claim was
+-- repeated, or after other nodes granted it and a heartbeat wrote a larger token.
 local key = KEYS[1]
 local retention, nonce, token, above = unpack(ARGV)
 local text = call('GET', key)
@@ -12,7 +12,7 @@ if not is_held(text, now()) or not holds(text, nonce, above) then
 end
 local count, bound = numbers_in(text)
 if sub(text, 35, 50) == token then
-    -- The vote leaves no trace: the grant before it has not been released, and may be restored here.
+    -- The bound from before the vote applies again: the grant before it may be restored here.
     bound = sub(text, -32, -17)
 end
 if count == NONE then

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 /// A count `T` under a lock, and the task that waits for it.
 ///
-/// One wake-up per request instead of one per answer: a stream of futures polls its task after each answer.
+/// Wakes the task once per request. A stream of futures would poll the task after each answer.
 pub(crate) struct AnswerCount<T> {
     inner: Mutex<Inner<T>>,
 }
@@ -47,7 +47,7 @@ impl<T> AnswerCount<T> {
         result
     }
 
-    /// Waits until `ready` returns a value. It is asked now and after each wake-up.
+    /// Waits until `ready` returns a value. `ready` is called now and after each wake-up.
     pub(crate) async fn wait<R>(&self, mut ready: impl FnMut(&mut T) -> Option<R>) -> R {
         poll_fn(|context| {
             let mut inner = self.inner.lock();

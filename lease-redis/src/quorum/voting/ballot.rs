@@ -15,7 +15,7 @@ pub(crate) enum Vote {
     /// The node accepts only proposals that are larger than this number.
     Outbid(u64),
     Held(HolderOnNode),
-    /// The key is free. Of a claim: the grant to adopt does not exist.
+    /// The key is free. If the proposal adopts a grant, this grant does not exist.
     Free,
 }
 
@@ -118,15 +118,15 @@ impl Ballot {
         }
     }
 
-    /// Returns how many of the missing nodes must accept the proposal, if a majority has answered and does
-    /// not accept it as a whole. Returns `None` if only the answers of the missing nodes can decide.
+    /// Returns how many of the missing nodes must accept the proposal, if a majority has answered and other
+    /// claims or larger counters compete. Otherwise returns `None`.
     pub(crate) fn needed_of_missing(&self) -> Option<usize> {
         let contended = !self.rivals.is_empty() || self.of(Response::Outbid) > 0;
         let needed = contended && self.answered() >= self.majority();
         needed.then(|| self.majority().saturating_sub(self.accepted()))
     }
 
-    /// Whether the task that counts has something to do.
+    /// Whether the task that counts has to act: the votes decide, or a majority has answered and is split.
     pub(crate) fn is_settled(&self) -> bool {
         self.count() != VoteCount::Open || self.needed_of_missing().is_some()
     }
@@ -146,7 +146,7 @@ impl Ballot {
     }
 
     /// The places of the nodes that may have a vote for the claim: one for this proposal, or for an earlier
-    /// one. The missing nodes may have one later.
+    /// one. The missing nodes may get a vote later.
     pub(crate) fn places_with_votes(&self) -> impl Iterator<Item = usize> {
         use Response::{Accepted, Failed, Outbid};
 

@@ -20,7 +20,7 @@ pub(crate) struct Election {
     round: AnswerCount<Round>,
 }
 
-/// A claim with the token that it proposes, as the arguments of scripts. All nodes get the same.
+/// A claim with the token that it proposes, as the arguments of scripts. All nodes get the same arguments.
 pub(crate) struct Proposal {
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
@@ -39,14 +39,14 @@ struct Round {
     counts_each: bool,
 }
 
-/// What a vote that arrives now means.
+/// What happens to a vote that arrives now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Votes are counted.
     Open,
     /// A majority has accepted the proposal. Further nodes may have it, too.
     Granted,
-    /// The claim goes on by a larger proposal, or its outcome is unknown. Votes stay: the claim may be
+    /// The claim continues with a larger proposal, or its outcome is unknown. Votes stay: the claim may be
     /// repeated.
     Over,
     /// No majority accepts the proposal. Votes are withdrawn.
@@ -57,8 +57,8 @@ impl Election {
     pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
-        // Other waiters may rely on this: of many woken waiters, only a few make a claim, which would mark
-        // the lock.
+        // Marks the lock if this client waits. Other waiters may rely on this mark: of many woken waiters,
+        // only a few make a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
         let ttl = millis(claim.ttl);
         let proposal = Proposal {
@@ -94,7 +94,7 @@ impl Election {
             .await;
     }
 
-    /// Waits until the votes are as `ready` says.
+    /// Waits until `ready` accepts the votes.
     pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {
         self.round
             .wait(|round| {

@@ -32,7 +32,7 @@ impl FreedOn {
             return self.change_since(before);
         };
         if std::mem::replace(node, OnNode::Free(watches)) != OnNode::Held {
-            // The key was taken in between, and this was not published. So the other nodes have told of an
+            // The key was taken in between, and this was not published. So the other nodes have reported an
             // earlier release.
             let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
             others.for_each(|(_, node)| *node = OnNode::Held);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     /// A claim that marked no lock obtained the key, and the claim of the waiter was refused. What follows on one
-    /// node may arrive before what preceded it on another.
+    /// node may arrive before earlier messages of another node.
     #[test]
     fn release_after_a_refusal_counts_in_each_order_of_the_nodes() {
         let mut nodes = FreedOn::new(3, 2);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn second_release_counts_although_nobody_told_that_the_key_was_taken() {
+    fn second_release_counts_if_the_grant_was_not_published() {
         let mut nodes = FreedOn::new(3, 2);
         for place in 0..3 {
             nodes.note(place, freed(5));

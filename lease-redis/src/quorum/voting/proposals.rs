@@ -19,7 +19,7 @@ pub(crate) struct Proposals {
 impl Proposals {
     /// A token that is larger than all earlier proposals and than `seen`, and not below `time`.
     ///
-    /// A release makes the counters larger than its token by 1, so the next proposal is larger by 2.
+    /// A release raises the counters to its token plus 1, so the next proposal is at least its token plus 2.
     pub(crate) fn next(&self, time: u64, seen: u64) -> Result<FencingToken, ServerFault> {
         let following = |last: u64| time.max(last.saturating_add(2)).max(seen.saturating_add(1));
         let token = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {

@@ -24,7 +24,7 @@ fn missing_request_number_extends_beside_a_successor() {
 }
 
 #[test]
-fn missing_request_number_prolongs_a_key_for_nobody() {
+fn missing_request_number_prolongs_another_tenure() {
     finds(Rule::RequestNumber, Violation::ProlongedForNobody, right());
 }
 
@@ -34,7 +34,7 @@ fn missing_request_number_adopts_after_another() {
 }
 
 #[test]
-fn again_counted_from_its_own_send_gives_two_holders() {
+fn ttl_counted_from_the_answered_send_gives_two_holders() {
     let setup = Setup { again: Again::OwnSend, ..right() };
     fails(Violation::HeldByTwo, "again counted from its own send", &setup);
 }
@@ -55,13 +55,13 @@ fn claim_after_its_release_gives_two_holders() {
 }
 
 #[test]
-fn reservation_of_any_request_reserves_for_nobody() {
+fn reservation_of_any_request_reserves_another_tenure() {
     let setup = Setup { reserves: true, ..right() };
     finds(Rule::ReservationNamesRequest, Violation::ReservedForNobody, setup);
 }
 
 #[test]
-fn holder_that_hands_over_and_goes_on_gives_two_holders() {
+fn holder_that_keeps_a_handed_over_lease_gives_two_holders() {
     finds(Rule::HandOverEndsLease, Violation::HeldByTwo, Setup::handed_over(Clocks::Right));
 }
 

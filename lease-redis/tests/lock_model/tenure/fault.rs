@@ -8,7 +8,7 @@ use super::step::Step;
 impl Steps<'_> {
     pub(crate) fn expire(&mut self, key: usize) {
         let value = self.state.keys[key].value;
-        // Nobody relies on a reservation.
+        // No claim relies on a reservation.
         let may_expire = match value.kind {
             Kind::Absent => false,
             Kind::Held | Kind::Evicted => !self.has_right_clocks() || value.expiry == 0,

@@ -244,7 +244,7 @@ fn set(
     (Outcome::Granted, violation)
 }
 
-/// The answer to a request, with its token. Smaller tokens of other claims are followed from now on.
+/// The answer to a request, with its token. Marks smaller tokens of other claims as followed by this one.
 fn answer(
     setup: &Setup,
     state: &mut State,

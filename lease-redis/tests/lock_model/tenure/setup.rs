@@ -93,7 +93,7 @@ pub(crate) enum Rule {
     NewNonceAfterRelease,
     /// After a loss of data, tokens continue from the server's time.
     TimeAfterLoss,
-    /// The client stops to rely on its lease before it hands the grant over.
+    /// The client stops relying on its lease before it hands the grant over.
     HandOverEndsLease,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Value {
     pub(crate) claim: u8,
     pub(crate) request: u8,
     pub(crate) beat: u8,
-    /// The send of its claim from which the expiry counts at least. Zero if one ttl has passed since.
+    /// The value expires no earlier than one ttl after this send of its claim. Zero if that ttl has passed.
     pub(crate) expiry: u8,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// Each send has a number that grows within its claim. It is zero once one ttl has passed since the send.
+/// Each send of a claim has a growing number. The number is zero once one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
@@ -96,9 +96,9 @@ pub(crate) struct Grant {
 pub(crate) struct Request {
     pub(crate) phase: RequestPhase,
     pub(crate) sent: u8,
-    /// The number of the batch that carries it.
+    /// The number of the batch that contains the request.
     pub(crate) batch: u8,
-    /// The largest token that was accepted before it was sent. The token must be larger.
+    /// The largest token that was accepted before the request was sent. Its own token must be larger.
     pub(crate) floor: u8,
     pub(crate) grant: Grant,
 }

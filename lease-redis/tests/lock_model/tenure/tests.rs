@@ -51,7 +51,7 @@ fn batch_that_arrives_late_keeps_promises() {
 }
 
 /// The promoted replica is as it was before the later grant. The holder of the earlier grant cannot
-/// know of it.
+/// know of the promotion.
 #[test]
 fn promotion_with_wrong_clocks_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..Setup::contended(Clocks::Wrong) };
@@ -64,10 +64,10 @@ fn promotion_after_a_flush_extends_beside_a_successor() {
     fails(Violation::ExtendedAfterASuccessor, "a flush and a promotion", &setup);
 }
 
-/// The adoption has a larger token than the grant between. It breaks no other promise.
+/// No rule prevents this, and it breaks no other promise.
 /// So a key is held without a holder for one ttl after its last claim or heartbeat arrives.
 #[test]
-fn late_heartbeat_prolongs_its_own_tenure_for_nobody() {
+fn late_heartbeat_prolongs_its_own_tenure_after_its_end() {
     let setup = Setup::contended(Clocks::Right);
     fails(Violation::ProlongedAfterItsEnd, "a late heartbeat", &setup);
 }

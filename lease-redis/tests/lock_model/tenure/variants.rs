@@ -1,4 +1,4 @@
-//! Simpler protocols. Each search says which promises they keep.
+//! Simpler protocols. Each test shows which promises they keep.
 
 use super::setup::{Again, Clocks, Rule, Setup, Write};
 use super::sound;
@@ -17,7 +17,7 @@ fn heartbeat_without_its_number_keeps_promises() {
 }
 
 #[test]
-fn again_counted_from_the_named_send_keeps_promises() {
+fn ttl_counted_from_the_named_send_keeps_promises() {
     let named = |setup| Setup { again: Again::NamedSend, ..setup };
     let right = Setup::contended(Clocks::Right);
     sound("named send", &named(right));

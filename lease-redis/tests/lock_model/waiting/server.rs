@@ -113,7 +113,7 @@ impl Steps<'_> {
     }
 }
 
-/// The value is gone without a message. The time left that waiters were told passes by itself.
+/// The value is gone without a message. The time left that waiters have received passes by itself.
 fn free(state: &mut State) {
     state.value = Value::default();
     for process in &mut state.processes {

@@ -89,7 +89,7 @@ pub(crate) enum Request {
     Obtain,
     /// It obtains the key or marks the value.
     ObtainOrMark,
-    /// It marks the value without a look at it.
+    /// It marks the value without reading it.
     Mark,
     Granted,
     Held,

@@ -1,4 +1,4 @@
-//! The judge finds what it must find: long gaps, dead waiters that were granted, a wrong order.
+//! Negative controls: the judge finds long gaps, grants to dead waiters, and a wrong order.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// The processes and the reports of all that were started.
+/// The running processes, and the reports of all processes that were started.
 pub(super) struct Fleet {
     url: String,
     processes: Vec<Child>,

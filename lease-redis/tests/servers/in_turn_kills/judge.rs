@@ -126,7 +126,7 @@ impl Commands {
         judged
     }
 
-    /// The number of grants in this time that expired, since nobody used them.
+    /// The number of grants in this time that expired, since no client used them.
     fn granted_to_dead(&self, from: u64, until: u64) -> u32 {
         // A lock that was passed on at once, as after a cancelled wait, does not count.
         let dead = self.locks.iter().filter(|lock| {

@@ -111,7 +111,7 @@ async fn obtains_the_key_again_and_again() {
     let (locker, key) = (locker(one_at(url).await, TTL), key());
     loop {
         let wait = locker.wait_until_obtained(&key);
-        // One in four waits ends early.
+        // One in four waits has a short time limit.
         let lease: Lease = if part_of(Duration::from_secs(1)) < Duration::from_millis(250) {
             match timeout(part_of(Duration::from_millis(200)), wait).await {
                 Ok(lease) => lease.unwrap(),
@@ -123,7 +123,7 @@ async fn obtains_the_key_again_and_again() {
         } else {
             wait.await.unwrap()
         };
-        // Not lease time, which begins with each process.
+        // The wall clock, since the clock of a lease begins with each process.
         println!("obtained {} {}", lease.token(), micros_since_1970());
         sleep(part_of(Duration::from_millis(20))).await;
         println!("released {} {}", lease.token(), micros_since_1970());

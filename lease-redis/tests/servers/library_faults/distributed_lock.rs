@@ -1,4 +1,4 @@
-//! Faults of distributed-lock: renewals ended, and servers were neither renewed nor freed.
+//! Faults of distributed-lock: renewals ended, and locks on late servers were neither renewed nor released.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn claim_without_majority_leaves_no_lease_behind() {
     obtain_eventually(&store, "b").await;
 }
 
-/// In distributed-lock, servers that answered after the majority were neither renewed nor freed.
+/// In distributed-lock, locks on servers that answered after the majority were neither renewed nor released.
 #[tokio::test]
 async fn late_server_is_extended_and_freed_like_the_others() {
     let Some(servers) = servers::<3>() else { return };

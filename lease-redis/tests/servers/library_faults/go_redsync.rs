@@ -49,13 +49,13 @@ async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
 
         let answer = store.heartbeat(&former, Beat::new(1)).await.unwrap();
 
-        // One server does not remember who had a free lock.
+        // On one server, a free lock leaves no data about its last holder.
         assert!(matches!(answer, Heartbeat::Lost(_)), "{answer:?}");
         assert!(both.servers.iter().all(|server| !has_lease(server)));
     }
 }
 
-/// In go-redsync, a ttl below a millisecond became none, and the key was held for ever.
+/// In go-redsync, a ttl below a millisecond became no ttl, and the key was held for ever.
 #[tokio::test]
 async fn ttl_below_a_millisecond_expires() {
     let Some(both) = Both::start().await else { return };

@@ -60,7 +60,7 @@ async fn heartbeats_of_a_shard_do_not_wait_for_a_hung_one() {
     assert_eq!(extended, alive);
 }
 
-/// In redisson, the token counter had the lock's ttl, and started again after it.
+/// In redisson, the token counter had the lock's ttl, so the tokens started again after this ttl.
 #[tokio::test]
 async fn tokens_grow_over_a_short_lease() {
     let Some(both) = Both::start().await else { return };
@@ -76,8 +76,8 @@ async fn tokens_grow_over_a_short_lease() {
     }
 }
 
-/// The scripts seldom set the expiry of the counter, and still keep it for the retention. After a grant or a
-/// heartbeat they keep it for a ttl longer, so that a release need not check it.
+/// The scripts seldom set the expiry of the counter, and still keep it for the retention. A grant or a
+/// heartbeat keeps it for a ttl longer, so that a release need not check its expiry.
 #[tokio::test]
 async fn token_counter_of_a_cluster_is_kept_for_the_retention_after_a_release() {
     if !available() {

@@ -47,7 +47,7 @@ async fn late_grant_is_withdrawn() {
 
     let refused = soon(asking).await.unwrap().unwrap_err();
     assert!(text(&refused).contains("too late to be of use"), "{}", text(&refused));
-    // Unlike an expired grant, a withdrawn one leaves no bound behind: earlier grants may be restored.
+    // Unlike an expired grant, a withdrawn grant leaves no bound behind: earlier grants may be restored.
     eventually("withdrawn", async || {
         let forgot = |server: &RedisServer| {
             server.command(&format!("GET {LEASE}")).ends_with(" 0000000000000000")

@@ -124,7 +124,7 @@ impl Episodes {
             let counters = (0..self.setup.counters).filter(|counter| {
                 self.topology.shard_of_key(&format!("counter-{counter}")) == shard
             });
-            // The former holders sent their last heartbeats before, and rely on them for a ttl.
+            // The former holders sent their last heartbeats before this time, and rely on them for a ttl.
             if let Some(at) = forgot.max(promoted.get(&shard).copied()) {
                 let kind = Effect::MayOverlap { until: at + self.setup.ttl };
                 faults.push(fault_of(kind, Some(counters.collect())));
@@ -260,7 +260,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// The time limit for a recovery. A Sentinel alone takes ten seconds until a former master follows the
+/// The time limit for a recovery. A Sentinel takes ten seconds to make a former master follow the
 /// new master.
 const LONGEST_RECOVERY: Duration = Duration::from_mins(3);
 

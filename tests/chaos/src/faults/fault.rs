@@ -39,7 +39,7 @@ pub(crate) enum ServerFault {
     ConnectionsKilled,
     ScriptsFlushed,
     ClockBack,
-    /// The clock of a DynamoDB, whose dates may differ by less than the margin of two seconds.
+    /// The clock of a DynamoDB server steps by less than the store's margin of two seconds.
     ClockWithinMargin,
     RestartedEmpty,
     Flushed,
@@ -53,8 +53,8 @@ pub(crate) enum ServerFault {
 
 /// The faults for `store`, each with its weight.
 ///
-/// Faults that admit two holders are rare: in the windows after them, the judge can prove nothing about
-/// overlaps.
+/// Faults that admit two holders are rare, since they excuse overlaps for some time, in which the judge can
+/// prove no violation.
 pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
     match store {
         Store::Redis => &REDIS,

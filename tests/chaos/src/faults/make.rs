@@ -63,8 +63,8 @@ impl Episodes {
         members.get(place).map(|member| Host::Server(*member)).ok_or_else(|| "no replica".into())
     }
 
-    /// Hangs or kills a host until leases have expired and its successor is promoted, or briefly if no server
-    /// can succeed it.
+    /// Hangs or kills a host until leases have expired and its successor is promoted. The fault is brief if
+    /// no server can succeed the host.
     fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
@@ -99,7 +99,7 @@ impl Episodes {
             Harm::Kill => server.start_again(),
         }
         if harm == Harm::Hang && promoted.is_some() {
-            // The host acts as master until it learns of the promotion.
+            // The former master accepts writes until it learns of the promotion.
             outcome.forgot = Some(Monotonic::now() + Duration::from_secs(1));
         }
         if alone {
@@ -169,7 +169,7 @@ impl Episodes {
         Ok(Outcome { to, full: Some((shard, from, until)), ..Outcome::default() })
     }
 
-    /// Moves the slot of a shard's probes to the next shard, and back. During the move its keys are on
+    /// Moves the slot of a shard's probes to the next shard, and back. Meanwhile, keys of the slot are on
     /// both shards, and clients use them.
     fn migrate_slot(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let next = (shard + 1) % self.topology.shards.len();
@@ -213,7 +213,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// Hangs a minority several times. The healthy times in between are for comparison.
+    /// Hangs a minority several times. The times between two hangs serve for comparison.
     fn hang_minority(&mut self) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let minority = match self.setup.sabotage {

@@ -35,7 +35,7 @@ pub(crate) struct Nemesis {
     links: Vec<Vec<Arc<Link>>>,
     servers: Servers,
     repairs: Vec<(Monotonic, Repair)>,
-    /// The outages that a repair ends.
+    /// The outages that have not ended, each with its start.
     open: Vec<(Part, Monotonic)>,
     ledger: Arc<Mutex<Ledger>>,
     load: Option<SharedLog>,
@@ -218,7 +218,7 @@ impl Nemesis {
                     self.schedule(length, Repair::FreeMemory(number));
                 }
                 ServerFault::Flushed => {
-                    // With its clock behind, a flushed server would grant smaller tokens, as documented.
+                    // If its clock were behind, a flushed server would grant smaller tokens, as documented.
                     if self.servers.clock(number)? == self.servers.furthest_clock() {
                         let flush = |servers: &mut Servers| servers.flush(number);
                         self.inject("server flushed", name, FaultClass::MayOverlap, flush)?;
@@ -254,8 +254,8 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Steps the clocks of one server up to a majority. One server may suffice to break exclusion: a new
-    /// lease may have the votes of a bare majority, and each server that steps forgets its vote.
+    /// Steps the clocks of one or more servers, at most a bare majority. One server may suffice to break
+    /// exclusion: a lease may have a bare majority of votes, and a clock step makes a server forget its vote.
     fn step_forward(&mut self) -> Result<(), Failure> {
         let what = match self.servers.count() {
             1 => "server's clock stepped forward",
@@ -277,7 +277,7 @@ impl Nemesis {
         let all = self.servers.count();
         let most = match fault {
             ServerFault::Stopped | ServerFault::Killed | ServerFault::ClockBack => all.min(3),
-            // At most a minority lacks a vote: earlier restarted servers vote after their rejoin delay.
+            // At most a minority has no vote. Servers that restarted earlier vote after their rejoin delay.
             ServerFault::RestartedEmpty => {
                 let rest = self.store.quarantine(self.ttl) + self.ttl;
                 let room = (all / 2).max(1);
@@ -311,7 +311,7 @@ impl Nemesis {
             if !self.is_healthy(Repair::DeleteKey(key)) {
                 continue;
             }
-            // Noted even if a server refuses: until then, claims may fail on the other servers.
+            // Recorded even if a server refuses: claims may fail on other servers until the list is deleted.
             lock(&load).spoil(key, from);
             if spoiled_key::spoil(&mut self.servers, key)? {
                 self.schedule(length, Repair::DeleteKey(key));
@@ -328,7 +328,7 @@ impl Nemesis {
             .all(|repair| self.is_healthy(*repair))
     }
 
-    /// Makes a repair after `length`, and opens an outage until then.
+    /// Makes a repair after `length`. Opens an outage that lasts until the repair.
     fn schedule(&mut self, length: Duration, repair: Repair) {
         let now = Monotonic::now();
         self.open.extend(repair.part().map(|part| (part, now)));
@@ -395,7 +395,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Records a fault that admits only one holder. The caller injects it afterwards.
+    /// Records a fault that admits only one holder. The caller injects the fault afterwards.
     fn record(&self, name: &'static str, to: String, length: Duration) {
         let from = Monotonic::now();
         let (kind, counters) = (Effect::Exclusive, None);

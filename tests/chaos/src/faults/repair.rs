@@ -12,7 +12,7 @@ pub(crate) enum Repair {
     WakeServer(usize),
     StartServer(usize),
     FreeMemory(usize),
-    /// Deletes a key of another type. Comes last, since it needs all servers.
+    /// Deletes a key of another type. This repair comes last, since it needs all servers.
     DeleteKey(usize),
 }
 

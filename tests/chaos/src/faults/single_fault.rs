@@ -8,7 +8,7 @@ use crate::store::{Clocks, Store};
 /// fault ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum SingleFault {
-    /// The first host of the URL list hangs, and all connections to the others are killed
+    /// The first host of the URL list hangs, and all connections to other hosts are killed
     HangFirst,
     /// A Sentinel hangs
     HangSentinel,

@@ -38,7 +38,7 @@ impl Counted {
         Self { intervals, before }
     }
 
-    /// Returns the time that counts in both.
+    /// Returns the time that counts in both `self` and `other`.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = Vec::new();
         let (mut left, mut right) =
@@ -57,7 +57,7 @@ impl Counted {
         Self::of(both)
     }
 
-    /// Returns the same time without the part from `from` to `until`.
+    /// Returns this counted time without the part from `from` to `until`.
     pub(crate) fn without(&self, from: Monotonic, until: Monotonic) -> Self {
         let mut rest = Vec::new();
         for &(a, b) in &self.intervals {

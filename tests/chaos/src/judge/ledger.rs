@@ -55,7 +55,7 @@ pub(crate) struct Grant {
 pub(crate) struct Wait {
     pub(crate) counter: usize,
     pub(crate) incarnation: Incarnation,
-    /// The same time as in the grant that ends the wait.
+    /// The `asked` time of the grant that ends the wait.
     pub(crate) asked: Monotonic,
     /// A time after the wait got its place.
     pub(crate) queued: Monotonic,
@@ -87,12 +87,12 @@ pub(crate) struct FaultRecord {
     pub(crate) counters: Option<Vec<usize>>,
 }
 
-/// A promotion, and the last token of a key that the promoted server had when the judge first read it.
+/// A promotion, with the last token of a key that the judge first read from the promoted server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
     pub(crate) at: Monotonic,
-    /// The last known token. The server lost acknowledged grants with larger tokens.
+    /// That last token. The server lost acknowledged grants with larger tokens.
     pub(crate) known: u64,
 }
 
@@ -172,8 +172,8 @@ impl Ledger {
         }
     }
 
-    /// Whether `grant` may have a smaller token than `earlier`. It may if clocks step, and a server that
-    /// had lost the write of `earlier` was promoted between the two grants.
+    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and a server that had lost the
+    /// write of `earlier` was promoted between the two grants.
     pub(crate) fn explains(&self, earlier: &Grant, grant: &Grant) -> bool {
         let lost = |promotion: &Promotion| {
             promotion.counter == grant.counter

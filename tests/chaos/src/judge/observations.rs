@@ -94,7 +94,7 @@ impl Observations {
         self.episodes.iter().filter(lasted)
     }
 
-    /// Returns the names of those faults, as a clause of a sentence.
+    /// Returns the names of the faults that overlap a span of time, as a clause of a sentence.
     pub(crate) fn during(&self, from: Monotonic, until: Monotonic) -> String {
         let name = |episode: &Episode| format!("{} ({})", episode.fault.name(), episode.to);
         let names: Vec<_> = self.episodes_during(from, until).map(name).collect();

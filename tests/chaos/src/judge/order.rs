@@ -10,13 +10,13 @@ use crate::monotonic::Monotonic;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) findings: Vec<Finding>,
-    /// The pairs of a granted wait and of a later claim for which nothing excuses another order.
+    /// The pairs of a granted wait and a later claim in which nothing excuses an earlier grant of the claim.
     pub(crate) judged: usize,
-    /// The pairs in another order that a fault or an expiry excuses.
+    /// The pairs in which the later claim was granted first, and a fault or an expiry excuses this order.
     pub(crate) excused: usize,
 }
 
-/// Compares each wait that was granted with all claims that were sent after it had a place.
+/// Compares each granted wait with all claims that were sent after the wait had a place in the queue.
 pub(crate) fn judge_order(ledger: &Ledger, ttl: Duration) -> Order {
     let mut order = Order::default();
     let grants = |wait: &Wait| {
@@ -88,8 +88,8 @@ fn was_released(grant: &Grant) -> bool {
     grant.ended.as_ref().is_some_and(|(_, how)| how == "released" || how == "dropped")
 }
 
-/// Whether, between a grant and the `next` that a worker reported, another may have expired that no worker
-/// reported: the answer to its request was lost.
+/// Whether a grant that no worker reported may have expired between `grant` and `next`. This happens if the
+/// answer to a request was lost.
 fn has_silent_holder(grant: &Grant, next: &Grant, ttl: Duration) -> bool {
     let ended = grant.ended.as_ref().map(|(at, _)| *at);
     ended.zip(next.held_from).is_some_and(|(ended, held)| ended + ttl <= held)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_excuses_only_those_it_may_harm() {
+    fn fault_excuses_only_the_waits_it_may_harm() {
         let found = |name, to, from| Made::overtaken().fault(name, to, from).found();
 
         assert_eq!(found("link cut", "worker 1 to server 1", 13), 0);

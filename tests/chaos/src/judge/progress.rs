@@ -120,7 +120,7 @@ impl Progress {
         }
         for call in [Call::Obtain, Call::Wait] {
             let grants = probe.granted(shard, call);
-            // A span reaches from one grant to the next. For the rule, a span also begins at each reset.
+            // A span reaches from one grant to the next. For the rule, each reset also begins a span.
             let spans = |resets: &[Monotonic]| -> Vec<(Monotonic, Monotonic)> {
                 let mut points = [&[first, last], grants, resets].concat();
                 points.retain(|at| (first..=last).contains(at));

@@ -11,8 +11,8 @@ use super::safety::{Finding, starved};
 use crate::monotonic::Monotonic;
 use crate::setup::Setup;
 
-/// Waits until each key is held again after the last fault. Returns a finding for each key that is
-/// not.
+/// Waits until each key is held again after the last fault. Returns a finding for each key that no worker
+/// obtained in time.
 pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec<Finding> {
     let ended = Monotonic::now();
     let mut hungry: Vec<_> = (0..setup.counters).collect();

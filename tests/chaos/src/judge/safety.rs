@@ -13,7 +13,7 @@ use crate::monotonic::Monotonic;
 pub(crate) struct Verdict {
     /// Broken rules that no fault excuses.
     pub(crate) violations: Vec<Finding>,
-    /// Overlaps after a fault that, by the store's failure table, lets a key be held twice.
+    /// Overlaps that a fault excuses: by the store's failure table, a key may be held twice after the fault.
     pub(crate) admitted: Vec<Finding>,
     /// The pairs of waiters whose order was judged.
     pub(crate) ordered: usize,
@@ -48,7 +48,7 @@ pub(crate) enum Rule {
     Order,
     /// After the last fault, each key is held again.
     Starved,
-    /// Only claims of a key of another type fail because of the type.
+    /// A claim fails because of a wrong type only if its key has another type.
     WrongType,
 }
 
@@ -87,8 +87,8 @@ impl Verdict {
 }
 
 impl FaultRecord {
-    /// Whether the fault excuses an overlap. It does from the fault until the former holder must consider its
-    /// lease lost.
+    /// Whether the fault excuses an overlap. It excuses overlaps from its start until the former holder must
+    /// consider its lease lost.
     fn admits(&self, overlap: &Finding) -> bool {
         let counters = self.counters.as_ref();
         match self.kind {
@@ -99,8 +99,8 @@ impl FaultRecord {
     }
 }
 
-/// Finds leases that were held at once. Also finds leases that were held in a different order from their
-/// tokens: the lease with the smaller token was granted first, so both existed at once.
+/// Finds leases that were held at once. Also finds a lease with a smaller token that was held later: it was
+/// granted first, so both leases existed at once.
 fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();

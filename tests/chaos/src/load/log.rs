@@ -32,7 +32,7 @@ struct Tenure {
     token: u64,
     incarnation: Incarnation,
     asked: Monotonic,
-    /// From when until when the lease was reported held; `None` if it was granted too late.
+    /// The times of the first and the last report that the lease is held; `None` if it was granted too late.
     held: Option<(Monotonic, Monotonic)>,
 }
 
@@ -103,7 +103,7 @@ impl LoadLog {
                 self.wrong_types.push(WrongType { key: counter, asked, at, error });
             }
             Message::Counted { what } => self.count(what),
-            // A load neither counts nor hands over, and does not tell its places.
+            // A load neither counts nor hands over, and does not report places in a queue.
             Message::Open { .. }
             | Message::Write { .. }
             | Message::Offer { .. }

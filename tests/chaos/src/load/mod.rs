@@ -75,7 +75,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// Two processes, so that keys pass between processes, and one continues while the other is stopped.
+/// Two processes, so that keys pass between processes, and one process continues while the other is stopped.
 const MOST_PROCESSES: usize = 2;
 
 const MOST_TASKS: usize = 4096;

@@ -28,7 +28,7 @@ pub(crate) struct LoadProgress {
     pub(crate) healthy: Option<Phase>,
     /// From the first fault to the last repair.
     pub(crate) faults: Option<Phase>,
-    /// After the last repair: the first phase with half of the healthy rate, or the last one measured.
+    /// After the last repair: the first phase with half of the healthy rate, or else the last measured phase.
     pub(crate) after: Option<Phase>,
     /// The time in which the store and a process of the load could work.
     pub(crate) open: Duration,
@@ -177,10 +177,10 @@ const RECOVERED: Duration = Duration::from_secs(1);
 /// After the last fault, the load makes this share of its healthy rate.
 pub(crate) const LEAST_SHARE: f64 = 0.5;
 
-/// The time limit for the start, and for the recovery: that of the counters.
+/// The time limit for the start, and for the recovery, as for the counters.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The time after an outage in which clients reconnect, and abandoned leases expire.
+/// The time that clients need after an outage to reconnect, and that abandoned leases need to expire.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 /// The bound for a time without a cycle. It counts only while the store, the network and a process work.

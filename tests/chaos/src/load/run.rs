@@ -1,4 +1,4 @@
-//! The load's part of a run: what is measured before, during and after the faults.
+//! The load's part of a run: measurements before, during and after the faults.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -25,14 +25,14 @@ pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
 }
 
 /// The servers on which the key of a failed claim had another type at any time of the claim; `None` if it
-/// had none.
+/// had no other type.
 pub(crate) fn extent_of(log: &LoadLog, failed: &WrongType) -> Option<Extent> {
     let spoiled = log.spoiled.iter().filter(|spoiled| {
         spoiled.key == failed.key
             && spoiled.from <= failed.at
             && spoiled.until.is_none_or(|until| failed.asked <= until)
     });
-    // A key that was spoiled on all servers explains more.
+    // If the key was spoiled several times, a list on all servers explains more than a list on some servers.
     spoiled.map(|spoiled| spoiled.extent).min_by_key(|extent| *extent == Extent::Some)
 }
 

@@ -104,7 +104,7 @@ impl LockStore for Swapped {
         self.store.watch(key).await
     }
 
-    /// Returns `None`: in a queue, a release grants the key, but the sabotage swaps the answers of claims.
+    /// Returns `None`: in a queue, a release grants the key. The sabotage swaps only the answers of claims.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
     }

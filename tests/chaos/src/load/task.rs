@@ -171,7 +171,7 @@ const MOST_TURNS: usize = 16;
 /// The longest pause after a failed claim.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One in so many tenures may last longer than a ttl.
+/// On average, one tenure of this many may last longer than a ttl.
 const LONG_TENURES: u32 = 200;
 
 /// The length of most tenures is below this.

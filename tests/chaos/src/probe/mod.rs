@@ -37,7 +37,7 @@ pub(crate) struct ProbeArgs {
     pub(crate) contenders: usize,
 }
 
-/// Probes until its standard output is closed, or it is killed.
+/// Runs until its standard output is closed, or it is killed.
 pub(crate) async fn probe(args: ProbeArgs) -> Result<(), Failure> {
     std::thread::spawn(tick);
     let store = connected(&args.store).await;

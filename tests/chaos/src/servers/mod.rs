@@ -22,8 +22,8 @@ use crate::servers::server::Server;
 /// The servers of a run with overlapping faults.
 ///
 /// Only one fault makes tokens smaller: a server loses its memory while its clock is behind the last token.
-/// So a server loses its memory only while its clock has the largest offset of all. Later its clock does
-/// not step back behind the moment of the loss.
+/// So a server loses its memory only while its clock has the largest offset of all. Later, no step sets its
+/// clock back behind the moment of the loss.
 #[derive(Debug)]
 pub(crate) struct Servers {
     all: Vec<Known>,
@@ -79,7 +79,7 @@ impl Servers {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // Negative if the offset would still be larger than at the loss.
+            // The difference is negative if the offset would still be larger than at the loss.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
             if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);

@@ -145,7 +145,7 @@ impl Server {
 
     /// Kills the server, and starts it again with an empty memory.
     pub(crate) fn restart_empty(&mut self) {
-        // The others keep their data.
+        // Servers that are not Redis keep their data.
         if let Self::Redis(server) = self {
             server.restart_empty();
         }

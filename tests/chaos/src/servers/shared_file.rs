@@ -31,7 +31,7 @@ impl SharedFile {
     }
 
     /// Locks the file for writes, as a program that writes for long. Returns `false` if another process has
-    /// locked it. That process may be stopped until a repair, so this does not wait.
+    /// locked it. That process may be stopped until a repair, so this call does not wait.
     pub(crate) fn lock(&self) -> Result<bool, Failure> {
         let mut other = lock(&self.other_program);
         let program = match other.take() {

@@ -13,7 +13,7 @@ use lease_test_servers::dynamodb::client_of;
 use crate::failure::Failure;
 use crate::servers::postgres;
 
-/// Opens `redis://HOST:PORT`, a quorum if several are separated by commas,
+/// Opens `redis://HOST:PORT` (several of them, separated by commas, are a quorum),
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, `dynamodb://HOST:PORT/TABLE`,
 /// `postgres://HOST:PORT`, or `sqlite://PATH`.
 ///

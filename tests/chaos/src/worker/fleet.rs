@@ -48,7 +48,7 @@ struct Process {
 }
 
 impl Fleet {
-    /// Starts a worker on each of `stores`. The last ones are the processes of the load.
+    /// Starts a worker on each of `stores`. The last workers are the processes of the load.
     pub(crate) fn start(
         setup: &Setup,
         stores: Vec<String>,
@@ -288,7 +288,7 @@ impl Supervisor {
                     slot.send(format!("resume {counter} {text}"));
                 }
             }
-            // A worker that counts reports it as a failed call.
+            // A worker that counts reports this error as a failed call.
             Message::WrongType { .. } => (),
             Message::Counted { what } => self.ledger().count(what),
         }

@@ -383,7 +383,7 @@ async fn reporting_its_place(
     };
     let mut wait = pin!(wait);
     select! {
-        // The lease first: it needs no place.
+        // Polls the lease first: a wait that is granted at once needs no place.
         biased;
         lease = &mut wait => return lease,
         () = placed => (),

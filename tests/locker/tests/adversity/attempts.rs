@@ -43,7 +43,10 @@ async fn late_grant_after_a_refusal_is_recognised() {
 
     let attempt = locker.obtain(&key("job")).await.unwrap();
 
-    assert!(matches!(attempt, Attempt::Obtained(_)), "its own claim refuses it: {attempt:?}");
+    assert!(
+        matches!(attempt, Attempt::Obtained(_)),
+        "the locker's own claim holds the key: {attempt:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +116,7 @@ impl LockStore for FailsThenHangs {
     }
 }
 
-/// A failed request may withdraw its grant. On a quorum it would withdraw the grant that a concurrent
+/// A failed request may withdraw its grant. On a quorum, this would withdraw the grant that a concurrent
 /// request for the same claim has just returned.
 #[tokio::test(start_paused = true)]
 async fn cleanup_stops_once_another_attempt_reuses_its_claim() {

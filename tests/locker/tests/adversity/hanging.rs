@@ -84,7 +84,7 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     let least = Arc::new(LeastMargin::default());
     let locker = Locker::new(PartlyHanging(MemoryStore::new()))
         .with_metrics(Arc::clone(&least) as Arc<dyn Metrics>);
-    // More than the limit of concurrent heartbeats.
+    // The number of hanging heartbeats exceeds the limit of concurrent heartbeats.
     let mut hanging = Vec::new();
     for number in 0..10_000 {
         hanging.push(obtained(&locker, &format!("hang/{number}")).await);
@@ -122,7 +122,7 @@ async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Loc
 }
 
 #[tokio::test(start_paused = true)]
-async fn queued_heartbeats_are_sent_once_hanging_ones_are_slow() {
+async fn queued_heartbeats_start_when_hanging_ones_count_as_slow() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let leases = leases_with_queued_heartbeats(&store, &locker).await;
@@ -219,7 +219,7 @@ async fn next_waiter_claims_after_the_release_request() {
     assert_eq!(store.calls(Call::Obtain), 2, "the waiter claimed a key that was still held");
 }
 
-/// The limit of concurrent heartbeats, except slow ones.
+/// The limit of concurrent heartbeats. Slow heartbeats do not count.
 const AT_ONCE: usize = 4096;
 const OTHERS: usize = 900;
 /// The period of heartbeats for a ttl of 30 s.

@@ -26,10 +26,10 @@ pub struct GateLog {
 pub enum Verdict {
     /// No two leases were held at the same time.
     Exclusive {
-        /// How many leases have written.
+        /// The number of leases under which a process has written.
         tenures: usize,
     },
-    /// A lease was held, but a write under its token came too late: the line.
+    /// Two leases were held at the same time. The text is the evidence.
     Overlap(String),
     /// After this many kills, no process obtained the key.
     Stopped(usize),
@@ -61,7 +61,7 @@ impl GateLog {
         file.write_all(line.as_bytes()).expect("the log");
     }
 
-    /// The largest token that has written.
+    /// The largest token under which a process has written.
     ///
     /// # Panics
     ///
@@ -139,7 +139,7 @@ impl GateLog {
         if let Some(line) = text.lines().find(|line| line.ends_with("OVERLAP")) {
             return Verdict::Overlap(line.to_owned());
         }
-        // A token that two processes have would be two holders, too.
+        // Two processes with the same token are also two holders.
         let mut writers: Vec<_> =
             text.lines().filter_map(|line| line.strip_suffix(" wrote")).collect();
         writers.dedup();

@@ -9,7 +9,7 @@ use super::{Folder, PostgresServer, signal, unprivileged};
 use crate::port::free_port;
 use crate::tools::tool;
 
-/// A PgBouncer on a free port, which runs each transaction on any connection of its pool. Dropping it stops it.
+/// A PgBouncer on a free port. It runs each transaction on any connection of its pool. Dropping it stops it.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,

@@ -25,7 +25,7 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
-            // Owned by this task: aborting it aborts them.
+            // This task owns the connections' tasks, so aborting this task aborts them.
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 connections.spawn(serve(client));

@@ -213,11 +213,11 @@ impl Shared {
         }
     }
 
-    /// Delivers the request on a separate connection and task, since the client may disconnect before.
+    /// Delivers the request on a separate connection and task, since the client may disconnect earlier.
     async fn hold(&self, request: Vec<u8>, holding: Holding) -> io::Result<Vec<u8>> {
         let (upstream, wire) = (self.upstream, self.wire);
         let delivery = tokio::spawn(async move {
-            // The test need not wait for it.
+            // An error means that the test does not wait for the request.
             let _ = holding.arrived.send(());
             if holding.deliver.await.is_err() {
                 return Err(io::Error::other("the test dropped the request"));

@@ -36,8 +36,8 @@ impl RedisSentinel {
         Self::promoting(RedisServer::with)
     }
 
-    /// Does the same as [`that_promotes`](Self::that_promotes). `start` starts each server with the given
-    /// options.
+    /// Does the same as [`that_promotes`](Self::that_promotes). The closure `start` starts each server with
+    /// the given options.
     ///
     /// # Panics
     ///

@@ -118,7 +118,7 @@ impl RedisServer {
     ///
     /// If its folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
-        // Renamed, so that the server never reads half of it.
+        // A rename replaces the file, so that the server never reads a half-written file.
         let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
         std::fs::write(&written, offset).expect("the clock's file");
         std::fs::rename(written, clock).expect("the clock's file");

@@ -40,7 +40,7 @@ type Name = (String, String);
 #[derive(Debug, Default)]
 struct Proposal {
     token: u64,
-    /// By node, the time until which its vote counts.
+    /// For each node, the time until which its vote counts.
     votes: BTreeMap<usize, Duration>,
 }
 

@@ -12,8 +12,8 @@ use crate::redis::server::resp::Reply;
 
 /// Records each grant when the server makes it, before its client knows of it.
 ///
-/// The answer to a repeated claim offers another token. It counts from the first heartbeat under it: until
-/// then, the client may still use the token that it has.
+/// The answer to a repeated claim offers another token. The offered token counts from the first heartbeat
+/// under it. Until then, the client may still use its earlier token.
 #[derive(Debug)]
 pub(crate) struct LockRecorder {
     ledger: Ledger,
@@ -58,7 +58,7 @@ impl LockRecorder {
         book.latest.insert(key.to_owned(), token);
     }
 
-    /// Records the grant of a script, whose arguments from `first` on are those of a claim.
+    /// Records the grant of a script. The script's arguments from `first` on describe the claim.
     fn claimed(&self, ran: &Ran<'_>, first: usize) {
         let is_new = ran.reply.word(0) == Some("granted");
         if !is_new && ran.reply.word(0) != Some("again") {
@@ -97,7 +97,7 @@ impl LockRecorder {
         }
     }
 
-    /// Checks that a late heartbeat does not shorten the lease of a later one.
+    /// Checks that a late heartbeat neither shortens a lease nor extends a later grant.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
         for place in 0..ran.keys.len() {
@@ -191,13 +191,13 @@ impl Recorder for LockRecorder {
         }
     }
 
-    /// Records the grants of a batch: one token for all.
+    /// Records the grants of a batch, which share one token.
     fn record_transaction(&self, executed: &Transaction<'_>) {
         // Without a token, the client releases the grants.
         let Some(Reply::Bulk(id)) = executed.replies.last() else { return };
         let (millis, number) = std::str::from_utf8(id).unwrap().split_once('-').unwrap();
         let (millis, number): (u64, u64) = (millis.parse().unwrap(), number.parse().unwrap());
-        assert!(number < 1000, "the client takes another token");
+        assert!(number < 1000, "number out of range: the client takes another token");
         let commands = executed.commands.iter().zip(executed.replies).zip(executed.at);
         for ((command, reply), at) in commands {
             if command[0] != b"SET" {
@@ -218,8 +218,8 @@ impl Recorder for LockRecorder {
         *self.book.lock().unwrap() = Book::default();
     }
 
-    /// Keeps the order of the grants, which the clock of the replica continues, and the answers that a client
-    /// may still receive.
+    /// Keeps the order of the grants, which the replica's clock continues. Keeps the offered tokens, since
+    /// clients may still receive them.
     fn promote(&self, _place: usize) {
         let mut book = self.book.lock().unwrap();
         let Book { granted, offered, .. } = std::mem::take(&mut *book);

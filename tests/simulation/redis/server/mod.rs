@@ -1,7 +1,7 @@
 //! One server: its node, its connections and its faults.
 //!
 //! - This file: `Server`, and the order of its events.
-//! - `node.rs`: its data and commands. `lua.rs`: runs the scripts on them.
+//! - `node.rs`: its data and commands. `lua.rs`: runs the scripts on a node.
 //! - `scripts.rs`: the scripts by name, and edited versions of them.
 //! - `wire.rs`: one connection with latency. `resp.rs`: its protocol.
 
@@ -30,7 +30,7 @@ use super::shared_random::SharedRandom;
 
 /// A Redis server, as its clients see it.
 ///
-/// The server handles events in the order of time, then of connections. So a trial does not depend on the
+/// The server handles events sorted by time, then by connection. So a trial does not depend on the
 /// order in which the tasks of a killed process are dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -246,7 +246,7 @@ impl Server {
         inside.replica = Some(inside.node.clone());
     }
 
-    /// Replaces the data by those of the replica. The server must be down.
+    /// Replaces the data by the replica's data. The server must be down.
     pub(crate) fn promote_replica(&self) {
         let mut inside = self.inside();
         inside.node = inside.replica.take().unwrap();

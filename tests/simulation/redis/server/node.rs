@@ -280,7 +280,7 @@ impl Node {
     fn set_range(&mut self, key: &[u8], start: &[u8], piece: &[u8]) -> Result<Reply, WrongType> {
         let start = usize::try_from(parsed(start)).unwrap();
         let Some(text) = self.text_mut(key)? else {
-            // Redis creates a key without a ttl here, which no script may cause.
+            // Redis would create a key without a ttl here. No script may cause this.
             return Ok(Reply::Error("ERR SETRANGE without a key".to_owned()));
         };
         text.splice(start..start + piece.len(), piece.iter().copied());

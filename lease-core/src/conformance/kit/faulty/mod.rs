@@ -100,7 +100,7 @@ impl<S> Faulty<S> {
         self.plan().choose = Some(Box::new(choose));
     }
 
-    /// Ends all faults. A request that hangs already continues to hang.
+    /// Ends all faults. A request that already hangs continues to hang.
     pub fn heal(&self) {
         let mut plan = self.plan();
         let calls = std::mem::take(&mut plan.calls);
@@ -116,7 +116,7 @@ impl<S> Faulty<S> {
         self.plan.lock()
     }
 
-    /// Makes one call with its planned fault. `apply` may run never, once or twice.
+    /// Makes one call with its planned fault. `apply` runs once, twice or not at all.
     async fn call<T, A>(
         &self,
         call: Call,
@@ -140,15 +140,15 @@ impl<S> Faulty<S> {
         });
         match answer.await {
             Ok(answer) => answer,
-            // The network's runtime has ended: no answer will come.
+            // The network's runtime has ended: no answer will arrive.
             Err(_ended) => pending().await,
         }
     }
 }
 
 impl<S: Send + Sync + 'static> Faulty<S> {
-    /// Makes a call whose answer arrives in two halves: if its reply is lost, the list ends halfway with an
-    /// error.
+    /// Makes a call that returns a list. The list arrives in two halves: if its reply is lost, the first half
+    /// arrives, and then an error.
     fn list_in_halves<T: Send + 'static>(
         &self,
         prefix: &str,

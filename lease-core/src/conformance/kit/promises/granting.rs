@@ -50,8 +50,8 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// If claims of several keys arrive at the same time, each is answered for its own key. The same holds for
-/// releases.
+/// If claims of several keys arrive at the same time, each is answered for its own key. Releases that arrive
+/// at the same time are also each answered for their own key.
 pub async fn claims_of_several_keys_at_once_are_each_answered<F: Fixture>(case: Case<F>) {
     let keys: Vec<_> =
         (0..12).map(|number| name(&format!("conformance/at-once-{number}"))).collect();
@@ -160,7 +160,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let reported = case.holder().await.into_iter();
     let refused = match case.ask(&case.claim("b")).await {
         Obtained::Held(holder) => Some(holder),
-        // Then `held_key_is_granted_to_no_other_lessee` fails.
+        // In this case, `held_key_is_granted_to_no_other_lessee` fails.
         Obtained::Granted(..) => None,
     };
 
@@ -179,7 +179,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
             case.ttl
         );
     }
-    case.has_holder(&grant.lessee, "its lease has not run out").await;
+    case.has_holder(&grant.lessee, "its lease has not expired").await;
 }
 
 /// A key whose lease expired has no holder. A store that measures expiry by observation may need two
@@ -190,7 +190,7 @@ pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
     drop(case.holder().await);
     case.pass(case.ttl * 2).await;
 
-    case.has_no_holder("its lease ran out").await;
+    case.has_no_holder("its lease expired").await;
 }
 
 /// A key that was never leased or was released has no holder.

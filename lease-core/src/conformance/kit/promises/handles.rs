@@ -34,7 +34,7 @@ pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
              data itself; a lock inside the process excludes no other process: {grants:?}"
         );
         if grants.is_empty() {
-            // Neither claim got the votes of a majority of a quorum. A single claim afterwards must be granted.
+            // In a quorum, neither claim got a majority of votes. A single claim afterwards must be granted.
             case.taken_over_by(&one).await;
         }
     }
@@ -140,7 +140,7 @@ pub async fn tokens_grow_across_handles<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A claim that was granted and released through one handle is not granted again through another.
+/// A claim whose grant was released through one handle is not granted again through another handle.
 pub async fn released_nonce_is_refused_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let claim = case.claim("a");

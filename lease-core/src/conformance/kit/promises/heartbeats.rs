@@ -8,7 +8,7 @@ use crate::lost::LossCause;
 use crate::store::grant::{Beat, Heartbeat};
 use crate::store::lock_store::LockStore;
 
-/// A heartbeat extends the lease by a ttl from now.
+/// After a heartbeat, the lease lasts for a ttl from that heartbeat.
 pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.pass(case.ttl / 2).await;
@@ -69,7 +69,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
 
     for late in [1, 2] {
         let answer = case.heartbeat(&grant, late).await;
-        // Either a loss or an extension would mislead the caller.
+        // The answer `Lost` would mislead the caller, and so would `Extended`.
         assert_eq!(
             answer,
             Heartbeat::Overtaken,
@@ -160,7 +160,7 @@ pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     case.has_holder(&current.lessee, "it obtained the key after the lease expired").await;
 }
 
-/// Each of many heartbeats sent together gets exactly one answer, its own.
+/// If many heartbeats are sent together, each gets exactly one answer, its own.
 pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     let mut beats = Vec::new();
     for number in 0..300 {

@@ -44,7 +44,7 @@ pub async fn lost_reply_to_release_is_no_error<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release whose reply was lost").await;
 }
 
-/// After one failed heartbeat, the lease is at risk. The next heartbeat ends the risk.
+/// After one failed heartbeat, the lease is at risk. The next successful heartbeat ends the risk.
 pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     let mut state = lease.state();
@@ -158,7 +158,7 @@ pub async fn lease_outlives_its_ttl_with_heartbeats<F: Fixture>(case: Case<F>) {
     case.has_holder(lease.lessee(), "heartbeats extend its lease").await;
 }
 
-/// A waiter obtains the key after its release.
+/// A waiter obtains the key after the holder has released it.
 pub async fn waiter_obtains_released_key<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     let waiter = case.sound_locker();

@@ -31,7 +31,7 @@ pub async fn evicted_lease_expires_by_its_ttl<F: Fixture>(case: Case<F>) {
         return;
     }
     case.pass(case.ttl / 2).await;
-    // This heartbeat must not extend the lease either.
+    // A heartbeat of the evicted holder must not extend the lease.
     case.heartbeat(&grant, 1).await;
 
     let (next, taken) = case.taken_over("b").await;

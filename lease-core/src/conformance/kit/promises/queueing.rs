@@ -105,7 +105,7 @@ pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
     case.has_no_holder("the leaving of the last waiter").await;
 }
 
-/// A grant names the request with the largest number that had arrived. The lease counts from this request.
+/// A grant names the largest request number that had arrived. The lease counts from this request.
 pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -156,7 +156,7 @@ pub async fn late_enqueue_holds_the_key_for_at_most_a_ttl<F: Fixture>(case: Case
     let after = taken.since(since);
     assert!(
         after < case.ttl * 2,
-        "a claim that had left held the key for {after:?}: the store should free it after its ttl"
+        "the key was held for {after:?} by a claim that had left its queue: the limit is a ttl"
     );
 }
 
@@ -171,7 +171,7 @@ pub async fn renewal_without_a_place_gets_none<F: Fixture>(case: Case<F>) {
         let answer = queues.renew(&claim).await;
         assert!(
             matches!(answer, Ok(Enqueued::Gone)),
-            "a renewal of a claim without a place should be answered by Gone: {answer:?}"
+            "the store should answer Gone to a renewal without a place: {answer:?}"
         );
     }
     case.release(&held).await;
@@ -248,9 +248,9 @@ impl Waiter {
         match timeout(LONGEST_NOTICE, self.notices.next()).await {
             Ok(Notice::Granted(grant, attributes)) => Some((grant, attributes)),
             Ok(Notice::Missed) => None,
-            Err(_elapsed) => {
-                panic_with("the first waiter should get a notice, or hear that one was missed")
-            }
+            Err(_elapsed) => panic_with(
+                "the first waiter should get a notice, or learn that a notice was missed",
+            ),
         }
     }
 

@@ -69,7 +69,7 @@ impl<F: Fixture> Case<F> {
         let late = self.heartbeat(released, 1).await;
         assert!(
             !matches!(late, Heartbeat::Extended),
-            "a heartbeat of a released grant should be refused, also beside a duplicate of its claim"
+            "a heartbeat of a released grant should be refused, also if a late duplicate was granted"
         );
         self.taken_over("b").await;
     }

@@ -13,7 +13,7 @@ use crate::store::grant::{Heartbeat, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// A lease lasts after the holder's process has closed the store.
+/// A lease stays held after its holder's process has closed the store.
 pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
     let claim = case.long_claim(&case.key(), "a");
     let grant = case.obtain(&claim).await;
@@ -80,7 +80,7 @@ pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<
     ));
 }
 
-/// A late heartbeat is overtaken after reopening, too.
+/// Also after reopening, the answer to a heartbeat that arrives after a later one is `Overtaken`.
 pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
     case.heartbeat(&grant, 2).await;

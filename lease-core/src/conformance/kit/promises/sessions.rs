@@ -62,7 +62,7 @@ pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
     let beat = case.heartbeat(&session, 1).await;
     assert!(matches!(beat, Heartbeat::Lost(_)), "the session has ended: {beat:?}");
     let again = case.end(sessions, &session).await;
-    assert!(matches!(again, SessionState::Ended(_)), "the session has ended before: {again:?}");
+    assert!(matches!(again, SessionState::Ended(_)), "the session had already ended: {again:?}");
 }
 
 /// The record of a session shows its end after a release, and also after a later session has obtained the key.
@@ -136,10 +136,10 @@ pub async fn proof_of_another_session_grants_nothing<F: Fixture>(case: Case<F>) 
         "a key under a session that is held",
     ));
 
-    case.has_holder(&child.lessee, "the proof is that of another session").await;
+    case.has_holder(&child.lessee, "the proof belongs to another session").await;
 }
 
-/// A claim that has seen a smaller token is refused, also if the key is free again.
+/// A claim is refused if the key was granted since its client read the record, even if the key is free again.
 pub async fn claim_that_has_seen_a_smaller_token_is_refused<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -237,13 +237,13 @@ pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>)
     let holder = case.holder().await;
     assert!(
         holder.as_ref().is_some_and(|holder| holder.parent.is_none()),
-        "the lease should no longer stand under the session: {holder:?}"
+        "the lease should no longer be under the session: {holder:?}"
     );
     let (_, taken) = case.taken_over("b").await;
     case.not_before_ttl(taken, since);
 }
 
-/// A reserved key is shown as reserved, so that no claim is sent that might be granted later.
+/// A read shows that a key is reserved. So no client sends a claim that might be granted later.
 pub async fn reserved_key_shows_its_reservation<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let grant = case.granted("a").await;
@@ -257,7 +257,7 @@ pub async fn reserved_key_shows_its_reservation<F: Fixture>(case: Case<F>) {
     assert_eq!(vacancy, None, "a read should show that the key is reserved: {record:?}");
 }
 
-/// Reads of several keys come in the order of the keys.
+/// `read_all` returns the records in the order of the requested keys.
 pub async fn records_of_several_keys_are_read_in_order<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let keys = ["a", "b", "c"].map(|key| name(&format!("conformance/{key}")));
@@ -276,7 +276,7 @@ pub async fn records_of_several_keys_are_read_in_order<F: Fixture>(case: Case<F>
     );
 }
 
-/// A count adds one, also on a key without a record.
+/// `count` adds one to an attribute, also if the key has no record.
 pub async fn count_adds_one<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     for expected in 1..=3 {
@@ -313,7 +313,7 @@ impl<F: Fixture> Case<F> {
         record.expect("the store should read a record")
     }
 
-    /// The vacancy of the usual key, which must have one.
+    /// Returns the vacancy of the test's key. Panics if the key is not free.
     async fn vacancy(&self, sessions: &dyn Sessions, proof: Option<&Ended>) -> Vacancy {
         let record = self.record(sessions, &self.key()).await;
         let lessee = self.claim("a").lessee;
@@ -331,7 +331,7 @@ impl<F: Fixture> Case<F> {
         sessions.obtain_under(claim, vacancy).await.expect("the store should answer a claim")
     }
 
-    /// Obtains the usual key, which must be free, under `session`.
+    /// Obtains the test's key under `session`. The key must be free.
     async fn child(&self, sessions: &dyn Sessions, session: &Grant) -> (Claim, Grant) {
         let vacancy = self.vacancy(sessions, None).await;
         let claim = self.claim("a").under(Parent::from(session));

@@ -74,7 +74,7 @@ fn row_stays_until_shard_is_read_to_its_end() {
 
 #[test]
 fn row_stays_while_parent_has_row() {
-    // Otherwise the next sync would create the row again.
+    // If the row were removed, the next sync would create it again.
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);
@@ -116,7 +116,7 @@ fn dropped_shard_is_obsolete_once_children_have_rows() {
     assert_eq!(
         stream.obsolete(&rows),
         NOTHING,
-        "shard 2 is missing, and would start as a first shard"
+        "without row 0, shard 2 would start at the initial position"
     );
     rows.extend([stream.row(2, Position::TrimHorizon)]);
     assert_eq!(stream.obsolete(&rows), [0]);
@@ -146,7 +146,7 @@ fn foreign_row_differs_from_dropped_shard() {
 }
 
 #[test]
-fn row_of_another_stream_is_foreign_with_children() {
+fn row_of_another_stream_is_foreign_even_with_children() {
     // The rows belong to a stream with two merged shards. The stream itself has one shard.
     let mut other = Stream::of(2);
     let merged = other.merge([0, 1]);

@@ -9,7 +9,7 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Step {
     Split(Index),
-    /// Merges an open shard with the next one.
+    /// Merges an open shard with the next open shard.
     Merge(Index),
     /// Drops a closed shard whose parents are dropped.
     Drop(Index),

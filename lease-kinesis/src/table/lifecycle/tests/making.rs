@@ -136,7 +136,7 @@ fn closed_shard_is_succeeded_once_hash_keys_are_covered() {
     assert!(!is_succeeded(&listed(&[0, 1])));
     assert!(!is_succeeded(&listed(&[0, 1, lower])));
     assert!(is_succeeded(&listed(&[0, 1, lower, upper])));
-    assert!(is_succeeded(&listed(&[lower, upper])), "as the end of a shard reports it");
+    assert!(is_succeeded(&listed(&[lower, upper])), "the report of the end has only the children");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Clients {
         })
     }
 
-    /// Returns a better error for a failed first request. If there are no credentials, reports that.
+    /// Returns the error to report for a failed first request: the lack of credentials, or else `failure`.
     #[cfg(feature = "aws")]
     pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;

@@ -25,7 +25,7 @@ pub(crate) async fn check_profile() -> Result<(), Failure> {
 }
 
 /// Returns the reason why the profile files cannot be read, or `None` if they can. The SDK would continue
-/// without them and not report it.
+/// without the files and not report the reason.
 pub(crate) async fn unreadable_reason() -> Option<String> {
     let failure = Failure::other(profiles().await.err()?).to_string();
     // The SDK's message has several lines.

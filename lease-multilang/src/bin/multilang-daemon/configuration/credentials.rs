@@ -55,7 +55,7 @@ enum Given {
 
 /// Returns the reason why a provider is refused, with the text to write instead; `None` if it is supported.
 fn refusal(name: &str, given: Given) -> Option<&'static str> {
-    // With or without its package.
+    // The name may begin with the package of the class.
     let class = name.trim().trim_end_matches("()");
     let class = class.rsplit('.').next().unwrap_or(class);
     Some(match class {

@@ -32,7 +32,7 @@ const NEVER_EMPTY: [&str; 9] = [
 ];
 
 /// Keys that select an account, a region or an endpoint and that this daemon does not support, each with
-/// the keys to write instead. Each includes the keys nested below it.
+/// the keys to write instead. A refused key includes the keys nested below it.
 const REFUSED: [(&str, &str); 4] = [
     ("dynamoDBCredentialsProvider", "write AwsCredentialsProvider, which serves both services"),
     ("dynamoDbClient", "write dynamoDBRegionName and dynamoDBEndpoint"),
@@ -41,7 +41,7 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Keys that can be ignored without losing a record. They configure features that this daemon does not have
-/// or implements differently. Each includes the keys nested below it.
+/// or implements differently. A listed key includes the keys nested below it.
 const WITHOUT_EFFECT: [&str; 70] = [
     "allowThroughputOvershoot",
     "awsCredentialsProviderCloudWatch",

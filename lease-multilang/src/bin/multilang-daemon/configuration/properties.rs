@@ -64,7 +64,7 @@ impl Properties {
         Ok(Self { name, values, ..Self::default() })
     }
 
-    /// Takes the text of `key`; `None` if it is empty.
+    /// Takes the text of `key`. Returns `None` if the text is missing or empty.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         self.known.insert(key.to_owned());
         self.values.remove(key).filter(|text| !text.is_empty())
@@ -225,7 +225,7 @@ fn canonical(key: &str) -> String {
             .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
     let key = key.split('.').map(small).collect::<Vec<_>>().join(".");
-    // Java's daemon also accepts the keys of this bean without its name.
+    // Java's daemon also accepts the keys of the bean `pollingConfig` without the bean's name.
     key.strip_prefix("pollingConfig.").map_or_else(|| key.clone(), str::to_owned)
 }
 
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(properties.text("fanoutConfig.consumerArn").as_deref(), Some("b"));
         assert_eq!(properties.text("awsCredentialsProvider").as_deref(), Some("c"));
         assert_eq!(properties.text("awsCredentialsProviderDynamoDB").as_deref(), Some("d"));
-        assert_eq!(properties.text("retrievalMode"), None, "only the first letter");
+        assert_eq!(properties.text("retrievalMode"), None, "only the first letter may be capital");
     }
 
     #[test]

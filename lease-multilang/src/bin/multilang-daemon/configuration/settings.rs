@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) initial: InitialPosition,
     pub(crate) options: LeaseOptions,
     pub(crate) max_shards: Option<usize>,
-    /// The most leases to steal at one time from workers of the Kinesis Client Library.
+    /// The maximum number of leases to steal at one time from workers of the Kinesis Client Library.
     pub(crate) max_steals: usize,
     pub(crate) sync_interval: Duration,
     pub(crate) retrieval: Retrieval,
@@ -91,7 +91,7 @@ impl Settings {
         let (retrieval, consumer) = retrieval(file);
         let on_failure = [("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)];
         let settings = Self {
-            // An empty command already has an error.
+            // The error of an empty command is already recorded.
             command: command.parse().or_else(|_none| "none".parse()).map_err(Failure::usage)?,
             table,
             consumer: consumer.unwrap_or_else(|| application.clone()),

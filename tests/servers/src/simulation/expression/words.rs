@@ -144,8 +144,8 @@ impl Words {
     }
 }
 
-/// Whether `word` names an attribute without a placeholder. `DynamoDB` refuses reserved words; these are the
-/// keywords, and the one reserved word that a column of a store has.
+/// Whether `word` names an attribute without a placeholder. `DynamoDB` refuses reserved words: here, the
+/// keywords, and the one reserved word that is the name of a store's column.
 fn is_plain_name(word: &str) -> bool {
     const RESERVED: [&str; 9] =
         ["AND", "OR", "NOT", "IN", "BETWEEN", "SET", "REMOVE", "ADD", "TOKEN"];

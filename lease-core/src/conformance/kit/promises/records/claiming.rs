@@ -40,7 +40,7 @@ pub async fn record_lasts_after_claim_with_attributes<F: Fixture<Store: LeaseTab
     );
     let grant = case.granted("b").await;
     case.release(&grant).await;
-    case.attributes_are(&step("1"), "a claim without attributes should leave them alone").await;
+    case.attributes_are(&step("1"), "a claim without attributes should change none").await;
 }
 
 /// A refused claim changes no attributes. The key may be held or reserved, or the claim may be a late
@@ -118,7 +118,7 @@ pub async fn repeated_adoption_does_not_undo_update<F: Fixture<Store: LeaseTable
 }
 
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
-    /// Fails if the claim was refused, but the attributes differ from `before`. If the claim was granted,
+    /// Fails if the claim was refused and the attributes differ from `before`. If the claim was granted,
     /// another promise fails.
     async fn has_set_nothing(&self, answer: &Obtained, before: &Attributes) {
         if let Obtained::Held(_) = answer {

@@ -67,7 +67,7 @@ pub async fn attributes_survive_a_lease<F: Fixture<Store: LeaseTable>>(case: Cas
     let adopted = case.adopted(&grant, &case.claim("b")).await;
     case.release(&adopted).await;
 
-    case.attributes_are(&colours(), "grants, heartbeats and releases should leave them alone")
+    case.attributes_are(&colours(), "grants, heartbeats and releases should not change attributes")
         .await;
 }
 
@@ -101,7 +101,7 @@ pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>
     case.attributes_are(&every_type(), "each should be read back as it was written").await;
 }
 
-/// A list contains each record under its prefix once, and no others.
+/// A list contains each record under its prefix once, and no other record.
 pub async fn list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let large = Attributes::from([("note".to_owned(), Value::from("x".repeat(20_000)))]);
     let mut expected = BTreeSet::new();

@@ -9,7 +9,7 @@ use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
 
-/// Of two creations that arrive at once through two handles, one creates the record.
+/// If two creations arrive at once through two handles, exactly one of them creates the record.
 pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -31,7 +31,7 @@ pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: Lease
     }
 }
 
-/// Of two updates that expect the same value and arrive at once through two handles, one is
+/// If two updates that expect the same value arrive at once through two handles, exactly one of them is
 /// applied.
 pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let (first, second) = case.two_handles().await;

@@ -45,8 +45,8 @@ pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTabl
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// A late duplicate of a claim may be granted after another lessee's grant has ended. Updates under the first
-/// grant are still refused as updates of a former holder.
+/// A late duplicate of a claim may be granted after another lessee's grant has ended. The store still refuses
+/// updates under the first grant of this claim.
 pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -94,7 +94,7 @@ pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>
     case.not_extended(&grant.key, &other).await;
 }
 
-/// An update is applied if all expected values match, and changes nothing if one does not.
+/// An update is applied if all expected values match. If one does not match, the update changes nothing.
 pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {

@@ -1,7 +1,7 @@
 //! Runs every example as a program, and checks its output and exit code.
 //!
 //! `cargo test` builds the examples of a package beside its tests, and this test finds them there. For
-//! `unit_test`, cargo builds and runs the tests instead. This test starts no second cargo, which would
+//! `unit_test`, cargo builds and runs the tests, not a program. This test starts no second cargo, which would
 //! build the dependencies again with other features. The test calls no function of an example, since a call
 //! shows neither the output nor the exit code.
 #![expect(clippy::expect_used, reason = "a test may fail")]

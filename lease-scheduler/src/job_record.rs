@@ -14,7 +14,7 @@ use crate::schedule::MissedTicks;
 pub(crate) struct JobRecord {
     /// When the job was first seen, by the clock of the machine that saw it.
     since: Option<Timestamp>,
-    /// Ticks up to this time do not count, since the schedule was changed or an operator reset the mark.
+    /// Ticks up to this time do not count, because the schedule was changed or the mark was reset.
     from: Option<Timestamp>,
     /// The mark: the last tick that was started.
     tick: Option<Timestamp>,
@@ -47,7 +47,7 @@ impl JobRecord {
     ///
     /// # Errors
     ///
-    /// If an attribute that decides whether a tick may run cannot be read: then no tick runs. An
+    /// Fails if an attribute that decides whether a tick may run cannot be read. Then no tick runs. An
     /// unreadable history is ignored.
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, StoreError> {
         let attempt = attributes.get(ATTEMPT).map_or(Ok(0), |value| {
@@ -70,13 +70,13 @@ impl JobRecord {
         })
     }
 
-    /// Returns the time up to which no tick may be started, if each tick may be started `attempts` times;
+    /// Returns the time up to which no tick may be started, with at most `attempts` starts per tick;
     /// `None` if every tick may be started.
     pub(crate) fn settled(&self, attempts: u32) -> Option<Timestamp> {
         self.started(attempts).max(self.from)
     }
 
-    /// Returns the mark, up to which no tick may start. If the marked tick may start again: just before it.
+    /// Returns the time up to which no tick may start: the mark, or just before it if that tick may restart.
     fn started(&self, attempts: u32) -> Option<Timestamp> {
         self.tick.and_then(|tick| match self.unfinished(attempts) {
             Some(tick) => tick.checked_sub(JUST_BEFORE).ok(),
@@ -84,7 +84,7 @@ impl JobRecord {
         })
     }
 
-    /// Returns why `tick` may not be started, if each tick may be started `attempts` times; `None` if it may.
+    /// Returns why `tick` may not be started, with at most `attempts` starts per tick; `None` if it may.
     pub(crate) fn skip(&self, tick: Timestamp, attempts: u32) -> Option<Skip> {
         let reaches = |to: &Timestamp| tick <= *to;
         let started = self.started(attempts).filter(reaches).map(Skip::AlreadyRan);
@@ -102,8 +102,8 @@ impl JobRecord {
         self.tick.max(self.missed).max(self.from)
     }
 
-    /// Returns the time after which ticks may be started by a machine that started at `machine_start`, if
-    /// each may be started `attempts` times.
+    /// Returns the time after which a machine that started at `machine_start` may start ticks, with at most
+    /// `attempts` starts per tick.
     pub(crate) fn counts_from(&self, machine_start: Timestamp, attempts: u32) -> Timestamp {
         self.settled(attempts).unwrap_or_else(|| self.first_seen(machine_start))
     }
@@ -111,7 +111,7 @@ impl JobRecord {
     /// Returns when the job was first seen, or `machine_start` if that is earlier.
     ///
     /// The clock of the machine that first saw the job may have been ahead. In this case, no machine has run
-    /// the ticks between `machine_start` and that time.
+    /// the ticks between `machine_start` and the stored time.
     pub(crate) fn first_seen(&self, machine_start: Timestamp) -> Timestamp {
         self.since.map_or(machine_start, |since| since.min(machine_start))
     }
@@ -140,7 +140,7 @@ impl JobRecord {
     /// from starting that tick.
     ///
     /// The change expects the mark that was read. In a correct table, the grant alone would be enough.
-    /// With this expectation, no tick starts twice even in a table that has granted its key twice.
+    /// With this expectation, no tick starts twice, even if the table has granted the job's key twice.
     pub(crate) fn start(&mut self, start: &RunStart<'_>) -> Change {
         let RunStart { context, tick, missed, schedule, now } = start;
         let mut change = expecting(Change::new(), TICK, self.tick.map(text));
@@ -204,7 +204,7 @@ impl JobRecord {
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Moves a run without a written end to the history, as died. Returns whether the record had such a run.
+    /// If the end of a run is not written, moves the run to the history as `Died`. Returns whether it did.
     fn end_dead_run(&mut self) -> bool {
         let Some(run) = self.running.take() else { return false };
         self.push_history(history::ended(run, Ending::Died, "", None));
@@ -229,7 +229,7 @@ pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
 }
 
 /// Returns the change that resets the mark: ticks up to `now` do not count. All later ticks
-/// count, even those up to the old mark.
+/// count, even those up to an old mark that is later than `now`.
 pub(crate) fn reset(now: Timestamp, schedule: &str) -> Change {
     let change = Change::new().remove(TICK).remove(ATTEMPT).remove(DONE).remove(MISSED);
     change.set(FROM, text(now)).set(SCHEDULE, schedule)
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A table that has granted its key twice receives two such changes.
+    /// If a table has granted the job's key twice, it receives two such changes.
     #[test]
     fn second_mark_from_the_same_read_is_rejected() {
         let tick = at("2026-11-21T03:00:00Z");

@@ -47,7 +47,7 @@ async fn each_operation_is_one_request() {
     store.evict(&key, &grant.token.into()).await.unwrap();
     assert_eq!(count.take(), 1, "evict");
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
-    assert_eq!(count.take(), 1, "a lost heartbeat");
+    assert_eq!(count.take(), 1, "heartbeat of an evicted grant");
     store.release(&grant, None).await.unwrap();
     assert_eq!(count.take(), 1, "release");
     let grant = obtain(&store, &key, "a", LONG).await;
@@ -145,8 +145,8 @@ async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     }
 
     let (writes, reads) = requests();
-    // One write takes the key. The waiter that took it has not observed its own grant, so its second attempt is
-    // a write.
+    // One write takes the key. Then the same store claims the key for another lessee. The store has not
+    // observed its own grant, so this claim is a write, too.
     assert_eq!(writes - writes_before, 8 * 2, "writes in 8 hand-overs among 8 waiters");
     assert_eq!(reads - reads_before, 8 * (24 + 1 + 7), "reads in 8 hand-overs among 8 waiters");
 }

@@ -1,4 +1,4 @@
-//! The operator's commands, with guards.
+//! The operator's commands, and the conditions under which they are refused.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::exporter::exported::Flushed;
 /// The *intake* takes new data. With buckets, it consists of the buckets and the buffer behind them;
 /// without buckets, of the buffer alone. The intake of buckets is stopped at first. It may be open
 /// only while export is enabled, since only exports empty it. A buffer without buckets is open at
-/// first: it is bounded, and drops events only with
+/// first. This does no harm: the buffer is bounded, and drops events only with
 /// [`Overflow::DropOldest`](crate::Overflow::DropOldest).
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub enum Refusal {
 pub enum Deleted {
     /// The number of deleted buckets and events.
     Done(u64),
-    /// Another process exports, a job is in the queue, or another operator deletes.
+    /// Another process exports or deletes, or the lease is reserved for a job in the queue.
     Held(Holder),
 }
 
@@ -157,7 +157,7 @@ impl<'a> Operator<'a> {
     }
 
     /// Stops the intake of the buckets, or of the buffer if there are no buckets, until an operator
-    /// opens it. Collected changes can still be exported.
+    /// opens it. Data in the buckets and the buffer can still be exported.
     pub async fn stop_intake(self) -> Result<(), ExportError> {
         match &self.exporter.source {
             Some(source) => source.buckets().set_intake(STOPPED).await?,

@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl MemoryQueue {
-    /// An empty queue. A job that was taken is invisible to other workers for `visibility`.
+    /// Makes an empty queue. The queue hides a job that was taken from other workers for `visibility`.
     pub fn new(visibility: Duration) -> Self {
         Self { visibility, clock: BootClock::new(), jobs: Arc::default(), changed: Arc::default() }
     }
@@ -81,7 +81,7 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Appends jobs whose visibility has ended. At the front, a job that cannot run would block the others.
+    /// Appends hidden jobs that become visible. At the front, a job that cannot run would block the others.
     fn requeue_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
@@ -147,7 +147,7 @@ impl JobQueue for MemoryQueue {
                 (jobs.take(now, self.visibility), jobs.next_due())
             };
             if let Some(delivery) = taken {
-                // Two notifications may wake only one waiter: wakes the next waiter for the next job.
+                // Two notifications may wake only one waiter. So this waiter wakes the next one.
                 self.changed.notify_one();
                 return Ok(Some(delivery));
             }

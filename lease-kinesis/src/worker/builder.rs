@@ -158,7 +158,7 @@ impl WorkerBuilder {
     }
 
     /// Sets the worker's name. The default consists of host, process id and a random part. Two
-    /// running workers must not share a name. A restarted worker of the same name, such as a slot
+    /// running workers must not share a name. A restarted worker of the same name, such as a pod
     /// of a `StatefulSet`, gets its shards back.
     pub fn with_name(mut self, name: Lessee) -> Self {
         self.name = Some(name);

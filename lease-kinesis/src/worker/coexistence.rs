@@ -27,7 +27,7 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
     }
 
     /// Returns the shards that the workers of this library plan among themselves, with their holders.
-    /// No worker of this library obtains any other shard by its plan.
+    /// The plan assigns no other shard to a worker of this library.
     fn plannable(
         &mut self,
         table: &SharedTable<'_>,

@@ -70,7 +70,7 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // The checkpoint names the last record that was sent to the child: the batch of the checkpointer
+            // The checkpoint names the last record that was sent to the child. The checkpointer's own batch
             // may not be sent yet.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
@@ -95,8 +95,8 @@ impl ChildCheckpoints {
         })
     }
 
-    /// Returns whether `record` is the shard's last record. At the end of a shard, its checkpoint means the
-    /// end. `request` may omit the position within an aggregate, as some clients do.
+    /// Returns whether `record` is the shard's last record. After the shard's end, a checkpoint at it means
+    /// `ShardEnd`. `request` may omit the position within an aggregate, as some clients do.
     async fn is_last(
         &self,
         record: &RecordNumber,
@@ -125,7 +125,7 @@ impl ChildCheckpoints {
             warn!(%shard, sequence_number, %error, "checkpoint of child not written");
         }
         if level == LogLevel::WarnThenRarely {
-            warn!(%shard, "further checkpoints of this child that are not written are logged rarely");
+            warn!(%shard, "further failed checkpoints of this child are logged rarely");
         }
     }
 }
@@ -133,7 +133,7 @@ impl ChildCheckpoints {
 impl Drop for ChildCheckpoints {
     fn drop(&mut self) {
         if let Some(checkpoints) = self.refused.total_if_throttled() {
-            warn!(shard = %self.shard, checkpoints, "checkpoints of child not written in total");
+            warn!(shard = %self.shard, checkpoints, "total of child's unwritten checkpoints");
         }
     }
 }

@@ -123,7 +123,7 @@ async fn repeated_refused_checkpoints_are_logged_a_few_times() {
     assert_eq!(place.notes().of("refused").len(), 100, "{}", place.notes());
     let warnings = log.lines().filter(|line| line.contains("WARN")).count();
     assert!((1..20).contains(&warnings), "{warnings} warnings\n{log}");
-    has(&log, "checkpoints of child not written in total");
+    has(&log, "total of child's unwritten checkpoints");
     has(&log, "checkpoints=100");
 }
 

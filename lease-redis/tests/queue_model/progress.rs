@@ -1,7 +1,7 @@
 //! Whether each waiter is granted the key at last, if no more faults happen.
 //!
-//! The continuation is one of many. All messages that are under way are lost: a message that arrives leads
-//! to another state, which is searched, too. Holders release. Each waiter renews its place, and then a ttl
+//! The check tries one continuation of many. In it, all messages in flight are lost. The search visits
+//! the states after their arrival, too. Holders release. Each waiter renews its place, and then a ttl
 //! passes. A waiter that is granted the key releases it.
 
 use crate::queue::end;

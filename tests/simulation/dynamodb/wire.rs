@@ -116,10 +116,10 @@ impl Wire {
         Ok(request)
     }
 
-    /// Replaces the start of tokens if it is the wall-clock time of the real machine.
+    /// Replaces the value from which tokens start, if it is the wall-clock time of the real machine.
     ///
-    /// A store without a response from DynamoDB starts tokens from the wall clock. With the real clock no
-    /// trial would be repeatable, so this writes the time of the simulated machine.
+    /// Before its first response from DynamoDB, a store starts tokens from the wall clock. With the real
+    /// clock, no trial would be repeatable, so this writes the time of the simulated machine.
     fn replace_wall_clock(&self, write: &mut Write) {
         let Some(start) = write.bound.values.get_mut(":start") else { return };
         let sent = start.get("N").and_then(Value::as_str).and_then(|start| start.parse().ok());

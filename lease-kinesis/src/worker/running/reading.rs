@@ -55,7 +55,7 @@ impl Running {
             }
         }
         drop(attempts);
-        // The watches poll these shards before the next tick.
+        // A watch reports when such a shard is free. So the worker can claim it before the next tick.
         self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
@@ -122,7 +122,7 @@ impl Running {
                 self.is_reshaped = true;
                 true
             }
-            // The next sync removes the shard's row, and is due now.
+            // Makes the next sync due at once: it removes the shard's row.
             Some(TaskEnd::Missing) => {
                 self.synchronised = None;
                 let settings = &self.worker.settings;

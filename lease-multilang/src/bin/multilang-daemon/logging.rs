@@ -42,5 +42,5 @@ impl Write for Log {
 }
 
 /// The SDK logs a long message for each source that has no region or credentials. This program reports
-/// missing settings itself after the search.
+/// missing settings itself, after the SDK has tried all sources.
 const DEFAULT: &str = "info,aws_config=error";

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             .build()
             .map_err(Failure::other)?;
         let ended = runtime.block_on(running::run(settings, &arguments, &jvm_options));
-        // Kills the remaining children, and does not wait for a DNS request.
+        // Drops all tasks, which kills the remaining children. A blocked DNS request delays this briefly.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         ended
     });

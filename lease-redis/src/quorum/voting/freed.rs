@@ -22,8 +22,8 @@ impl FreedOn {
         Self { nodes: vec![OnNode::Held; count], majority }
     }
 
-    /// Notes a change on one node. Returns a change on a majority. Each further node that frees the key counts
-    /// as a change, too: a claim of the waiter may have been refused in between.
+    /// Notes a change on one node. Returns the change on a majority, if any. Returns `Freed` again for each
+    /// further node that frees the key: until then, this node may have refused the waiter's claim.
     pub(crate) fn note(&mut self, place: usize, change: Change) -> Option<Change> {
         let before = self.count();
         let node = self.nodes.get_mut(place)?;
@@ -32,8 +32,8 @@ impl FreedOn {
             return self.change_since(before);
         };
         if std::mem::replace(node, OnNode::Free(watches)) != OnNode::Held {
-            // The key was taken in between, and this was not published. So the other nodes have reported an
-            // earlier release.
+            // A claim obtained the key between two releases, and was not published. The other nodes have
+            // reported only the first release so far.
             let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
             others.for_each(|(_, node)| *node = OnNode::Held);
             return None;
@@ -105,10 +105,10 @@ mod tests {
         assert_eq!(nodes.note(0, freed(5)), Some(freed(5)));
     }
 
-    /// A claim that marked no lock obtained the key, and the claim of the waiter was refused. What follows on one
-    /// node may arrive before earlier messages of another node.
+    /// Another claim obtained the key without a mark in its lock. Then the waiter's claim was refused. Later
+    /// messages of one node may arrive before earlier messages of another node.
     #[test]
-    fn release_after_a_refusal_counts_in_each_order_of_the_nodes() {
+    fn release_after_refusal_counts_if_nodes_report_one_by_one() {
         let mut nodes = FreedOn::new(3, 2);
         for place in 0..3 {
             nodes.note(place, freed(5));

@@ -1,4 +1,4 @@
-//! Worker processes. A worker obtains leases, counts under them, and ends each in a random way.
+//! Worker processes. A worker obtains leases, increments counters under them, and ends each in a random way.
 //!
 //! This file is the program of a worker. It writes [`message`]s through [`worker_io`]. [`fleet`] starts the
 //! processes and reads their messages; [`resource`] has the counters.
@@ -49,7 +49,7 @@ pub(crate) struct WorkerArgs {
     /// The number of counters, or of the keys of a load.
     #[arg(long)]
     pub(crate) counters: usize,
-    /// The number of tasks of a load; without it, the worker counts.
+    /// The number of tasks of a load. If absent, the worker increments counters instead.
     #[arg(long)]
     pub(crate) tasks: Option<usize>,
     #[arg(long)]
@@ -57,10 +57,10 @@ pub(crate) struct WorkerArgs {
     /// Ignores that a lease is lost.
     #[arg(long)]
     pub(crate) heedless: bool,
-    /// Races for keys, and reports a place in a queue for each wait.
+    /// A sabotage: races for keys, but reports for each wait that it has a place in a queue.
     #[arg(long)]
     pub(crate) racing: bool,
-    /// Gives the answers of claims of a load to other claims.
+    /// A sabotage: swaps the answers of two claims of a load.
     #[arg(long)]
     pub(crate) swapped: bool,
 }
@@ -374,7 +374,7 @@ async fn reporting_its_place(
     let mut positions = wait.positions();
     let placed = async {
         if locker.options().waiting() == Waiting::Racing {
-            // The sabotage: a wait without a place.
+            // The sabotage `racing`: reports a place, although the wait has none.
             sleep(locker.options().ttl() / 20).await;
         } else if positions.wait_for(Option::is_some).await.is_err() {
             return;

@@ -116,7 +116,7 @@ impl LockStore for FailsThenHangs {
     }
 }
 
-/// A failed request may withdraw its grant. On a quorum, this would withdraw the grant that a concurrent
+/// On a quorum, a failed request may withdraw its claim's votes. This would end the grant that a concurrent
 /// request for the same claim has just returned.
 #[tokio::test(start_paused = true)]
 async fn cleanup_stops_once_another_attempt_reuses_its_claim() {

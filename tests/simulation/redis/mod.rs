@@ -45,9 +45,14 @@ fn quorum_of_five_keeps_its_promises() {
 }
 
 #[test]
-fn one_server_keeps_its_promises() {
+fn records_on_one_server_keep_their_promises() {
     let survey = SeedRange::fresh(60).all_hold(|seed| one_server(seed, sound(1)));
     report("records on one server", &survey);
+}
+
+/// Most waiters wait in turn.
+#[test]
+fn locks_on_one_server_keep_their_promises() {
     let survey = SeedRange::fresh(60).all_hold(|seed| locks(seed, sound(1)));
     report("locks on one server", &survey);
 }
@@ -80,15 +85,20 @@ fn server_with_leaping_clock_breaks_only_exclusion() {
 /// A promoted replica lacks the last grants, releases and places in queues. The failure table of the README
 /// allows two holders then.
 #[test]
-fn fail_over_breaks_only_exclusion() {
-    for (form, trial) in [("records", one_server as fn(_, _) -> _), ("locks", locks)] {
-        let trial = |seed| but_for_exclusion(trial(seed, failing_over()));
-        let what = format!("{form} with fail-overs, except exclusion");
-        report(&what, &SeedRange::fresh(30).all_hold(trial));
-    }
+fn fail_over_breaks_only_exclusion_of_locks() {
+    let trial = |seed| but_for_exclusion(locks(seed, failing_over()));
+    report("locks with fail-overs, except exclusion", &SeedRange::fresh(30).all_hold(trial));
+
     controls::find("a server that fails over", SeedRange::first(100), |seed| {
         locks(seed, failing_over())
     });
+}
+
+/// As for locks.
+#[test]
+fn fail_over_breaks_only_exclusion_of_records() {
+    let trial = |seed| but_for_exclusion(one_server(seed, failing_over()));
+    report("records with fail-overs, except exclusion", &SeedRange::fresh(30).all_hold(trial));
 }
 
 #[test]

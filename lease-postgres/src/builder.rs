@@ -12,6 +12,7 @@ use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::connection::tls::{Tls, tls};
 use crate::error::ServerFault;
+use crate::refusals::Refusals;
 use crate::statements::{self, Statements, TableName};
 use crate::store::PostgresStore;
 
@@ -102,8 +103,8 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Opens at most `connections` connections: 2 to 1,000, by default 8. One more listens for releases, once a
-    /// caller waits.
+    /// Opens at most `connections` connections: 2 to 1,000, by default 8. After the first wait of a
+    /// caller, one more connection listens for releases.
     ///
     /// A connection is busy for one round trip per request. Claims use all but two of them, so that many claims
     /// do not delay heartbeats.
@@ -114,7 +115,7 @@ impl PostgresStoreBuilder {
 
     /// Sets another URL for the connection that listens for releases. Use it behind a pooler.
     ///
-    /// A pooler in transaction mode loses notifications. Without a URL of the server itself, the store
+    /// A pooler in transaction mode loses notifications. If this URL is not set, the store
     /// notices this, and waiters poll.
     pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
         self.listen_url = Some(url.into());
@@ -128,7 +129,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Replaces a part of a statement: for tests that remove a condition, and expect a promise to break.
+    /// Replaces a part of a statement. Tests remove a condition by this, and expect that a promise breaks.
     #[cfg(feature = "sabotage")]
     #[doc(hidden)]
     pub fn with_altered_statement(mut self, name: &str, part: &str, replacement: &str) -> Self {
@@ -173,7 +174,7 @@ impl PostgresStoreBuilder {
         if database.request(Lane::Holders, &call, limit).await.is_ok() {
             return Ok(());
         }
-        // PostgreSQL refuses one of two statements that run at once. The second attempt finds the table.
+        // If two of these statements run at once, PostgreSQL refuses one. Its second attempt finds the table.
         Ok(database.request(Lane::Holders, &call, limit).await.map(drop)?)
     }
 
@@ -197,7 +198,8 @@ impl PostgresStoreBuilder {
         check(&database, &address).await?;
         let channel = database.statements.table().channel();
         let listener = Listener::new(listen_at, self.tls()?, channel);
-        Ok(PostgresStore { database: Arc::new(database), listener: Arc::new(listener) })
+        let (database, listener) = (Arc::new(database), Arc::new(listener));
+        Ok(PostgresStore { database, listener, refusals: Arc::new(Refusals::new()) })
     }
 
     fn database(&self, address: &Address) -> Result<Database, ServerFault> {
@@ -245,6 +247,6 @@ impl fmt::Debug for PostgresStoreBuilder {
     }
 }
 
-/// A ttl is at most a day, and a time-out has to be well below it.
+/// A ttl is at most a day, and a time-out has to be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const CREATE_LIMIT: Duration = Duration::from_secs(30);

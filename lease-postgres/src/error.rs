@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 
 /// Why a request failed: a sentence with the server's name and advice.
 ///
-/// The driver's text is part of the sentence, not its source: the driver's errors print their sources in part.
+/// The sentence contains the driver's text. It has no `source()`: the driver's errors print their sources.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
@@ -87,7 +87,7 @@ pub(crate) fn breaks_connection(error: &tokio_postgres::Error) -> bool {
             *code == SqlState::READ_ONLY_SQL_TRANSACTION
                 || ["08", "57P"].iter().any(|class| code.code().starts_with(class))
         }
-        // Not an answer of the server.
+        // The error is not an answer of the server.
         None => true,
     }
 }

@@ -9,6 +9,7 @@ mod builder;
 )]
 mod connection;
 mod error;
+mod refusals;
 mod reply;
 mod statements;
 mod store;

@@ -1,4 +1,4 @@
-//! Reads the rows of answers. Each value may be odd: another program may have written to the table.
+//! Reads the rows of answers. Each value may be invalid: another program may have written to the table.
 
 use std::time::Duration;
 
@@ -40,9 +40,7 @@ impl Reply {
     }
 
     pub(crate) fn token(&self, key: &str) -> Result<FencingToken, ServerFault> {
-        let number = self.token.and_then(|token| u64::try_from(token).ok());
-        let token = number.and_then(|number| FencingToken::new(number).ok());
-        token.ok_or_else(|| odd(key, "token"))
+        token(self.token, key)
     }
 
     pub(crate) fn request(&self) -> Option<RequestNumber> {
@@ -50,8 +48,7 @@ impl Reply {
     }
 
     pub(crate) fn attributes(&self, key: &str) -> Result<Attributes, ServerFault> {
-        let read = self.attributes.as_deref().and_then(attributes::read);
-        read.ok_or_else(|| odd(key, "attributes"))
+        attributes(self.attributes.as_deref(), key)
     }
 
     /// The holder whose grant is the current one.
@@ -76,6 +73,25 @@ impl Reply {
         let lessee = self.lessee.as_deref().and_then(|lessee| Lessee::new(lessee).ok());
         lessee.ok_or_else(|| odd(key, "lessee"))
     }
+}
+
+/// Reads the token and the attributes of a row that was granted.
+pub(crate) fn read_granted(
+    row: &Row,
+    key: &str,
+) -> Result<(FencingToken, Attributes), ServerFault> {
+    let text: Option<String> = column(row, "attributes")?;
+    Ok((token(column(row, "token")?, key)?, attributes(text.as_deref(), key)?))
+}
+
+fn token(number: Option<i64>, key: &str) -> Result<FencingToken, ServerFault> {
+    let number = number.and_then(|token| u64::try_from(token).ok());
+    let token = number.and_then(|number| FencingToken::new(number).ok());
+    token.ok_or_else(|| odd(key, "token"))
+}
+
+fn attributes(text: Option<&str>, key: &str) -> Result<Attributes, ServerFault> {
+    text.and_then(attributes::read).ok_or_else(|| odd(key, "attributes"))
 }
 
 /// Reads the key of a row that was listed.
@@ -108,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn odd_values_give_an_error_and_no_panic(
+        fn invalid_values_give_an_error_and_no_panic(
             token in any::<Option<i64>>(),
             request in any::<Option<i64>>(),
             lessee in any::<Option<String>>(),

@@ -15,12 +15,14 @@ use crate::attributes::{MAX_LEVELS, write};
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::error::ServerFault;
-use crate::reply::{Reply, column};
+use crate::refusals::Refusals;
+use crate::reply::{Reply, column, read_granted};
 use crate::statements::{self, number};
 
 /// Keeps leases in a table of PostgreSQL.
 ///
-/// Clones share connections. Each call is one statement, and takes one round trip. It fails after [a
+/// Clones share connections. Each call is one statement, and takes one round trip. Only a claim takes two if the key is
+/// new or its last lease has expired, and if it is the first claim of this store for a held key. A call fails after [a
 /// time-out](crate::PostgresStoreBuilder::with_timeout) and can be repeated safely. The [crate's
 /// table](crate#what-happens-when) lists what a server forgets when it crashes or fails over.
 ///
@@ -55,27 +57,23 @@ use crate::statements::{self, number};
 pub struct PostgresStore {
     pub(crate) database: Arc<Database>,
     pub(crate) listener: Arc<Listener>,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 #[async_trait]
 impl LockStore for PostgresStore {
+    /// One statement if the key was released, or if it was held at the last claim of this store. Otherwise two.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        let attributes = claimed(claim)?;
-        for _ in 0..READS_OF_A_CHANGING_ROW {
-            let call = self.call(statements::OBTAIN).text(claim.key.as_str()).nonce(claim.nonce);
-            let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
-            let call = call.number(number(claim.request.get())).optional_text(attributes.clone());
-            let call = call.text(self.database.lock_timeout());
-            let rows = self.database.run(Lane::Claims, call).await?;
-            // Another claim was granted since the statement began: it saw no row, or an outdated one.
-            let Some(row) = rows.first() else { continue };
-            if let Some(obtained) = obtained(claim, &Reply::read(row)?)? {
-                return Ok(obtained);
-            }
+        let is_usual = claim.attributes.is_empty() && !self.refusals.contains(&claim.key);
+        if is_usual && let Some(granted) = self.obtain_released(claim).await? {
+            return Ok(granted);
         }
-        let name = &self.database.name;
-        let sentence = format!("{name}: the holder of {:?} changes too fast to be read", claim.key);
-        Err(ServerFault::unavailable(sentence).into())
+        let obtained = self.obtain_in_any_state(claim).await?;
+        match obtained {
+            Obtained::Held(_) => self.refusals.insert(&claim.key),
+            Obtained::Granted(..) => self.refusals.remove(&claim.key),
+        }
+        Ok(obtained)
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
@@ -111,7 +109,7 @@ impl LockStore for PostgresStore {
     }
 
     /// One statement for many heartbeats. It skips rows that another session has locked. Their heartbeats follow
-    /// one by one, so that they delay no other.
+    /// one by one, so that a locked row delays only its own heartbeat.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -162,7 +160,7 @@ impl LockStore for PostgresStore {
             loop {
                 match mark(&database, &key).await {
                     Ok(true) => break,
-                    // Freed since the watch began.
+                    // The key was freed since the watch began.
                     Ok(false) => return,
                     Err(_) => select! {
                         // A notification arrives earlier than the next attempt.
@@ -190,6 +188,40 @@ impl PostgresStore {
         self.database.statements.call(statement)
     }
 
+    /// Starts a call whose first parameters are those of a claim.
+    fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
+        let call = self.call(statement).text(claim.key.as_str()).nonce(claim.nonce);
+        let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
+        call.number(number(claim.request.get()))
+    }
+
+    /// Obtains a key whose last grant was released. `None` if the key has another state.
+    async fn obtain_released(&self, claim: &Claim) -> Result<Option<Obtained>, ServerFault> {
+        let call = self.claiming(statements::OBTAIN_RELEASED, claim);
+        let call = call.text(self.database.lock_timeout());
+        let rows = self.database.run(Lane::Claims, call).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let (token, attributes) = read_granted(row, claim.key.as_str())?;
+        Ok(Some(Obtained::Granted(claim.granted(token), attributes)))
+    }
+
+    async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let attributes = claimed(claim)?;
+        for _ in 0..READS_OF_A_CHANGING_ROW {
+            let call = self.claiming(statements::OBTAIN, claim).optional_text(attributes.clone());
+            let call = call.text(self.database.lock_timeout());
+            let rows = self.database.run(Lane::Claims, call).await?;
+            // Another claim was granted since the statement began: the statement saw no row, or an old one.
+            let Some(row) = rows.first() else { continue };
+            if let Some(obtained) = obtained(claim, &Reply::read(row)?)? {
+                return Ok(obtained);
+            }
+        }
+        let name = &self.database.name;
+        let sentence = format!("{name}: the holder of {:?} changes too fast to be read", claim.key);
+        Err(ServerFault::unavailable(sentence).into())
+    }
+
     /// Starts a call whose first parameters name a grant.
     pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
         let call = self.call(statement).text(grant.key.as_str()).nonce(grant.nonce);
@@ -200,7 +232,7 @@ impl PostgresStore {
         self.database.statements.table().channel()
     }
 
-    /// Sends heartbeats together. Those whose rows are locked come last: they are sent singly.
+    /// Sends heartbeats in one statement. Heartbeats of locked rows get `None`, and come last in the answer.
     async fn batch(&self, beats: &[(Grant, Beat)]) -> Vec<(usize, Result<Answer, ServerFault>)> {
         match self.beat(statements::BATCH, beats).await {
             Ok(mut answers) => {
@@ -302,10 +334,10 @@ pub(crate) fn micros(length: Duration) -> i64 {
     number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
-/// A claim that is refused while its row changes is made again, since no row explains the refusal.
+/// How often a claim is sent while its row changes: a row that has changed explains no refusal.
 const READS_OF_A_CHANGING_ROW: usize = 8;
 
-/// Rows of one statement. Larger batches are not faster.
+/// The number of rows per statement. Larger batches are not faster.
 const BATCH: usize = 500;
 const BATCHES_AT_ONCE: usize = 2;
 const LOCKED_AT_ONCE: usize = 16;

@@ -16,7 +16,7 @@ use crate::reply::{Reply, column, key as key_of};
 use crate::statements::{self, Call};
 use crate::store::{PostgresStore, loss, micros, written};
 
-/// A key has a record if it was created, updated or obtained with attributes, or while it is held.
+/// A key has a record while it is held. A key that was created, updated or obtained with attributes keeps it.
 #[async_trait]
 impl LeaseTable for PostgresStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
@@ -67,13 +67,13 @@ impl LeaseTable for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Deletes the rows of keys without a record that nobody has used for `age`, at most 10,000 of them. Returns
+    /// Deletes the rows of keys that have no record and were not used for `age`, at most 10,000 rows. Returns
     /// their number.
     ///
     /// A row remains after its key was released, since it remembers the token and the nonce. Call this from time
-    /// to time if you lease ever new keys, with an age of at least [a
+    /// to time if you always lease new keys. `age` should be at least [a
     /// week](lease_core::LeaseOptions::MAX_RESERVATION). The role needs the right `DELETE`. A key that is used
-    /// again gets a token from the server's time, which is larger than the last token, unless the server's clock
+    /// again gets a token from the server's time. It is larger than the last token, unless the server's clock
     /// was set back by as much as `age`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The contestants: this library, and statements of others over the same driver, all of them unnamed.
+//! The contestants: this library, and the statements of other locks over the same driver, all unprepared.
 
 use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
@@ -17,7 +17,7 @@ pub(crate) trait Contestant: Send + Sync {
     async fn cycle(&self, key: &str);
 }
 
-/// The least that a lock with a token and an expiry needs.
+/// The minimal statements for a lock with a token and an expiry.
 pub(crate) struct Bare(pub(crate) Pool);
 
 /// The statements of `ShedLock`'s JDBC provider with the database's time.
@@ -38,7 +38,7 @@ pub(crate) fn pool(server: &PostgresServer) -> Pool {
     Pool::builder(manager).max_size(CONNECTIONS).build().unwrap()
 }
 
-/// Creates the tables of the others, with a row per key.
+/// Creates the tables of the other contestants, with a row per key.
 pub(crate) fn create_tables(server: &PostgresServer, keys: usize) {
     server.command(&format!(
         "CREATE TABLE IF NOT EXISTS bare (key text PRIMARY KEY, token bigint NOT NULL, owner text,

@@ -55,7 +55,7 @@ struct Used {
 impl Used {
     fn by(server: &PostgresServer) -> Self {
         let number = |sql: &str| server.command(sql).parse::<f64>().unwrap();
-        // The statistics of a backend arrive when it is idle for a second.
+        // A backend reports its statistics when it is idle for a second.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         let processes = server.command("SELECT pid FROM pg_stat_activity");
         let of_table = "FROM pg_stat_user_tables WHERE relname = 'lease'";
@@ -69,7 +69,7 @@ impl Used {
     }
 }
 
-/// The processor time of a process, in seconds. None for a process that has ended.
+/// The processor time of a process, in seconds. 0 for a process that has ended.
 fn processor_time(process: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');

@@ -76,7 +76,7 @@ fn name_of(config: &Config) -> String {
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A peer that is gone is noticed after four times this, also on a connection that only listens.
+/// A peer that is gone is detected after four times this period, also on a connection that only listens.
 const SILENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

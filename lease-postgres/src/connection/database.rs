@@ -56,8 +56,8 @@ impl Database {
 
     /// Sends a request, and returns the rows of the answer.
     ///
-    /// A caller may keep the future without polling it, or drop it. So a task sends the request: a future that
-    /// is not polled holds no connection.
+    /// A caller may drop the future, or keep it without polling it. So a spawned task sends the request, and
+    /// an unpolled future holds no connection.
     pub(crate) async fn run(
         self: &Arc<Self>,
         lane: Lane,
@@ -79,7 +79,7 @@ impl Database {
     ) -> Result<Vec<Row>, ServerFault> {
         let mut late = pin!(sleep(limit));
         let (client, _permit) = select! {
-            // The connection first: a ready one is not given up.
+            // The connection is polled first: a connection that is ready at the time limit is still used.
             biased;
             lent = self.lend(lane) => lent?,
             () = &mut late => {
@@ -92,7 +92,7 @@ impl Database {
         };
         let values = call.values();
         let answer = select! {
-            // The answer first: a late one still counts.
+            // The answer is polled first: an answer that is ready at the time limit still counts.
             biased;
             answer = client.query_typed(&call.statement, &values) => answer,
             () = &mut late => {
@@ -109,7 +109,7 @@ impl Database {
     }
 
     /// How long a statement waits for a row that another session has locked. The server gives up before the
-    /// client does. So the number of busy connections stays small while another session holds a lock for long.
+    /// client does, so that few connections are busy while another session holds a lock for long.
     pub(crate) fn lock_timeout(&self) -> String {
         (self.timeout * 3 / 4).as_millis().max(1).to_string()
     }
@@ -117,7 +117,7 @@ impl Database {
     /// Ends a statement that is late, and closes its connection. Otherwise, statements that wait for a lock on the
     /// table would pile up at the server.
     fn cancel(&self, client: Object, limit: Duration) {
-        // Out of the pool: the next request must not wait for the statement.
+        // Removed from the pool, because the next request must not wait for this statement.
         let client = Object::take(client);
         let (token, tls) = (client.cancel_token(), self.tls.clone());
         tokio::spawn(async move {

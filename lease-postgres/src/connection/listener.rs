@@ -23,7 +23,7 @@ use crate::connection::waiters::{Waiters, Watch};
 use crate::error::ServerFault;
 use crate::statements::Call;
 
-/// Listens once a caller waits, for as long as the store lives.
+/// Listens from the first wait of a caller until the store is dropped.
 pub(crate) struct Listener {
     address: Address,
     tls: Tls,
@@ -33,12 +33,12 @@ pub(crate) struct Listener {
 
 enum State {
     Off,
-    /// A task opens the connection. Its result is for all callers that arrive until then: if the server is
-    /// unreachable, none of them waits for the attempts of others.
+    /// A task opens the connection. All callers that arrive until it has finished share its result. So if the
+    /// server is unreachable, no caller waits for more than one attempt.
     Opening(watch::Receiver<Option<Opened>>),
     /// Dropping the client closes the connection.
     Listening(Client, Waiters),
-    /// A notification did not arrive: a pooler gives each transaction another connection.
+    /// Notifications do not arrive, because a pooler gives each transaction another connection.
     Unheard,
 }
 
@@ -84,7 +84,7 @@ impl Listener {
         let (done, opened) = watch::channel(None);
         *state = State::Opening(opened.clone());
         let (listener, database) = (Arc::clone(self), Arc::clone(database));
-        // A task, so that a caller that gives up does not leave a connection half open.
+        // A spawned task, so that a dropped call does not leave a connection half open.
         tokio::spawn(async move {
             let opened = listener.open(&database).await;
             done.send_replace(Some(listener.note(opened)));
@@ -179,7 +179,7 @@ impl Listener {
         })
     }
 
-    /// A busy server may have been late, and a pooler may be set up anew.
+    /// Tries again after a pause: the server may have been busy, or the pooler may be reconfigured by then.
     fn try_again_later(self: &Arc<Self>) {
         let listener = Arc::downgrade(self);
         tokio::spawn(async move {

@@ -9,7 +9,7 @@ pub(crate) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
 #[cfg(not(feature = "tls"))]
 pub(crate) type Tls = tokio_postgres::NoTls;
 
-/// Trusts the certificates in `roots`, in the PEM format; without any, those of the system.
+/// Trusts the PEM certificates in `roots`. If `roots` is `None`, trusts the system's certificates.
 #[cfg(feature = "tls")]
 pub(crate) fn tls(roots: Option<&[u8]>) -> Result<Tls, ServerFault> {
     use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn tls(roots: Option<&[u8]>) -> Result<Tls, ServerFault> {
             return Err(not_pem(&"no certificate"));
         }
     } else {
-        // Without any, a connection with TLS fails, and its error names the certificate.
+        // If the system has no certificates, a connection with TLS fails with an error about the certificate.
         let native = rustls_native_certs::load_native_certs();
         let (_added, _ignored) = store.add_parsable_certificates(native.certs);
     }

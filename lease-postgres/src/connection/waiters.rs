@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// The waiters of each key. Closed when the connection ends: a notification may then have been missed.
+/// The waiters of each key. Closed when the connection ends, because a notification may have been missed.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiters(Arc<Mutex<Option<ByKey>>>);
 
@@ -105,6 +105,6 @@ mod tests {
         waiters.close();
 
         watch.woken().await;
-        assert!(waiters.watch("job").is_none(), "a closed connection wakes nobody");
+        assert!(waiters.watch("job").is_none(), "a closed connection has no waiters");
     }
 }

@@ -1,8 +1,8 @@
--- Replaces a grant that was handed over by a grant for another claim.
--- $1 key, $2 nonce and $3 token of the handed grant, $4 nonce, $5 lessee, $6 ttl in microseconds and
+-- Replaces a handed-over grant with a grant for another claim.
+-- $1 key, $2 nonce and $3 token of the handed-over grant, $4 nonce, $5 lessee, $6 ttl in microseconds and
 -- $7 number of the request of the claim, $8 its attributes or NULL, $9 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $9, true)),
--- Locked first: an UPDATE that waits for the lock would compare with the time before it waited.
+-- The row is locked first: an UPDATE that waits for the lock would compare with the time before it waited.
 seen AS MATERIALIZED (
     SELECT h.* FROM patience, "lease" h WHERE h.key = $1 FOR UPDATE OF h),
 won AS (

@@ -1,4 +1,4 @@
--- Creates a record, unless the key has one or is held. Returns a row if it does.
+-- Creates a record, unless the key has a record or is held. Returns a row if the record was created.
 -- $1 key, $2 attributes, $3 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true))
 INSERT INTO "lease" AS l (key, kept, attributes)

@@ -1,9 +1,9 @@
--- Extends grants, each for its own ttl. Answers each by its place, from 1.
+-- Extends grants, each by its own ttl. Each row of the answer has the place of its grant, counted from 1.
 -- Arrays: $1 keys, $2 nonces, $3 tokens, $4 numbers of the heartbeats, $5 ttls in microseconds.
 -- $6 lock timeout. A batch skips rows that are locked: another session may hold a lock for long.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $6, true)),
--- Locked first: an UPDATE that waits for the lock would compare with the time before it waited.
--- Ordered, so that two statements do not wait for each other.
+-- The rows are locked first: an UPDATE that waits for a lock would compare with the time before it waited.
+-- The rows are locked in the order of their keys, so that two statements do not deadlock.
 mine AS MATERIALIZED (
     SELECT a.nonce, a.asked, a.number, a.ttl, a.place,
         l.key, l.token, l.granted, l.ends, l.beat, l.evicted, l.last

@@ -1,7 +1,6 @@
 //! The statements. Start with `obtain.sql`; `table.sql` describes the columns.
 //!
-//! Each request is one statement, which checks and writes in one step. All compare with
-//! `clock_timestamp()`, the server's own time: `now()` does not advance within a transaction.
+//! Each statement checks and writes in one step. All compare with `clock_timestamp()`, the server's own time: `now()` does not advance within a transaction.
 
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ impl TableName {
 impl Statements {
     pub(crate) fn new(table: TableName) -> Self {
         let quoted = table.quoted();
-        // Without the lines that are comments: each request sends its statement.
+        // Comment lines are removed, because each request sends the text of its statement.
         let is_sent = |line: &&str| !line.trim_start().starts_with("--");
         let of_table = |text: &str| {
             let lines: Vec<_> = text.lines().filter(is_sent).map(str::trim).collect();
@@ -97,7 +96,7 @@ impl Statements {
         found.map_or_else(|| Arc::from(""), |(_, text)| Arc::clone(text))
     }
 
-    /// Replaces a part of a statement, for tests of the tests. Returns whether the part was there.
+    /// Replaces a part of a statement, for negative controls. Returns whether the statement had this part.
     #[cfg(feature = "sabotage")]
     pub(crate) fn alter(&mut self, name: &str, part: &str, replacement: &str) -> bool {
         let Some((_, text)) = self.by_name.iter_mut().find(|(known, _)| *known == name) else {
@@ -192,6 +191,7 @@ statements! {
     LIST = "list",
     MARK = "mark",
     OBTAIN = "obtain",
+    OBTAIN_RELEASED = "obtain_released",
     PURGE = "purge",
     READ = "read",
     RELEASE = "release",

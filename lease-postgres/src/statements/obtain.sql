@@ -13,7 +13,7 @@ won AS (
             h.ends > clock_timestamp()
             OR h.granted = $2 OR h.last = $2
             OR (h.until > clock_timestamp() AND h.only_for IS DISTINCT FROM $3)))
-    -- The row may have changed since the gate. PostgreSQL locks it before it evaluates this WHERE.
+    -- The row may have changed since the gate. PostgreSQL locks the row before it evaluates this WHERE.
     ON CONFLICT (key) DO UPDATE SET
         token = greatest(
             coalesce(l.token, 0) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),

@@ -1,4 +1,4 @@
--- Deletes rows that nobody has used for $1 microseconds: at most $2. Rows of records remain.
+-- Deletes at most $2 rows that were not used for $1 microseconds. Rows of records remain.
 DELETE FROM "lease" WHERE key IN (
     SELECT h.key FROM "lease" h
     WHERE NOT h.kept

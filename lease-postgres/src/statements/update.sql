@@ -1,4 +1,4 @@
--- Changes attributes under a grant, if those that are expected are as expected.
+-- Changes attributes under a grant, if the current attributes match the expected ones.
 -- $1 key, $2 nonce, $3 token, $4 attributes to set, $5 names to remove, $6 expected attributes,
 -- $7 names that must be absent, $8 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $8, true)),

@@ -58,7 +58,7 @@ async fn wall_clocks_an_hour_apart_change_no_lease() {
         let off = Worker::start(skewed);
         let right = Worker::start(command(folder.path(), &server));
 
-        // None of their writes is refused.
+        // Both workers get leases and write in turn.
         log.waits_for_turns(&right, &off, LIMIT).await;
         drop(off);
         log.waits_until(|log| right.wrote_last(log), LIMIT).await;

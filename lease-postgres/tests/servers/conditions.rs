@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lease_core::store::{LeaseTable, LockStore, Obtained};
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore, Obtained};
 use lease_core::{Attributes, GrantId};
 use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, obtain};
@@ -14,12 +14,24 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::REQUESTS;
 use crate::setting::{TTL, builder, connected, key};
 
-/// A condition of requests under a grant: its text in heartbeats and in the others, and the change of the row.
+/// A condition of requests under a grant: its text in each statement, and the change of the row.
 struct Condition {
     of_heartbeat: &'static str,
+    of_release: &'static str,
     of_others: &'static str,
     change: &'static str,
-    of: &'static [&'static str],
+    requests: &'static [&'static str],
+}
+
+impl Condition {
+    /// Returns the text of the condition in the statement of this name.
+    fn of(&self, name: &str) -> &'static str {
+        match name {
+            "heartbeat" => self.of_heartbeat,
+            "release" => self.of_release,
+            _ => self.of_others,
+        }
+    }
 }
 
 const ALL: [&str; 6] = ["heartbeat", "release", "adopt", "update", "transfer", "delete"];
@@ -27,33 +39,35 @@ const ALL: [&str; 6] = ["heartbeat", "release", "adopt", "update", "transfer", "
 const CONDITIONS: [Condition; 3] = [
     Condition {
         of_heartbeat: "m.granted = m.nonce AND ",
+        of_release: "granted = $2 AND ",
         of_others: "s.granted = $2 AND ",
         change: "granted = gen_random_uuid()",
-        of: &ALL,
+        requests: &ALL,
     },
     Condition {
         of_heartbeat: "AND m.token = m.asked",
+        of_release: "AND token = $3",
         of_others: "AND s.token = $3",
         change: "token = token + 1",
-        of: &ALL,
+        requests: &ALL,
     },
     Condition {
         of_heartbeat: "AND m.ends > clock_timestamp()",
+        of_release: "",
         of_others: "AND s.ends > clock_timestamp()",
         change: "ends = clock_timestamp()",
         // A release also frees a lease that has expired.
-        of: &["heartbeat", "adopt", "update", "transfer", "delete"],
+        requests: &["heartbeat", "adopt", "update", "transfer", "delete"],
     },
 ];
 
-/// Whether each request is applied to a row that a condition should refuse.
+/// Returns for each request and condition: was the request applied to a row that violates the condition?
 async fn applied(server: &PostgresServer, is_removed: bool) -> Vec<(String, bool)> {
     let mut applied = Vec::new();
     for condition in &CONDITIONS {
-        let requests = REQUESTS.iter().filter(|(name, _)| condition.of.contains(name));
+        let requests = REQUESTS.iter().filter(|(name, _)| condition.requests.contains(name));
         for (name, request) in requests {
-            let text =
-                if *name == "heartbeat" { condition.of_heartbeat } else { condition.of_others };
+            let text = condition.of(name);
             let sound = builder(server);
             let builder =
                 if is_removed { sound.with_altered_statement(name, text, "") } else { sound };
@@ -93,7 +107,7 @@ async fn each_removed_condition_is_noticed() {
 /// A probe returns whether the store does what the removed condition forbids.
 type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
 
-/// A claim that was granted and released comes again, after another grant was made and released.
+/// A claim that was granted and released arrives again, after another grant was made and released.
 fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let old = claim(&key(), "a", TTL);
@@ -102,6 +116,27 @@ fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFut
         let newer = obtain(&store, &key(), "b", TTL).await;
         store.release(&newer, None).await.unwrap();
         matches!(store.obtain(&old).await.unwrap(), Obtained::Granted(..))
+    })
+}
+
+/// A key was released and granted again. A third lessee claims it.
+fn grants_a_held_key(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let released = obtain(&store, &key(), "a", TTL).await;
+        store.release(&released, None).await.unwrap();
+        obtain(&store, &key(), "b", TTL).await;
+        matches!(store.obtain(&claim(&key(), "c", TTL)).await.unwrap(), Obtained::Granted(..))
+    })
+}
+
+/// A lease that had heartbeats has expired. The first heartbeat of the next lease has a smaller number.
+fn counts_heartbeats_on(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let expired = obtain(&store, &key(), "a", TTL).await;
+        store.heartbeat(&expired, Beat::new(5)).await.unwrap();
+        server.command("UPDATE lease SET ends = clock_timestamp()");
+        let next = obtain(&store, &key(), "b", TTL).await;
+        store.heartbeat(&next, Beat::new(1)).await.unwrap() != Heartbeat::Extended
     })
 }
 
@@ -156,9 +191,12 @@ type Control = (&'static str, &'static [(&'static str, &'static str)], Probe);
 
 const OPEN: (&str, &str) = ("WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");
 
-const CONTROLS: [Control; 6] = [
+const CONTROLS: [Control; 9] = [
     ("obtain", &[OPEN, ("AND l.last IS DISTINCT FROM $2", "")], grants_an_old_claim),
-    ("release", &[("AND s.ends IS NOT NULL", "")], reserves_again),
+    ("obtain", &[("beat = 0,", "beat = l.beat,")], counts_heartbeats_on),
+    ("obtain_released", &[("AND ends IS NULL", "")], grants_a_held_key),
+    ("obtain_released", &[("AND last IS DISTINCT FROM $2", "")], grants_an_old_claim),
+    ("release", &[("AND ends IS NOT NULL", "")], reserves_again),
     ("evict", &[("AND s.ends > clock_timestamp()", "")], evicts_an_ended_lease),
     (
         "create",

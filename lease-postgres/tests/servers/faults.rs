@@ -110,7 +110,7 @@ async fn connection_to_a_read_only_server_is_closed() {
     let Some((server, store)) = setting().await else { return };
     let grant = obtain(&store, &key(), "a", TTL).await;
 
-    // The open connections notice it: the setting counts for their next transaction.
+    // The setting applies to the next transaction of each open connection.
     server.command("ALTER SYSTEM SET default_transaction_read_only = on");
     server.command("SELECT pg_reload_conf()");
     let refused = eventually("refused", async || store.heartbeat(&grant, Beat::new(1)).await.err());

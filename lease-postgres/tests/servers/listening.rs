@@ -1,4 +1,4 @@
-//! Watches: notifications of releases, and what happens where they do not arrive.
+//! Watches: notifications of releases, and the behaviour where notifications do not arrive.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn release_notifies_only_if_a_client_waits() {
 
     soon(freed).await.unwrap();
     let first = soon(notified.recv()).await.unwrap();
-    assert_eq!(first, "job", "nobody waits for the other key");
+    assert_eq!(first, "job", "no client waits for the other key");
 }
 
 /// The keys whose releases are notified.
@@ -73,12 +73,12 @@ async fn notifications(server: &PostgresServer) -> UnboundedReceiver<String> {
     notified
 }
 
-/// Negative controls: a release that notifies nobody, and a client that does not mark the row.
+/// Negative controls: a release that sends no notification, and a client that does not mark the row.
 #[tokio::test]
 async fn missing_notification_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     let sabotages = [
-        ("release", "FROM freed WHERE waits", "FROM freed WHERE false"),
+        ("release", "CASE WHEN waits", "CASE WHEN false"),
         ("mark", "SET waits = true", "SET waits = l.waits"),
     ];
     for (statement, part, replacement) in sabotages {
@@ -86,7 +86,7 @@ async fn missing_notification_is_noticed() {
         let store = connected(builder).await;
         let grant = obtain(&store, &key(), "a", TTL).await;
         let mut freed = store.watch(&key()).await.unwrap();
-        // Long enough for the mark, since the release must come after it.
+        // Long enough for the watch to mark the row, since the release must come after the mark.
         let early = tokio::time::timeout(Duration::from_secs(2), &mut freed).await;
         assert!(early.is_err(), "the key is held");
 
@@ -150,7 +150,7 @@ async fn store_notices_that_a_pooler_loses_notifications() {
     soon(freed).await;
 }
 
-/// Otherwise each waiter would wait for the attempts of all waiters before it.
+/// Otherwise each waiter would wait until the attempts of all waiters before it have timed out.
 #[tokio::test]
 async fn waiters_share_an_attempt_to_reach_a_silent_server() {
     let Some(server) = PostgresServer::start() else { return };

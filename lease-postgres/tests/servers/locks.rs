@@ -1,4 +1,4 @@
-//! Requests that wait for a row, which another session has locked. Meanwhile its lease ends, or changes hands.
+//! Requests that wait for a row that another session has locked. Meanwhile the lease ends or is taken over.
 
 use std::time::Duration;
 
@@ -92,7 +92,8 @@ async fn request_that_waited_for_a_takeover_is_refused() {
 #[tokio::test]
 async fn statement_that_does_not_lock_first_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
-    for (name, request) in REQUESTS {
+    // The conditions of a release do not depend on the time, so it needs no lock.
+    for (name, request) in REQUESTS.into_iter().filter(|(name, _)| *name != "release") {
         let lock = if name == "heartbeat" { "FOR UPDATE OF l" } else { "FOR UPDATE OF h" };
         let store = connected(builder(&server).with_altered_statement(name, lock, "")).await;
 
@@ -103,7 +104,7 @@ async fn statement_that_does_not_lock_first_is_noticed() {
 }
 
 /// The lease expires while the request waits. The other session changes nothing, so PostgreSQL does not compare
-/// the row again by itself.
+/// the row again after the wait.
 async fn revives_after_a_wait(builder: PostgresStoreBuilder, server: &PostgresServer) -> bool {
     let store = connected(builder).await;
     let ttl = Duration::from_secs(10);

@@ -120,10 +120,10 @@ async fn refused_claim_writes_nothing() {
     let Some((server, store)) = setting().await else { return };
     obtain(&store, &key(), "a", TTL).await;
 
-    // The server itself may have a transaction now and then.
+    // The server's own tasks may write a few transactions in this time.
     assert!(written_by_claims(&server, &store).await < 50, "refused claims write");
 
-    // Negative control: the upsert alone locks the row, which writes.
+    // Negative control: without the gate, the upsert locks the row, and the lock is a write.
     let gate = ("WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");
     let open = builder(&server).with_altered_statement("obtain", gate.0, gate.1);
     let open = connected(open).await;

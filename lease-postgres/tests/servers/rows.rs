@@ -63,7 +63,7 @@ async fn unreadable_row_is_reported_as_corrupt() {
 }
 
 #[tokio::test]
-async fn odd_but_free_rows_do_not_block_the_key() {
+async fn invalid_but_free_rows_do_not_block_the_key() {
     let Some((server, store)) = setting().await else { return };
     for odd in [
         "ends = '-infinity'",

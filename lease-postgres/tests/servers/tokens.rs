@@ -1,9 +1,9 @@
-//! Tokens and nonces over events that the kit cannot cause.
+//! Tokens and nonces after events that the conformance tests cannot cause.
 
 use std::time::Duration;
 
-use lease_core::FencingToken;
 use lease_core::store::{Grant, LockStore, Obtained};
+use lease_core::{Attributes, FencingToken};
 use lease_postgres::PostgresStoreBuilder;
 use lease_test_servers::claims::{claim, granted, held, obtain};
 use lease_test_servers::postgres::PostgresServer;
@@ -11,7 +11,7 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::{REQUESTS, Request};
 use crate::setting::{TTL, builder, connected, key};
 
-/// The last token, of a server whose clock has been set back by an hour since.
+/// Changes the last token as if the server's clock had been set back by an hour since the last grant.
 const FUTURE: &str = "UPDATE lease SET token = token + 3600000000";
 
 /// Obtains the key again, and adopts it, on a server whose clock was set back. Returns the tokens.
@@ -51,8 +51,9 @@ async fn tokens_grow_when_the_clock_was_set_back() {
 #[tokio::test]
 async fn token_from_the_time_alone_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
-    let altered =
-        builder(&server).with_altered_statement("obtain", "coalesce(l.token, 0) + 1", "0");
+    let altered = builder(&server)
+        .with_altered_statement("obtain", "coalesce(l.token, 0) + 1", "0")
+        .with_altered_statement("obtain_released", "token + 1", "0");
 
     let [last, again, _] = tokens_after_a_clock_step(altered, &server).await;
 
@@ -72,13 +73,19 @@ async fn first_token_is_the_servers_time() {
     assert!((before..=after).contains(&grant.token.get()), "{grant:?}");
 }
 
-/// A claim arrives again after its grant was released, and after the next grant has expired.
-async fn late_claim_is_granted(builder: PostgresStoreBuilder, server: &PostgresServer) -> bool {
+/// A claim arrives again after its grant was released, and after the next grant has expired. `attributes` are
+/// those of the next claim.
+async fn late_claim_is_granted(
+    builder: PostgresStoreBuilder,
+    server: &PostgresServer,
+    attributes: Attributes,
+) -> bool {
     let store = connected(builder).await;
     let late = claim(&key(), "a", TTL);
     let first = granted(store.obtain(&late).await.unwrap()).0;
     store.release(&first, None).await.unwrap();
-    obtain(&store, &key(), "b", TTL).await;
+    let next = claim(&key(), "b", TTL).with_attributes(attributes);
+    granted(store.obtain(&next).await.unwrap());
     server.command("UPDATE lease SET ends = clock_timestamp() - interval '1 second'");
 
     let answer = store.obtain(&late.repeated()).await.unwrap();
@@ -91,7 +98,9 @@ async fn late_claim_is_granted(builder: PostgresStoreBuilder, server: &PostgresS
 async fn claim_from_before_the_last_grant_is_refused() {
     let Some(server) = PostgresServer::start() else { return };
 
-    assert!(!late_claim_is_granted(builder(&server), &server).await);
+    for attributes in [Attributes::new(), some_attributes()] {
+        assert!(!late_claim_is_granted(builder(&server), &server, attributes).await);
+    }
 }
 
 /// Negative control: the row remembers only its last grant.
@@ -100,8 +109,16 @@ async fn forgotten_release_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     let part = "last = CASE WHEN l.ends IS NULL THEN coalesce(l.granted, l.last) ELSE l.last END";
     let altered = builder(&server).with_altered_statement("obtain", part, "last = NULL");
+    // A claim with attributes always uses this statement.
+    assert!(late_claim_is_granted(altered, &server, some_attributes()).await);
 
-    assert!(late_claim_is_granted(altered, &server).await);
+    let (name, part) = ("obtain_released", "last = granted,");
+    let altered = builder(&server).with_altered_statement(name, part, "last = NULL,");
+    assert!(late_claim_is_granted(altered, &server, Attributes::new()).await);
+}
+
+fn some_attributes() -> Attributes {
+    Attributes::from([("step".to_owned(), "1".into())])
 }
 
 #[tokio::test]
@@ -162,7 +179,11 @@ async fn request_under_an_earlier_token_is_refused() {
 async fn statement_that_ignores_the_token_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     for (name, request) in REQUESTS {
-        let part = if name == "heartbeat" { "AND m.token = m.asked" } else { "AND s.token = $3" };
+        let part = match name {
+            "heartbeat" => "AND m.token = m.asked",
+            "release" => "AND token = $3",
+            _ => "AND s.token = $3",
+        };
         let altered = builder(&server).with_altered_statement(name, part, "");
 
         let applied = applied_under_an_earlier_token(altered, &server, request).await;

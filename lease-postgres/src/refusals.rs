@@ -1,0 +1,72 @@
+//! Remembers which keys were held at the last claim.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lease_core::LeaseKey;
+
+/// The keys whose last claim was refused. It may forget a key, and it may confuse two keys.
+///
+/// A claim for such a key skips the statement for released keys, because the key is probably still held.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    hasher: RandomState,
+    /// The hash of a key, in the slot that the hash selects. Zero: none.
+    slots: [AtomicU64; SLOTS as usize],
+}
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        Self { hasher: RandomState::new(), slots: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    pub(crate) fn contains(&self, key: &LeaseKey) -> bool {
+        let (hash, slot) = self.slot(key);
+        // Other memory does not depend on the slot.
+        slot.is_some_and(|slot| slot.load(Ordering::Relaxed) == hash)
+    }
+
+    pub(crate) fn insert(&self, key: &LeaseKey) {
+        let (hash, slot) = self.slot(key);
+        if let Some(slot) = slot {
+            slot.store(hash, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn remove(&self, key: &LeaseKey) {
+        let (hash, slot) = self.slot(key);
+        if let Some(slot) = slot {
+            // If the slot has another key, that key stays.
+            let _ = slot.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn slot(&self, key: &LeaseKey) -> (u64, Option<&AtomicU64>) {
+        let hash = self.hasher.hash_one(key.as_str()).max(1);
+        let slot = usize::try_from(hash % SLOTS).ok().and_then(|place| self.slots.get(place));
+        (hash, slot)
+    }
+}
+
+/// Enough for the contended keys of a process. Two keys in one slot cost a statement now and then.
+const SLOTS: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_key_is_not_contained() {
+        let refusals = Refusals::new();
+        let (one, other) = ("one".parse().unwrap(), "other".parse().unwrap());
+        refusals.insert(&one);
+        assert!(refusals.contains(&one));
+        assert!(!refusals.contains(&other));
+
+        refusals.remove(&other);
+        assert!(refusals.contains(&one));
+        refusals.remove(&one);
+
+        assert!(!refusals.contains(&one));
+    }
+}

@@ -15,8 +15,8 @@ use lease_redis::{RedisQuorumBuilder, RedisStore};
 use super::fleet::{Clocks, Plan, Strike};
 use super::server::scripts::Edition;
 use super::{
-    but_for_exclusion, failing_over, forgetful, locks, one_server, one_server_with, quarantined,
-    quorum, sound, write,
+    but_for_exclusion, forgetful, locks, one_server, one_server_with, quarantined, quorum, sound,
+    write,
 };
 use crate::job::Write;
 
@@ -48,21 +48,6 @@ fn heartbeat_of_any_request_is_detected() {
         "heartbeats of any request",
         SeedRange::first(1000),
         &plan,
-        &edition,
-        |seed, plan| but_for_exclusion(locks(seed, plan)),
-    );
-}
-
-/// A promoted replica lacks the last grant, and grants the same request again under a larger token. The holder of the
-/// first grant would extend the second one.
-#[test]
-fn heartbeat_of_any_token_after_fail_over_is_detected() {
-    let edition = edition("heartbeat", " or not is_grant(text, request, token)", "");
-    let seeds = SeedRange::first(1000);
-    by_an_adversary(
-        "heartbeats after a fail-over",
-        seeds,
-        &failing_over(),
         &edition,
         |seed, plan| but_for_exclusion(locks(seed, plan)),
     );

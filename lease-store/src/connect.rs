@@ -6,6 +6,13 @@ use lease_core::StoreError;
 use lease_core::store::LeaseTable;
 
 use crate::any_store::AnyStore;
+#[cfg(any(
+    feature = "memory",
+    feature = "sqlite",
+    feature = "redis",
+    feature = "dynamodb",
+    feature = "postgres"
+))]
 use crate::scheme::Kind;
 use crate::url::StoreUrl;
 
@@ -69,7 +76,7 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
 ///
 /// # Errors
 ///
-/// As for [`connect`], and if the store keeps no records: a quorum of Redis servers.
+/// As for [`connect`]. Also if the store keeps no records, because it is a quorum of Redis servers.
 ///
 /// # Cancel safety
 ///

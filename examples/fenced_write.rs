@@ -33,7 +33,7 @@ async fn run() -> Result<ExitCode, Failure> {
         let office = Arc::clone(&office);
         thread::spawn(move || take_over(&office))
     };
-    // The pause: `join` blocks this thread, and with it the runtime and the heartbeats, until the
+    // The pause: `join` blocks this thread, so it also blocks the runtime and the heartbeats, until the
     // successor has finished.
     successor.join().map_err(|_panic| "the successor panicked")??;
 

@@ -1,5 +1,5 @@
-//! Runs a nightly job on three machines. Prints the machine that ran it, the result on the others, and
-//! the next due time.
+//! Runs a nightly job on three machines. Prints which machine ran the job, the results of the other machines,
+//! and the next due time.
 //!
 //! The example uses tokio's paused time, so that four nights pass in milliseconds. In an application,
 //! leave out `start_paused` and `with_wall_clock`.
@@ -114,7 +114,7 @@ async fn report_status(handles: &[SchedulerHandle], zone: &str) -> Result<(), Fa
     Ok(())
 }
 
-/// Prints the result of each run. An application would count them.
+/// Prints the result of each run. An application would count the results.
 #[derive(Debug)]
 struct Machine {
     name: &'static str,

@@ -69,7 +69,7 @@ async fn pay_some<S: LockStore>(
             Manner::Careful => lease.token(),
             Manner::Careless => FencingToken::MAX,
         };
-        // Refused if the book has seen a larger token.
+        // The book refuses the write if it has seen a larger token.
         let paid = book.write(token, |book| {
             let before = book.contains(&next);
             book.push(next);

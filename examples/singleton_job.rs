@@ -1,8 +1,8 @@
 //! Several workers share one job. One worker is killed, another takes over, and every payment is
 //! made exactly once.
 //!
-//! Each worker has its own thread and tokio runtime. In production, it would have its own process.
-//! Killing a worker drops its runtime: its heartbeats stop, and its lease is not released.
+//! Each worker has its own thread and tokio runtime. In production, each worker would be a process.
+//! Killing a worker drops its runtime: the heartbeats stop, and the lease is not released.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -212,7 +212,7 @@ impl Worker {
             self.print(token, "obtained the lease");
             match lease.run_until_lost(self.pay(token)).await {
                 Ok(Ok(())) => {
-                    // Set before the release, so that no waiting worker obtains the lease again.
+                    // Stops the waiting workers before the release, so that none of them obtains the lease.
                     job.stop();
                     lease.release().await?;
                     self.print(token, "released the lease: all payments are made");

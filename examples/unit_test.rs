@@ -1,4 +1,4 @@
-//! Tests of an application: leases in memory, and time that the test controls.
+//! Tests of an application. The leases are in memory, and the tests control the time.
 //!
 //! The first part of this file is the application, without test code. The tests at the end simulate
 //! hours in milliseconds: `cargo test -p lease-examples --example unit_test`.
@@ -13,7 +13,7 @@ use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// Writes the nightly report. All machines try to obtain the lease; the holder writes.
+/// Writes the nightly report. All machines try to obtain the lease, and the holder writes the report.
 struct NightlyReport {
     locker: Locker,
     archive: Arc<Gate<Vec<String>>>,

@@ -21,7 +21,7 @@ struct Arguments {
     /// The number of processes, 1 to 100.
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     processes: usize,
-    /// The key. By default, a new one.
+    /// The key. By default, a new key.
     #[arg(long)]
     key: Option<LeaseKey>,
     /// Runs one of the processes.
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     exit("waiting_in_turn", done)
 }
 
-/// Waits for the key, and reports the position and the token on a line each.
+/// Waits for the key. Prints the position and then the token, each on its own line.
 async fn wait(arguments: Arguments) -> Result<ExitCode, Failure> {
     let locker = Locker::new(open(&arguments.store).await?);
     let key = arguments.key.ok_or("the key is missing")?;
@@ -86,7 +86,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     Ok(if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A process that waits. It is killed if the program fails.
+/// A process that waits. The process is killed if the program fails.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -102,7 +102,7 @@ impl Process {
         Ok(Self { child, lines: BufReader::new(output).lines() })
     }
 
-    /// The next line of the process.
+    /// Returns the next line that the process prints.
     fn line(&mut self) -> Result<String, Failure> {
         Ok(self.lines.next().ok_or("a process ended early")??)
     }

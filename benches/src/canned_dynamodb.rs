@@ -9,11 +9,11 @@ use std::{io, thread};
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use lease_core::store::micros_since_1970;
 
-/// What the server has received.
+/// The numbers of requests and bytes that the server has received.
 #[derive(Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) requests: u64,
-    /// The bytes of the requests, with their heads.
+    /// The bytes of the requests, with their HTTP headers.
     pub(crate) bytes: u64,
 }
 
@@ -82,7 +82,7 @@ fn reply_to(request: &str) -> String {
         "UpdateItem" if request.contains("ALL_NEW") => LEASE,
         "DescribeTable" => TABLE,
         "DescribeTimeToLive" => TTL,
-        // A write without a returned item, or a read of an absent item.
+        // For a write that returns no item, or a read of an absent item.
         _ => "{}",
     };
     let seconds = i64::try_from(micros_since_1970() / 1_000_000).unwrap();
@@ -103,7 +103,7 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 /// An item of this library's table, as after a grant.
 const LEASE: &str = r#"{"Attributes":{"lease_key":{"S":"key-0"},"lessee":{"S":"bench"},"nonce":{"S":"0123456789abcdef0123456789abcdef"},"token":{"N":"1800000000000001"},"beat":{"N":"0"},"ttl_ms":{"N":"10000"},"expires_at":{"N":"4102444800000"},"purge_at":{"N":"4102444800"}}}"#;
 
-/// The table of the crate `dynamodb-lease`, which checks it.
+/// The description of the table of `dynamodb-lease`. The crate checks this description.
 const TABLE: &str = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"key","KeyType":"HASH"}],"AttributeDefinitions":[{"AttributeName":"key","AttributeType":"S"}]}}"#;
 
 const TTL: &str =

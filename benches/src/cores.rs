@@ -1,15 +1,15 @@
 //! Keeps cores awake, and assigns servers and clients to cores.
 //!
-//! The kernel or the hypervisor puts an idle core to sleep. The core then wakes up more slowly than a whole
-//! request on loopback takes, and the delay depends on the length of the last wait. So that no core sleeps,
-//! each core runs a loop at idle priority.
+//! The kernel or the hypervisor puts an idle core to sleep. Waking this core then takes longer than a whole
+//! request on loopback, and the delay depends on the length of the last wait. So each core runs a loop at
+//! idle priority, which keeps the core awake.
 
 use std::num::NonZero;
 use std::process::{Child, Command};
 use std::sync::LazyLock;
 use std::{io, thread};
 
-/// Keeps all cores awake until it is dropped.
+/// Keeps all cores awake until this value is dropped.
 pub(crate) struct Awake(Vec<Child>);
 
 impl Awake {
@@ -27,7 +27,7 @@ impl Awake {
     }
 }
 
-/// Runs servers on the last core, and this process on the others, until it is dropped.
+/// Runs servers on the last core, and this process on the other cores, until this value is dropped.
 ///
 /// A woken task runs at once if its waker runs on the same core. On another core, the wake-up takes longer
 /// than a request. The kernel chooses the core at random, and keeps the choice for seconds.

@@ -1,4 +1,4 @@
-//! The machine, the versions, and the processor time.
+//! Describes the machine and the versions of the servers, and reads the processor time.
 
 use std::process::Command;
 

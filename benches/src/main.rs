@@ -1,7 +1,7 @@
 //! Compares this library with similar crates and with bare commands, on the same servers in one run:
 //! `cargo run --release`, in this folder.
 //!
-//! All results are ratios within a round, since absolute times depend on the machine.
+//! The program compares results by their ratios within a round, since absolute times depend on the machine.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -31,7 +31,7 @@ use crate::report::Report;
 /// The ttl of all leases and locks.
 const TTL: Duration = Duration::from_secs(10);
 
-/// The time limit of a call. Only a call to a hung server takes as long.
+/// The time limit of a call. Only a call to a hung server reaches this limit.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Compares this library with similar crates, and prints tables

@@ -1,8 +1,8 @@
-//! A contestant that is a program of its own, since its library is in another language.
+//! A contestant in a separate program, since its library is in another language.
 //!
 //! The program's only argument is the URL of a Redis server. When the program is ready, it prints a
 //! line with the name and version of its library. Then it reads lines `TASKS CYCLES`, until its input
-//! ends. Each line starts a round, which does the same as `cycles_by_tasks` in `scenarios/cycles.rs`.
+//! ends. Each line starts a round. It runs cycles in the way of `cycles_by_tasks` in `scenarios/cycles.rs`.
 //! The program answers with a line of three numbers: the median and the 99th percentile of the time
 //! until a grant, in milliseconds, and the cycles per second. If a call fails or a line is malformed,
 //! the program prints the reason to standard error and exits with status 1.
@@ -55,12 +55,12 @@ impl PeerProcess {
         &self.name
     }
 
-    /// Returns the three values of a round. `None` if this round or an earlier one did not finish.
+    /// Returns the three values of a round, or `None` if this round or an earlier round did not finish.
     pub(crate) async fn round(&self, tasks: usize, cycles: usize) -> Option<[f64; 3]> {
         let mut running = self.running.lock().await;
         let values = running.round(tasks, cycles).await;
         if values.is_none() {
-            // Otherwise, a late answer would become the answer of the next round.
+            // Ends the program. Otherwise, a late answer would become the answer of the next round.
             running.end();
         }
         values

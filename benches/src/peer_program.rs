@@ -1,4 +1,4 @@
-//! The programs in `peers/`. Each is built with the tools of its language, if they are installed.
+//! Builds the programs in `peers/` with the tools of their languages, if these tools are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ pub(crate) struct PeerProgram {
 }
 
 impl PeerProgram {
-    /// Builds all programs. If one cannot be built, prints the reason and leaves it out.
+    /// Builds all programs. If a program cannot be built, prints the reason and leaves the program out.
     pub(crate) fn build_all() -> Vec<Self> {
         let built = [("redsync", build_redsync()), ("Redisson", build_redisson())];
         let programs = built.into_iter().filter_map(|(library, command)| {
@@ -60,7 +60,7 @@ fn source_folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
-/// Creates a folder next to this program, so in cargo's target folder.
+/// Creates a folder next to the file of this program, which is in cargo's target folder.
 fn build_folder(name: &str) -> Result<PathBuf, String> {
     let program = env::current_exe().map_err(|error| format!("finding this program: {error}"))?;
     let folder = program.with_file_name("peers").join(name);
@@ -69,7 +69,7 @@ fn build_folder(name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Runs a build. Its output becomes part of the error, since standard output has only tables.
+/// Runs a build. If the build fails, the error contains its output, since standard output is only for tables.
 fn run(build: &mut Command) -> Result<(), String> {
     let tool = build.get_program().display().to_string();
     let output = build.output().map_err(|error| match error.kind() {

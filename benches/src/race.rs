@@ -1,11 +1,11 @@
-//! Contestants take turns, so that other load on the machine affects all equally.
+//! Contestants take turns, so that other load on the machine affects all contestants equally.
 
 use std::pin::Pin;
 
 /// The values of one round of a contestant. `None` if the round did not finish.
 type Round<'a, const VALUES: usize> = Pin<Box<dyn Future<Output = Option<[f64; VALUES]>> + 'a>>;
 
-/// Contestants. The first one is the baseline of the ratios. Each round returns `VALUES` values.
+/// Contestants, of which the first is the baseline of the ratios. Each round returns `VALUES` values.
 pub(crate) struct Race<'a, const VALUES: usize = 1> {
     contestants: Vec<(String, Box<dyn FnMut() -> Round<'a, VALUES> + 'a>)>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Score {
     pub(crate) name: String,
     /// The value of each round.
     pub(crate) values: Vec<f64>,
-    /// The ratio to the first contestant's value in the same round.
+    /// The ratio of each value to the first contestant's value in the same round.
     pub(crate) ratios: Vec<f64>,
     /// The number of rounds that did not finish.
     pub(crate) failed: usize,
@@ -46,7 +46,7 @@ impl<'a> Race<'a> {
 }
 
 impl<'a, const VALUES: usize> Race<'a, VALUES> {
-    /// Does the same as [`enter`](Race::enter), for rounds with several values.
+    /// Adds a contestant, like [`enter`](Race::enter). Each of its rounds returns several values.
     pub(crate) fn enter_several<F>(&mut self, name: &str, mut round: impl FnMut() -> F + 'a)
     where
         F: Future<Output = Option<[f64; VALUES]>> + 'a,
@@ -54,7 +54,7 @@ impl<'a, const VALUES: usize> Race<'a, VALUES> {
         self.contestants.push((name.to_owned(), Box::new(move || Box::pin(round()))));
     }
 
-    /// Does the same as [`run`](Race::run). Returns the scores of each value.
+    /// Runs the rounds, like [`run`](Race::run). Returns the scores of all contestants for each value.
     pub(crate) async fn run_several(mut self, rounds: usize) -> [Vec<Score>; VALUES] {
         let mut results: Vec<Vec<Option<[f64; VALUES]>>> = vec![Vec::new(); self.contestants.len()];
         for round in 0..=rounds {

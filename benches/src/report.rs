@@ -57,7 +57,7 @@ impl Table {
         text
     }
 
-    /// Draws a bar per contestant: the median of its ratio, with the quartiles.
+    /// Draws a bar per contestant, for the median of its ratios, and a line for their quartiles.
     fn plot(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let bars: Vec<_> =
             self.scores.iter().filter_map(|it| Some((it, Spread::of(&it.ratios)?))).collect();
@@ -118,7 +118,7 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// Writes the tables between the marks in `path`, and the plots into `plots/` beside it.
+    /// Writes the tables between the marks in the file `path`, and the plots into `plots/` beside this file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let text = fs::read_to_string(path)?;
         let parts = text.split_once(BEGIN).and_then(|(before, rest)| {

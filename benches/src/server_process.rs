@@ -61,7 +61,7 @@ impl CannedDynamoDb {
         self.0.address
     }
 
-    /// Returns what clients have sent so far.
+    /// Returns the numbers of requests and bytes that clients have sent so far.
     pub(crate) fn received(&mut self) -> Received {
         let ServerProcess { process, lines, .. } = &mut self.0;
         writeln!(process.stdin.as_mut().unwrap()).unwrap();
@@ -88,6 +88,6 @@ pub(crate) async fn serve() {
     let server = Server::dynoxide().await;
     println!("{}", server.address());
     let until_closed = || std::io::stdin().read_to_end(&mut Vec::new());
-    // An error ends the server, too.
+    // A read error ends the server, too.
     drop(spawn_blocking(until_closed).await);
 }

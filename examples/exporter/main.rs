@@ -1,8 +1,8 @@
 //! Several schedulers export the events of a file. One scheduler is killed while it sends. Another
-//! continues, and every event arrives.
+//! scheduler continues, and every event arrives.
 //!
-//! On memory, each scheduler has its own thread and runtime. On Redis, each is a process, and SIGKILL
-//! kills it. The subcommands are an operator's commands.
+//! On memory, each scheduler has its own thread and runtime. On Redis, each scheduler is a process, and
+//! SIGKILL kills it. The subcommands are an operator's commands.
 
 mod schedulers;
 
@@ -33,7 +33,7 @@ struct Arguments {
     /// The store of leases, jobs and events: memory, or redis://HOST:PORT.
     #[arg(long, default_value = "memory", global = true)]
     store: String,
-    /// A sink in AWS: kinesis:NAME or firehose:NAME. Without it, events go to a file.
+    /// A sink in AWS: kinesis:NAME or firehose:NAME. Without this option, events go to a file.
     #[arg(long, value_name = "ADDRESS", global = true)]
     sink: Option<String>,
     /// The ttl of a lease, in seconds.
@@ -72,7 +72,7 @@ enum Command {
     },
     /// Lists the buckets that are not exported yet.
     List,
-    /// Schedules a job and runs it: it collects closed buckets and sends all pending events.
+    /// Schedules a job and runs it. The job collects closed buckets and sends all pending events.
     Send,
     /// Opens the intake, unless export is disabled.
     Open,
@@ -82,7 +82,7 @@ enum Command {
     Pending,
     /// Sends pending events now.
     Flush {
-        /// The maximum number of events. Without it, all are sent.
+        /// The maximum number of events. Without a maximum, all events are sent.
         #[arg(value_parser = limit, allow_negative_numbers = true)]
         limit: Option<u64>,
     },
@@ -197,7 +197,7 @@ fn nothing_sent(reason: &str) -> (String, ExitCode) {
     (format!("0 events were sent: {reason}"), ExitCode::FAILURE)
 }
 
-/// Schedules a job, like a cron job, and runs it, like a worker on another machine.
+/// Schedules a job, as a cron job would, and runs it, as a worker on another machine would.
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
     let scheduled = match exporter.schedule_job().await? {
         Scheduled::Enqueued(id) => id,
@@ -216,7 +216,7 @@ async fn send(exporter: &Exporter) -> Result<String, Failure> {
                 ));
             }
             Worked::Idle => return Ok(format!("job {scheduled} runs in another process")),
-            // The job of a killed process: the queue has delivered this job again.
+            // Another job ended: the queue delivers the job of a killed process again.
             _ => print_line(worked),
         }
     }

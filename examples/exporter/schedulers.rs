@@ -1,5 +1,5 @@
-//! Schedulers that can be killed. With the store in memory, each is a thread; with Redis, each is a
-//! process.
+//! Schedulers that can be killed. With the store in memory, each scheduler is a thread. With Redis, each
+//! scheduler is a process.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -150,7 +150,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets the scheduler finish its job, then ends it.
+    /// Lets the scheduler finish its job, then ends the scheduler.
     pub(crate) async fn stop(self) -> Result<(), Failure> {
         match self.process {
             Process::Thread { stop, ended, .. } => {

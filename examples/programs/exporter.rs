@@ -73,7 +73,7 @@ async fn events_on_redis_arrive_and_operator_commands_are_checked() {
         assert!(ended.last_line().starts_with(line), "{command}: {ended:?}");
     }
 
-    // The exporter sends a bucket's counts once it is closed. It drops and reports other values.
+    // Once a bucket is closed, the exporter sends its counts. It drops and reports other values.
     let mut output = String::new();
     while operate(&store, "list").await.last_line() != "0 buckets" {
         let ended = operate(&store, "send").await;
@@ -109,7 +109,7 @@ async fn delete_is_refused_while_a_process_exports() {
     for command in ["enable", "open", "put tea/hour 3"] {
         assert_eq!(operate(&server.url(), command).await.code, Some(0), "{command}");
     }
-    let lease = locker.obtain(&key).await.expect("an answer").into_lease().expect("it is free");
+    let lease = locker.obtain(&key).await.expect("an answer").into_lease().expect("a free key");
 
     let refused = operate(&server.url(), "delete").await;
 
@@ -148,7 +148,7 @@ async fn scheduler_survives_and_reports_an_outage_of_its_store() {
 
     assert!(retry.contains("did not answer"), "{retry}");
     drop(scheduler.stdin.take());
-    let ended = timeout(LIMIT, scheduler.wait()).await.expect("it ends").expect("a child");
+    let ended = timeout(LIMIT, scheduler.wait()).await.expect("an end").expect("a child");
     assert_eq!(ended.code(), Some(0));
 }
 
@@ -180,7 +180,7 @@ async fn operate(store: &str, command: &str) -> Ended {
     spawn_blocking(program).await.expect("the program was run")
 }
 
-/// Runs the example with a server in place of AWS.
+/// Runs the example with a local Kinesis server in place of AWS.
 #[cfg(feature = "aws")]
 async fn export_to(server: &kinesis::Server, words: &[&str]) -> Output {
     let mut command = Command::new(program("exporter"));

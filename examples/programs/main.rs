@@ -107,8 +107,8 @@ fn killed_worker_is_replaced_and_payments_are_made_once() {
          payments: 24, wrong: 0, late writes refused: 1"
     );
     let killed = ended.stdout.find("KILLED").expect("a worker is killed");
-    let takes_over = ended.stdout.find("continues after").expect("another takes over");
-    let refused = ended.stdout.find("is stale").expect("its late write is refused");
+    let takes_over = ended.stdout.find("continues after").expect("another worker takes over");
+    let refused = ended.stdout.find("is stale").expect("the late write is refused");
     assert!(killed < takes_over && takes_over < refused, "{ended:?}");
 }
 

@@ -31,7 +31,7 @@ fn records_are_processed_in_order_while_workers_change() {
     ];
     let positions: Vec<_> = lines.iter().filter_map(|text| ended.stdout.find(text)).collect();
     assert!(positions.len() == lines.len() && positions.is_sorted(), "{positions:?}: {ended:?}");
-    assert!(!ended.stdout.contains('\x1b'), "no terminal, no control characters: {ended:?}");
+    assert!(!ended.stdout.contains('\x1b'), "a pipe should get no control characters: {ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn shards_are_shared_on_redis_and_dynamodb() {
     let mut stores = vec![format!("dynamodb://{}/leases", dynamodb.address())];
     stores.extend(redis.iter().map(|server| format!("redis://{}", server.address())));
 
-    // Side by side, since each run takes several seconds.
+    // The runs are concurrent, since each run takes several seconds.
     let start = |store: String| spawn_blocking(move || run("shards", &["--store", &store]));
     let runs: Vec<_> = stores.into_iter().map(start).collect();
 
@@ -104,7 +104,7 @@ fn stopped_run_hands_over_and_has_no_verdict() {
     assert_eq!(ended.last_line(), "verdict: none, since the run was stopped");
 }
 
-/// A server in place of AWS.
+/// A local Kinesis server replaces AWS.
 #[cfg(all(unix, feature = "aws"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn kinesis_stream_is_read_until_sigterm() {

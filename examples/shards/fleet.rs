@@ -28,7 +28,7 @@ pub(crate) struct Fleet {
 /// A worker that was started.
 pub(crate) struct Started {
     pub(crate) handle: WorkerHandle,
-    /// Kills the worker before its next checkpoint.
+    /// If true, the worker is killed before its next checkpoint.
     is_doomed: Arc<AtomicBool>,
     ended: JoinHandle<Result<Ended, Failure>>,
     /// Dropping this sender ends the worker's thread.
@@ -72,7 +72,7 @@ impl Fleet {
         self.until_shared(stream).await
     }
 
-    /// Starts workers, and prints each change of shards until the future is dropped.
+    /// Starts workers. Whenever a shard moves between workers, prints a line, until the future is dropped.
     pub(crate) async fn watch(&mut self, workers: usize) -> Result<(), Failure> {
         for number in 1..=workers {
             self.start(number).await?;
@@ -183,8 +183,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until all open shards are read and the shares differ by one at most. Then reads for two
-    /// seconds.
+    /// Waits until all open shards are read and the shares differ by one at most. Then lets the workers
+    /// read for two seconds.
     async fn until_shared(&mut self, stream: &SimStream) -> Result<(), Failure> {
         let mut open: Vec<_> = stream.open_shards().into_iter().map(|shard| shard.id).collect();
         open.sort();
@@ -271,5 +271,5 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause after each step, in polls: long enough to read the table.
 const PAUSE: u32 = 18;
 
-/// The time limit of each step without expiries, in polls: one minute.
+/// The time limit of a step, in polls: one minute. Ten ttls are added if leases may have to expire.
 const MAX_POLLS: u32 = 600;

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use self::fleet::Fleet;
 use self::worker::Stream;
 
-/// Shares the shards of a stream among workers: one joins, one is killed, one stops, and shards are
+/// Shares the shards of a stream among workers: one worker joins, one is killed, one stops, and shards are
 /// split and merged.
 #[derive(Debug, Parser)]
 struct Arguments {

@@ -1,6 +1,6 @@
 //! One worker of the fleet, on its own thread and runtime, as if in its own process.
 //!
-//! Killing a worker drops its runtime: it hands over no shard, and its leases expire.
+//! Killing a worker drops its runtime: the worker hands over no shard, and its leases expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ pub(crate) fn process(
         let run = tokio::spawn(worker.run());
         select! {
             biased;
-            // Returning drops the runtime: the worker cannot hand over.
+            // Returning drops the runtime: the worker cannot hand over its shards.
             Some(unsaved) = signals.killed.recv() => Ok(Ended::Killed { unsaved }),
             _ = signals.fleet_dropped => Err("the fleet has failed".into()),
             ended = run => Ok(ended?.map(|()| Ended::Stopped)?),
@@ -94,7 +94,7 @@ impl FleetSettings {
         builder
             .with_options(self.options.clone())
             .with_initial_position(InitialPosition::TrimHorizon)
-            // Short, so that the numbers on the terminal change often.
+            // A short pause, so that the numbers on the terminal change often.
             .with_idle_pause(Duration::from_millis(200))
     }
 }
@@ -115,11 +115,11 @@ impl Stream {
     /// Returns the application's name. Workers with the same name share the stream.
     pub(crate) fn application(&self) -> String {
         match self {
-            // Each run has a new simulated stream, so it needs new rows.
+            // Each run has a new simulated stream, so each run needs new rows.
             Self::Simulated(_) => {
                 format!("simulated-{}-{}", std::process::id(), millis_since_1970())
             }
-            // The name at the end of an ARN.
+            // Of an ARN, uses only the name at the end.
             #[cfg(feature = "aws")]
             Self::InAws(stream) => {
                 format!("shards-{}", stream.rsplit('/').next().unwrap_or_default())
@@ -128,10 +128,10 @@ impl Stream {
     }
 }
 
-/// Records every delivery, then checkpoints.
+/// Notes the records of each batch as delivered, then checkpoints.
 #[derive(Clone)]
 pub(crate) struct Processor {
-    /// `None` for a stream in AWS: it has no end, but memory is limited.
+    /// `None` for a stream in AWS: such a stream has no end, but memory is limited.
     pub(crate) deliveries: Option<Deliveries>,
     /// True if the worker must be killed before its next checkpoint.
     pub(crate) is_doomed: Arc<AtomicBool>,

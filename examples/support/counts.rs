@@ -7,7 +7,7 @@ use lease_export::{BadEvent, BadEvents, Entry, Pipeline};
 use serde_json::{Map, Value};
 
 /// Makes one event of each count. Keys with `/week` or `/eternity` are filtered out. Entries that are
-/// not counts are dropped and reported by `print`.
+/// not counts are dropped, and `print` reports them.
 pub fn pipeline(print: Arc<dyn Fn(String) + Send + Sync>) -> Pipeline {
     Pipeline::new(parse)
         .without_keys_containing(["/week", "/eternity"])

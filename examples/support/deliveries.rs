@@ -1,4 +1,4 @@
-//! The records that the workers of `shards` processed, compared with the records of the stream.
+//! Compares the records that the workers of `shards` processed with the records of the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,7 +48,7 @@ impl Deliveries {
         }
     }
 
-    /// Returns the number of different records processed.
+    /// Returns the number of processed records, without repetitions.
     pub fn count(&self) -> usize {
         self.lock().values().map(|delivered| delivered.first.len()).sum()
     }

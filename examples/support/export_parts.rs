@@ -24,7 +24,7 @@ use crate::{Failure, stores::open_table};
 ///
 /// # Errors
 ///
-/// If `store` is not one of these, or cannot be used.
+/// If `store` has another form, or cannot be used.
 pub async fn open(
     store: &str,
     name: &str,
@@ -39,7 +39,7 @@ pub async fn open(
         .with_options(LeaseOptions::new(ttl)?);
     let switch = TableSwitch::new("orders/enabled".parse()?, &locker, table);
     let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
-    // Shorter than the default, so that the queue soon repeats the job of a killed worker.
+    // The wait for a hand-over is shorter than by default, so that a killed worker's job is soon repeated.
     let exporter = Exporter::new(locker, "orders/export".parse()?, parts);
     Ok(exporter.with_source(BucketSource::new(buckets, pipeline)).with_hand_over_wait(ttl)?)
 }
@@ -73,7 +73,7 @@ async fn open_event_stores(address: &str, ttl: Duration) -> Result<EventStores, 
     }
 }
 
-/// Returns the only memory queue, buffer and buckets of this process. All callers share them.
+/// Returns the queue, the buffer and the buckets in the memory of this process. All callers share them.
 fn memory(ttl: Duration, options: BucketOptions) -> EventStores {
     static MEMORY: OnceLock<EventStores> = OnceLock::new();
     let stores = MEMORY.get_or_init(|| EventStores {
@@ -89,7 +89,7 @@ fn memory(ttl: Duration, options: BucketOptions) -> EventStores {
 ///
 /// # Errors
 ///
-/// If `address` is not one of these, or a variable of the environment is missing.
+/// If `address` has another form, or a variable of the environment is missing.
 #[cfg(feature = "aws")]
 pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
     use lease_export::{FirehoseSink, KinesisSink};

@@ -1,6 +1,6 @@
 //! Code that several examples share: stores by address, output, and sample work.
 //!
-//! Start at [`stores`], which makes each store. All other modules are output and test data.
+//! Start at [`stores`], which makes each store. The other modules have output, parts and test data.
 
 use std::error::Error;
 use std::fmt;

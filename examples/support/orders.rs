@@ -26,7 +26,7 @@ pub struct Orders {
 }
 
 /// Reads one event per line from `file`, or the built-in orders if `file` is `None`. A bad line does not
-/// affect the others.
+/// affect the other lines.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates a sink that appends to `file`, one request per `pace`, and prints each by `print`.
+    /// Creates a sink that appends to `file`, one request per `pace`, and prints each request by `print`.
     pub fn new(file: PathBuf, pace: Duration, print: Arc<dyn Fn(String) + Send + Sync>) -> Self {
         Self { file, pace, print }
     }
@@ -93,7 +93,7 @@ impl fmt::Debug for FileSink {
 #[async_trait]
 impl Sink for FileSink {
     fn limits(&self) -> Limits {
-        // Small, so that the example makes several requests.
+        // The limits are small, so that the example makes several requests.
         let limits = Limits::KINESIS.with_events_per_record(5);
         let limits = limits.and_then(|limits| limits.with_records_per_batch(3));
         limits.unwrap_or(Limits::KINESIS)
@@ -111,7 +111,7 @@ impl Sink for FileSink {
     }
 }
 
-/// Dead letters in a file: the events that the sink will never accept. Prints each.
+/// Dead letters in a file: the events that the sink will never accept. Also prints each event.
 pub struct FileDeadLetters {
     file: PathBuf,
     print: Arc<dyn Fn(String) + Send + Sync>,

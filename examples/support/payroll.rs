@@ -76,7 +76,7 @@ impl fmt::Display for Payment {
     }
 }
 
-/// The payments made so far. A [`Gate`](lease_core::fence::Gate) guards it.
+/// A ledger of the payments made so far. A [`Gate`](lease_core::fence::Gate) guards the ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
     accepted: Vec<(usize, FencingToken)>,

@@ -1,5 +1,5 @@
 //! Prints events, with a table of the current state below them. On a terminal, the table is redrawn in
-//! place; elsewhere, it is printed after each event.
+//! place. Elsewhere, the table is printed after each event.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Returns the bytes that a redraw, an event and an end write.
+    /// Returns the text that the screen writes for a redraw, an event and an end.
     fn written(is_terminal: bool) -> String {
         let buffer = Buffer::default();
         let mut screen = Screen::on(Box::new(buffer.clone()), is_terminal);

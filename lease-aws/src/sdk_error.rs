@@ -29,7 +29,7 @@ pub enum RequestFailure<'a> {
     },
     /// The service refused the credentials, with this code.
     CredentialsRefused(&'a str),
-    /// The service answered with an error of its own.
+    /// The service answered with another error.
     Service {
         /// The service's name of the error; empty if the answer has none.
         code: &'a str,
@@ -114,7 +114,7 @@ impl fmt::Display for RequestFailure<'_> {
 
 /// Whether the client has no credentials.
 ///
-/// The SDK reports missing credentials as a failed dispatch, and only in the error's text. A
+/// The SDK reports missing credentials as a failed dispatch. Only the error's text names the cause. A
 /// provider that failed to fetch credentials does not match: a retry may succeed.
 fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);

@@ -68,7 +68,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// How long tokio's timer must run for this clock to advance by `length`.
     ///
-    /// A clock whose rate is not tokio's overrides this.
+    /// A clock whose rate differs from tokio's clock overrides this method.
     fn timer_for(&self, length: Duration) -> Duration {
         length
     }
@@ -145,7 +145,7 @@ impl SkewedClock {
         let nanos = (Moment(0) + length).0;
         let ahead = &self.ahead;
         let add = |ahead: u64| Some(ahead.saturating_add(nanos));
-        // `add` always returns a value, so this does not fail.
+        // `add` always returns a value, so `fetch_update` cannot fail.
         let _ = ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
     }
 }
@@ -210,7 +210,7 @@ fn process_start() -> tokio::time::Instant {
     START.get_or_init(Start::now).instant.into()
 }
 
-/// The moment from which this process counts.
+/// The moment from which this process counts time.
 struct Start {
     instant: std::time::Instant,
     /// `instant` as `CLOCK_MONOTONIC` reports it, in nanoseconds. May be slightly earlier.
@@ -231,10 +231,10 @@ impl Start {
     }
 }
 
-/// The time of the clock of this machine.
+/// Returns the time of this machine's clock.
 ///
 /// Boot time is read first: an interruption between the reads makes the measured suspension too small, never
-/// too large. The true suspension only grows, so the largest one seen is the best estimate.
+/// too large. The true total of suspensions only grows, so the largest measured total is the best estimate.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn now() -> Moment {
     static LONGEST_SEEN: AtomicU64 = AtomicU64::new(0);

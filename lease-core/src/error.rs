@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The outcome of a request is unknown: the store could not be reached, or did not answer.
 ///
 /// An answer of a store (granted, held, extended, lost) is never an error. `Display` prints only the
-/// kind; [`source`](std::error::Error::source) returns the cause. Texts may change between versions, kinds
+/// kind; [`source`](std::error::Error::source) returns the cause. Texts may change between versions. Kinds
 /// do not.
 #[derive(Debug, Error)]
 #[error("{kind}")]
@@ -21,18 +21,18 @@ pub struct StoreError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The store's record of the key cannot be read: another program wrote there.
+    /// The store's record of the key cannot be read: another program wrote to it.
     Corrupt,
-    /// The store refuses these credentials, or denies them this operation.
+    /// The store refuses the credentials, or the credentials do not permit the operation.
     Denied,
-    /// The set-up is wrong: a missing table, a claim that the store cannot keep, a locker
+    /// The set-up is wrong: a missing table, a claim with attributes on a store without them, a locker
     /// whose runtime has ended.
     Misconfigured,
     /// The request is invalid and was not sent. The source names the value and the rule that it breaks.
     Refused,
     /// The store asks for fewer requests.
     Throttled,
-    /// The store cannot do this at all. The request was not sent.
+    /// The store does not support this operation. The request was not sent.
     Unsupported,
     /// The store did not answer, or not in time. The request may still have been applied.
     Unavailable,
@@ -51,7 +51,7 @@ impl StoreError {
 
     /// Whether a retry may help, without an operator's repair.
     ///
-    /// The store decides this when it makes the error, so that no caller has to search its text.
+    /// The store decides this when it makes the error, so that no caller has to search the error's text.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             StoreErrorKind::Throttled | StoreErrorKind::Unavailable => true,

@@ -1,12 +1,12 @@
 //! Fencing: the receiver of a write refuses the writes of former holders.
 //!
 //! A lease cannot stop a process that was paused in the middle of a write and continues an hour later. The
-//! receiver of the write can refuse it: it keeps the largest token it has seen, and refuses smaller ones.
+//! receiver of the write can refuse it: it keeps the largest token it has seen, and refuses smaller tokens.
 //! The check and the write must be one atomic step, or a newer write may come in between.
 //!
 //! In this process, use a [`Gate`]. Elsewhere, add one condition to the write.
 //!
-//! SQL: the statement writes one row, or none if the token is stale. The column is a `BIGINT`, since a
+//! In SQL, the statement writes one row, or no row if the token is stale. The column is a `BIGINT`, since a
 //! token has up to 53 bits. An absent row and a row without a token are written under any token.
 //! `PostgreSQL` and `SQLite`:
 //!
@@ -78,7 +78,7 @@ struct Guarded<T> {
     data: T,
 }
 
-/// A write was refused: its token is smaller than one seen before.
+/// A write was refused: its token is smaller than a token that was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("token {token} is stale: {largest} was seen before")]
 #[non_exhaustive]

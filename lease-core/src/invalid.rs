@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// An invalid argument. The text names the value and the rule that it breaks.
 ///
-/// Returned before any I/O.
+/// Functions return this error before any I/O.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{sentence}")]
 pub struct InvalidInput {

@@ -83,7 +83,7 @@ impl Lessee {
             .to_string_lossy()
             .chars()
             .filter(|character| !character.is_control())
-            .take(200) // 4 bytes each at most: far below the limit
+            .take(200) // at most 4 bytes per character: far below the limit
             .collect();
         Self(format!("{host}-{}-{salt:08x}", std::process::id()).into())
     }

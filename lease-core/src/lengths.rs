@@ -21,8 +21,8 @@ use crate::options::LeaseOptions;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ttl(Duration);
 
-/// How long a key stays reserved after its holder releases it: up to seven days, which is how long stores
-/// remember tokens.
+/// How long a key stays reserved after its holder releases it: up to seven days, since stores only
+/// remember tokens for seven days.
 ///
 /// # Examples
 ///

@@ -63,7 +63,7 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Counts nothing.
+/// Metrics that ignore all events.
 #[derive(Debug)]
 pub(crate) struct Uncounted;
 
@@ -81,7 +81,7 @@ impl Guarded {
     }
 }
 
-// Events of a method that is not forwarded would not be counted.
+// Each method must be forwarded: a default method would drop its events.
 #[deny(clippy::missing_trait_methods)]
 impl Metrics for Guarded {
     fn obtained(&self, key: &LeaseKey, waited: Duration) {

@@ -50,12 +50,12 @@ pub enum Waiting {
 }
 
 impl LeaseOptions {
-    /// The shortest ttl. With a shorter one, ordinary delays of a network or a scheduler would cause losses.
+    /// The shortest ttl. With a shorter ttl, ordinary delays of a network or a scheduler would cause losses.
     pub const MIN_TTL: Duration = Duration::from_millis(100);
     /// The longest ttl: a day. Stores remember tokens for seven days.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
-    /// The longest reservation of a key: seven days, which is how long stores remember tokens.
+    /// The longest reservation of a key: seven days, since stores remember tokens only for this time.
     pub const MAX_RESERVATION: Duration = Duration::from_secs(7 * 86_400);
 
     const MIN_PERIOD: Duration = Duration::from_millis(10);
@@ -128,7 +128,7 @@ impl LeaseOptions {
     /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
     /// to 0.01, or 1 %. The clocks of real machines differ far less (NTP slews by 0.05 %).
     ///
-    /// Each lease ends before the store may free the key: earlier by this part of the ttl.
+    /// So a lease ends earlier than the store may free the key, by the fraction `error` of the ttl.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ttl_keeps_other_options() {
+    fn changed_ttl_keeps_other_options() {
         let options =
             || LeaseOptions::default().with_poll_interval(Duration::from_secs(7)).unwrap();
 

@@ -77,7 +77,7 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TableSwitch {
     key: LeaseKey,
-    /// Has a short ttl: a process that crashes during a change must not block others for long.
+    /// The locker for changes. Its short ttl ensures that a crash during a change blocks others only briefly.
     locker: Locker,
     table: Arc<dyn LeaseTable>,
     at_first: bool,
@@ -106,11 +106,11 @@ impl TableSwitch {
             tries += 1;
             let lease = self.locker.wait_until_obtained(&self.key).await?;
             let written = lease.update(&*self.table, &change).await;
-            // Released before the next try: the table then refuses a late duplicate of this update.
+            // Releases before the next attempt, so that the table refuses a late duplicate of this update.
             let released = lease.release().await;
             match written {
                 Ok(Written::Applied) => return Ok(()),
-                // The change expects no value, so the lease was lost.
+                // The change expects no values, so either answer means that the lease was lost.
                 Ok(Written::Lost(_) | Written::Unexpected) => (),
                 Err(error) if tries < MOST_TRIES && error.is_retryable() => drop(released),
                 Err(error) => return Err(error),
@@ -155,7 +155,7 @@ impl fmt::Debug for TableSwitch {
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// All methods must be forwarded: a default method would hide the method of the inner switch.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<S: Switch + ?Sized> Switch for Arc<S> {
@@ -206,7 +206,7 @@ mod tests {
         let turning = turning(&options);
 
         assert_eq!(turning.ttl(), TURNING);
-        // A short ttl bounds the grace.
+        // The short ttl also shortens the grace.
         let restored = turning.with_ttl(minute).unwrap().with_grace(options.grace()).unwrap();
         assert_eq!(restored, options);
     }

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::InvalidInput;
 
-/// Orders all grants of a key: every grant has a larger token than every earlier one.
+/// Orders all grants of a key: every grant has a larger token than all earlier grants.
 ///
 /// Send the token with each write that the lease guards. Let the receiver refuse a token that is smaller
-/// than the largest it has seen: see [`fence`](crate::fence). The writes of a former holder are then
+/// than the largest token it has seen: see [`fence`](crate::fence). The writes of a former holder are then
 /// refused, even if the holder was paused for an hour and has not noticed its loss.
 ///
 /// Tokens are below 2⁵³, so JSON, JavaScript and Lua, whose numbers are doubles, represent them exactly.

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct Line {
-    // Fair: tokio's semaphore grants permits in the order of the requests.
+    // The queue is fair: tokio's semaphore grants permits in the order of the requests.
     head: Arc<Semaphore>,
     waiters: usize,
 }

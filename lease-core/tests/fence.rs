@@ -1,4 +1,4 @@
-//! The SQL of `fence`'s documentation, on `SQLite`.
+//! Runs the SQL in the documentation of `fence` on `SQLite`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

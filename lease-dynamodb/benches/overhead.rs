@@ -27,7 +27,7 @@ use lease_test_servers::dynamodb::{Count, Server};
 
 const ROUNDS: usize = 60;
 const CYCLES: u32 = 100;
-/// The requests of one round. Each cycle sends two: an obtain and a release.
+/// The requests of one round. Each cycle sends two requests: an obtain and a release.
 const REQUESTS: usize = 200;
 const TTL: Duration = Duration::from_secs(30);
 

@@ -71,8 +71,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Decides by `mode` whether a lease has expired. Defaults to both ways, so that a new process
-    /// takes a lease that expired long ago without a wait.
+    /// Decides by `mode` whether a lease has expired. The default is both ways, time and observation: a new
+    /// process takes a lease that expired long ago without a wait.
     pub fn with_time_mode(mut self, mode: TimeMode) -> Self {
         self.settings.time_mode = mode;
         self
@@ -104,7 +104,7 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Disables purging by the table's TTL: for existing tables.
+    /// Disables purging by the table's TTL. Use this for existing tables.
     pub fn without_purging(mut self) -> Self {
         self.settings.retention = None;
         self

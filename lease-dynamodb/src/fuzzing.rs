@@ -1,4 +1,4 @@
-//! The entry point for fuzzers: parses arbitrary items. Not for other use.
+//! The entry point for fuzzers: parses arbitrary items. Use it only for fuzzing.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -22,7 +22,7 @@ pub fn item(bytes: &[u8]) {
     drop(Item::read("fuzzed", raw, &columns));
 }
 
-/// Checks that a value is the same after both conversions.
+/// Checks that a value which is read, written and read again does not change.
 fn assert_round_trip(value: &AttributeValue) {
     let Ok(read) = from_dynamodb(value.clone()) else { return };
     if let Ok(written) = to_dynamodb(&read) {

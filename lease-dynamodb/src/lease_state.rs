@@ -14,7 +14,7 @@ use crate::time::{ServerNow, ServerTime};
 pub(crate) enum LeaseState {
     /// No holder and no reservation.
     Free,
-    /// No holder. The key is reserved for this long: for one lessee, or after a release for none.
+    /// No holder. For this long, the key is reserved for one lessee, or after a release for no lessee.
     Reserved(Option<Duration>),
     Held(Holder),
     /// The lease expired; the next claim takes the key.
@@ -64,7 +64,7 @@ impl LeaseState {
 
 /// Returns how long a contender must wait until it may take the lease by DynamoDB's time.
 ///
-/// Amazon's lock client does not write `expires_at`: its items have the value of an earlier grant.
+/// Amazon's lock client does not write `expires_at`: an item that it took has the value of an earlier grant.
 fn time_left(item: &Item, margin: Duration, now: Option<ServerNow>) -> Option<Duration> {
     if item.foreign.as_ref().is_some_and(|foreign| foreign.is_of_lock_client) {
         return None;

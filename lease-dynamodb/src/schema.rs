@@ -19,7 +19,7 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// If the table has another key, or its TTL another column: the error names this key or column. If a
+    /// If the table has another key, or its TTL uses another column: the error names this key or column. If a
     /// request fails, or the table is not active after five minutes.
     ///
     /// # Cancel safety

@@ -10,7 +10,7 @@ use crate::items::Columns;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "a contender trusts the server's clock or it does not")]
 pub enum TimeMode {
-    /// By DynamoDB's own time or by observation, as soon as one of them shows the expiry.
+    /// By DynamoDB's own time or by observation, as soon as either way shows the expiry.
     ///
     /// Assumes that the clocks behind DynamoDB's `Date` headers differ by less than the margin.
     #[default]

@@ -307,7 +307,7 @@ impl LockStore for DynamoDbStore {
                     answer.unwrap_or_else(|| Obtained::Held(last_holder(claim, &item, left)))
                 );
             }
-            // The answer contained DynamoDB's time and the current item, or no item if it was
+            // The refusal contained DynamoDB's time and the current item, or no item if it was
             // removed. With this knowledge, the next write may take the key.
             last_attempt = true;
         }
@@ -392,7 +392,7 @@ impl LockStore for DynamoDbStore {
         records.filter_map(|record| ready(record.map(LeaseRecord::into_held).transpose())).boxed()
     }
 
-    /// Expiries are stored in whole milliseconds.
+    /// One millisecond, since the store writes expiries in whole milliseconds.
     fn grain(&self) -> Duration {
         Duration::from_millis(1)
     }
@@ -435,7 +435,7 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
+/// Returns the lessee to report as the holder of a free or reserved key: the next lessee, or the last lessee.
 fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee

@@ -37,7 +37,7 @@ impl LeaseTable for DynamoDbStore {
                         let next = page.next.map_or(Next::End, |key| Next::Page(Some(key)));
                         Some((self.records(page.items), next))
                     }
-                    // The start of the next page is unknown: the stream ends.
+                    // The stream ends, since the start of the next page is unknown.
                     Err(error) => Some((vec![Err(error)], Next::End)),
                 }
             }

@@ -20,9 +20,9 @@ const NO_TIME: u64 = (1 << 53) - 1;
 /// Whether the table's TTL may purge an item after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purge {
-    /// Unless the item is marked as lasting. DynamoDB refuses the write if another program made the item.
+    /// Unless the item is marked as lasting. DynamoDB refuses a write to another program's item.
     AsMarked,
-    /// Never: another program made the item, or it has attributes.
+    /// Never: another program made the item, or the item has attributes.
     Never,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn obtain(
     let mut write = Expression::default();
     let purge = purge.after_grant(claim);
     may_obtain(&mut write, settings, now, stale);
-    // An item with the nonce of this claim was granted to this claim before, and perhaps released since. So
+    // If the item has the nonce of this claim, the claim was granted before, and perhaps released since. So
     // this request is a duplicate.
     write.condition("NOT #nonce = :nonce");
     write.value("max", FencingToken::MAX.get());
@@ -99,7 +99,7 @@ fn may_obtain(
     if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
         write.value("over", expired_before(settings, now));
         let mut expired = "#expires_at <= :over".to_owned();
-        // The lock client does not write `expires_at`: its items have an earlier grant's value.
+        // The lock client does not write `expires_at`: an item that it took has an earlier grant's value.
         for name in lock_client_columns(&settings.columns).filter(|_| settings.lock_client_items) {
             expired.push_str(" AND attribute_not_exists(");
             expired.push_str(name);
@@ -107,7 +107,7 @@ fn may_obtain(
         }
         ways.push(expired);
     }
-    // One pair of parentheses: DynamoDB refuses redundant ones.
+    // Only one pair of parentheses, since DynamoDB refuses redundant parentheses.
     write.condition(format!("({})", ways.join(" OR ")));
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn heartbeat(
     not_expired(&mut write, settings, now);
     write.value("beat", beat.get());
     write.condition("attribute_not_exists(#evicted)");
-    // The grant wrote the first beat.
+    // The column `beat` exists, since the grant wrote the first number.
     write.condition("#beat < :beat");
     write.set(["#beat = :beat", "#ttl_ms = :ttl"]);
     write.value("ttl", grant.ttl);
@@ -156,7 +156,7 @@ pub(crate) fn heartbeat(
 }
 
 /// Sets columns that the write of a grant could not compute, because DynamoDB's time or the item's
-/// attributes were unknown. Changes nothing after a heartbeat, whose values are newer.
+/// attributes were unknown. Changes nothing if a heartbeat came first: the heartbeat's values are newer.
 pub(crate) fn complete_grant(
     grant: &Grant,
     settings: &Settings,
@@ -188,7 +188,7 @@ pub(crate) fn release(
     write
 }
 
-/// Frees the key of a grant for one lessee.
+/// Frees the key of a grant, and reserves it for one lessee.
 pub(crate) fn transfer(
     grant: &Grant,
     to: &Lessee,
@@ -234,12 +234,12 @@ pub(crate) fn evict(
     write
 }
 
-/// Creates a lasting item, if the key has no item or only a tombstone.
+/// Creates a lasting item, if the key has no item or only the item of a deleted record.
 pub(crate) fn create(settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.condition("(attribute_not_exists(#lease_key) OR attribute_exists(#deleted))");
     write.remove(["#deleted"]);
-    // An update that sets no column might not create an item.
+    // Sets a column, since an update that sets no column might not create an item.
     write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
     never_purge(&mut write, settings);
@@ -266,7 +266,7 @@ pub(crate) fn purge_at(settings: &Settings, now: Option<ServerNow>, ttl: Duratio
     Some(expires_at.plus(settings.retention?).as_seconds())
 }
 
-/// Requires that a grant is the last one. The nonce is not enough: DynamoDB may have granted the key
+/// Requires that a grant is the item's last grant. The nonce is not enough: DynamoDB may have granted the key
 /// to a late duplicate of the same claim.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
@@ -321,7 +321,7 @@ fn expire(
             write.set(["#expires_at = :end"]);
             write.value("end", now.highest.plus(ttl).as_millis_up());
         }
-        // An earlier grant's expiry would be too early. Contenders use observation meanwhile.
+        // Removes an earlier grant's expiry, which would be too early. Contenders then use observation.
         None => write.remove(["#expires_at"]),
     }
     if settings.retention.is_none() {

@@ -1,4 +1,4 @@
-//! The store keeps every promise of both traits, on live servers.
+//! Checks that the store keeps every promise of `LockStore` and `LeaseTable`, on live servers.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::{Arc, Mutex};
@@ -136,7 +136,7 @@ const AT_ONCE: [&str; 6] = [
     "updates_through_two_handles_apply_one",
 ];
 
-/// Runs both kits with `ttl`, or only the promises `named`. Returns the broken promises.
+/// Runs all promises with `ttl`, or only the promises `named`. Returns the broken promises.
 fn broken_on(
     runtime: &Runtime,
     server: &Arc<Server>,

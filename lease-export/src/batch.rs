@@ -155,7 +155,7 @@ impl Record {
         &self.data
     }
 
-    /// The ids of its events, in order.
+    /// The ids of the record's events, in order.
     pub fn ids(&self) -> impl Iterator<Item = &EventId> {
         self.events.iter().map(|(_, id)| id)
     }
@@ -375,7 +375,7 @@ mod tests {
                 let by_bytes = batch.bytes() + alone > limits.batch_bytes;
                 let by_count = batch.records().len() == limits.records_per_batch;
                 prop_assert!(by_bytes || by_count);
-                // The event did not fit into the last record either.
+                // The event did not fit into the batch's last record, either.
                 let last = batch.records().last().unwrap();
                 prop_assert!(
                     batch.bytes() + line > limits.batch_bytes

@@ -20,11 +20,11 @@ pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// If it is unknown whether the event was kept. The event stays pending, and the next export
-    /// calls this again.
+    /// repeats this call.
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped, the event stays pending, and the next export calls this again.
+    /// If the call is dropped, the event stays pending, and the next export repeats the call.
     async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
 }
 

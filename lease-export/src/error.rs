@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// The outcome of a request is unknown: the service was not reached, or did not answer.
 ///
-/// Answers of the service (full, stale, not taken) are values, never this error. The text does not
+/// Answers of the service (full, stale, not taken) are values, and never this error. The text does not
 /// repeat the text of the [`source`](Error::source).
 #[derive(Debug, Error)]
 #[error("{service} {kind}")]

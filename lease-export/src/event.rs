@@ -46,7 +46,7 @@ impl Event {
     /// moves the event to the [dead letters](crate::DeadLetters).
     pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-    /// An event whose line is `body`, serialised as one line.
+    /// Makes an event whose line is `body`, serialised as one line.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Event {
         Self::from_checked(id, body.to_string().into())
     }
 
-    /// An event whose line is serialised already.
+    /// Makes an event of `line`, which must be JSON already.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Event {
         Self::from_checked(id, line)
     }
 
-    /// An event whose line was checked before, and is not parsed again.
+    /// Makes an event of a line that was checked before. Does not parse the line again.
     pub(crate) fn again(id: EventId, line: &str) -> Self {
         Self { id, line: line.into() }
     }
@@ -168,7 +168,7 @@ pub(crate) fn beginning(line: &str) -> String {
     }
 }
 
-/// In characters.
+/// The longest excerpt of a line, in characters.
 const LONGEST_EXCERPT: usize = 60;
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub struct RedisLink {
 impl RedisLink {
     /// Connects to `url`: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
     ///
-    /// A call times out after 5 s, and its outcome is unknown then. 5 s outlast a slow script, and
-    /// are shorter than the usual lease ttl.
+    /// A call times out after 5 s, and its outcome is unknown then. 5 s are longer than a slow script, and
+    /// shorter than the usual lease ttl.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl RedisLink {
     ///
     /// Cancel safe: a dropped call closes its connection.
     pub async fn connect_with_timeout(url: &str, timeout: Duration) -> Result<Self, ServiceError> {
-        // Not the URL itself: it may contain a password.
+        // The error does not contain the URL, which may contain a password.
         let refused = |error: RedisError| {
             ServiceError::new("redis", ServiceErrorKind::Refused, format!("URL: {error}"))
         };
@@ -132,14 +132,14 @@ pub(crate) fn key(kind: &str, name: &str, part: &str) -> String {
     format!("{kind}:{{{name}}}:{part}")
 }
 
-/// An answer that arrived but cannot be read.
+/// The error for an answer that arrived but cannot be read.
 pub(crate) fn unreadable(service: &'static str, what: impl fmt::Display) -> ServiceError {
     let sentence = format!("Redis holds {what}: another program writes under this name");
     ServiceError::new(service, ServiceErrorKind::Corrupt, sentence)
 }
 
-/// This error contains the text of the driver's error, not that error itself: driver errors print their
-/// sources themselves.
+/// Makes an error with the text of the driver's error, and not with that error as source: driver errors print
+/// their sources themselves.
 fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceError {
     let kind = match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ServiceErrorKind::Corrupt,

@@ -57,7 +57,7 @@ impl KclTable {
     ///
     /// # Errors
     ///
-    /// If the application's name is not 1 to 256 letters, digits, `_`, `.` and `-`.
+    /// If the application's name does not consist of 1 to 256 letters, digits, `_`, `.` or `-`.
     pub fn new(
         client: Client,
         application: impl Into<String>,
@@ -66,7 +66,7 @@ impl KclTable {
         Self::builder(client, application, ours).build()
     }
 
-    /// Sets up a table: its name, KCL's settings, its clock.
+    /// Returns a builder, which sets the table's name, KCL's settings and the clock.
     pub fn builder(
         client: Client,
         application: impl Into<String>,
@@ -93,7 +93,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Takes over a lease of a KCL worker if its counter has not changed for `failover`. The setting is KCL's
+    /// Takes over a KCL worker's lease if its counter has not changed for `failover`. The setting is KCL's
     /// `failoverTimeMillis`, and is more than 0. Defaults to 10 s, as in KCL.
     ///
     /// Set the value of the KCL workers. It must not be shorter than the ttl of our workers: KCL workers do
@@ -121,7 +121,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Waits for each answer no longer than `limit`, more than 0, including the SDK's retries.
+    /// Waits at most `limit` for each answer, including the SDK's retries. `limit` is more than 0.
     ///
     /// Defaults to 3 s, below the heartbeat period of a lease of 10 s.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
@@ -137,7 +137,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Reads lease time from `clock`, for tests.
+    /// Measures ttls and failover times by `clock`, for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.settings.timing.clock = clock;
         self

@@ -1,5 +1,5 @@
-//! Shares a table with workers of KCL 1 and 2. Our workers leave them their share, and steal leases until our
-//! workers have their own share.
+//! Shares a table with workers of KCL 1 and 2. Our workers leave the KCL workers their share, and steal
+//! leases until our workers have their own share.
 //!
 //! KCL workers follow no plan and never hand a lease over. `DynamoDBLeaseTaker` implements their rule: each
 //! worker's share is the number of leases divided by the number of workers, rounded up. A worker below its
@@ -21,8 +21,8 @@ use crate::store::KclTable;
 /// leases from them until it has its own share. After a steal, the records after the last checkpoint are
 /// processed again.
 ///
-/// Give it to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence),
-/// together with the same table. The ttl must not be longer than the table's
+/// Pass this value to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence)
+/// of a worker that uses the same table. The ttl must not be longer than the table's
 /// [failover time](crate::KclTableBuilder::with_failover_time). The worker uses the table's
 /// [initial position](crate::KclTableBuilder::with_initial_position).
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Coexistence for KclCoexistence {
         let since = |key: &LeaseKey| self.free.get(key).copied().unwrap_or(now);
         self.free = taker.free().map(|key| (key.clone(), since(key))).collect();
         let very_old = self.table.failover_time() * VERY_OLD;
-        // KCL workers, too, take leases that have been free for so long, even beyond their share.
+        // KCL workers, too, take a lease that has been free for this time, even beyond their share.
         taker.plannable(|key| self.free.get(key).is_some_and(|since| now - *since > very_old))
     }
 
@@ -86,7 +86,7 @@ impl Coexistence for KclCoexistence {
     }
 }
 
-/// The rule of KCL's `DynamoDBLeaseTaker`, on one listing of the table.
+/// Applies the rule of KCL's `DynamoDBLeaseTaker` to one listing of the table.
 struct LeaseTaker<'a>(&'a SharedTable<'a>);
 
 impl LeaseTaker<'_> {
@@ -109,14 +109,14 @@ impl LeaseTaker<'_> {
         self.0.members.iter().filter(|member| member.state == MemberState::Live).count()
     }
 
-    /// The number of leases that is one worker's share.
+    /// One worker's share, in leases.
     fn share(&self) -> usize {
         let workers = self.live_members() + self.kcl_workers().len();
         self.0.held.len().div_ceil(workers.max(1))
     }
 
-    /// Returns the shards for the plan of our workers: the shards that they hold, free shards that are very
-    /// old, and other free shards up to their share.
+    /// Returns the shards that our workers may plan. These are their own shards, shards that have been free
+    /// for very long, and other free shards up to our workers' share.
     fn plannable(
         &self,
         is_very_old: impl Fn(&LeaseKey) -> bool,
@@ -139,14 +139,14 @@ impl LeaseTaker<'_> {
         plannable
     }
 
-    /// Returns at most `max` shards that `me` steals from live KCL workers; none while a shard is free.
+    /// Returns the shards, at most `max`, that `me` steals from KCL workers; none while a shard is free.
     fn steals(&self, me: &Member, max: usize) -> Vec<(LeaseKey, Lessee)> {
         if self.free().next().is_some() {
             return Vec::new();
         }
         let workers = self.kcl_workers();
         let others = workers.iter().filter(|(owner, _)| **owner != &me.name);
-        // If two workers have equally many leases, the victim is the first by name.
+        // If two workers have the same number of leases, the victim is the worker whose name sorts first.
         let victim =
             others.max_by(|(a, one), (b, other)| one.len().cmp(&other.len()).then(b.cmp(a)));
         let Some((victim, leases)) = victim else { return Vec::new() };
@@ -155,8 +155,8 @@ impl LeaseTaker<'_> {
         let need = share.min(me.most.unwrap_or(usize::MAX)).saturating_sub(mine);
         let spare = leases.len().saturating_sub(share);
         let count = match need.min(spare) {
-            // Without this case, a worker without leases would get none while all others have exactly their
-            // share.
+            // If all KCL workers have exactly their share, a new worker would never get a lease without
+            // this case.
             0 if need > 1 && leases.len() == share => 1,
             count => count,
         };
@@ -168,8 +168,8 @@ impl LeaseTaker<'_> {
     }
 }
 
-/// A free lease is taken regardless of the share after this number of failover times: KCL's
-/// `VERY_OLD_LEASE`.
+/// If a lease has been free for this number of failover times, a worker takes it even beyond its share. The
+/// number is KCL's `VERY_OLD_LEASE`.
 const VERY_OLD: u32 = 3;
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// The holder of each shard: `a` and `b` are our workers, capitals are KCL workers, a dot is no holder.
+    /// The holder of each shard: `a` and `b` are our workers, capitals are KCL workers, a dot means free.
     struct Table {
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         foreign: BTreeSet<LeaseKey>,
@@ -209,7 +209,7 @@ mod tests {
             SharedTable { held: &self.held, foreign: &self.foreign, members: &self.members }
         }
 
-        /// The numbers of free shards and of held shards that our workers plan.
+        /// The number of free shards and the number of held shards that our workers may plan.
         fn plannable(&self) -> (usize, usize) {
             let plannable = LeaseTaker(&self.listing()).plannable(|_| false);
             let free = plannable.values().filter(|holder| holder.is_none()).count();
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(table("AAAaa", "a").steals('a', 10), [""; 0]);
     }
 
-    /// Without this rule, the last worker to join would get no shard: the share of the others is rounded up.
+    /// Shares are rounded up. So, without this rule, the last worker that joins would get no shard.
     #[test]
     fn worker_that_needs_two_steals_one_if_all_have_their_share() {
         assert_eq!(table("AAABBBCCC", "a").steals('a', 10), ["A"]);
@@ -280,7 +280,7 @@ mod tests {
 
     /// A KCL worker may have the name of our worker.
     #[test]
-    fn lease_under_the_own_name_is_not_stolen() {
+    fn lease_of_kcl_worker_with_own_name_is_not_stolen() {
         let mut table = table("aaaa", "ab");
         table.foreign.extend(table.held.keys().cloned());
 

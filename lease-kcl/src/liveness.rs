@@ -1,22 +1,22 @@
 //! The part of a row that changes while its owner is running.
 //!
-//! KCL writes no time to a row. A lease has expired if its owner has not changed the row for a failover
+//! KCL writes no time to a row. So a lease has expired if its owner has not changed the row for a failover
 //! time.
 
 use lease_core::{FencingToken, Lessee};
 
-/// An owner, and the last sign that the owner is running.
+/// The owner of a row, and the values that the owner changes while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Liveness {
     pub(crate) owner: Option<Lessee>,
     pub(crate) sign: LivenessSign,
 }
 
-/// The values that an owner changes.
+/// The values in a row that a running owner changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LivenessSign {
-    /// A KCL worker increments `leaseCounter`, by renewals and by checkpoints.
+    /// For a KCL worker: `leaseCounter`, which each renewal and each checkpoint increments.
     KclCounter(u64),
-    /// Only heartbeats extend a grant of this crate. An update does not.
+    /// For a grant of this crate: the number of its last heartbeat. A checkpoint does not extend the grant.
     Heartbeat { nonce: String, token: FencingToken, beat: u64, reserved: bool },
 }

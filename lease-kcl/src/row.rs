@@ -15,7 +15,7 @@ use crate::liveness::{Liveness, LivenessSign};
 /// The lease of a shard, read from its row.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// The owner of the lease. During a hand-over of KCL 3, the next owner.
+    /// The owner of the lease. During a hand-over of KCL 3, this is the next owner.
     pub(crate) owner: Option<Lessee>,
     /// The worker that processes the shard until the hand-over of KCL 3 is done.
     pub(crate) processor: Option<Lessee>,
@@ -30,15 +30,15 @@ pub(crate) struct Row {
 /// KCL ignores attributes that it does not know, and its updates name only KCL's attributes. So the attributes
 /// of this crate stay until the row is deleted, and may be outdated. Each write of this crate that increments
 /// `leaseCounter` also stores the value in `grantCounter`. If KCL sets an owner, it changes `leaseCounter`.
-/// While both counters are equal, this crate wrote last.
+/// If both counters are equal, the last write came from this crate.
 #[derive(Debug, Clone)]
 struct Mark {
-    /// Kept after the release, to recognise late duplicates.
+    /// The nonce of the last granted claim. A release keeps it, so that the store recognises late duplicates.
     nonce: String,
     token: FencingToken,
     beat: u64,
     ttl: Duration,
-    /// `leaseCounter` after our last write.
+    /// The value of `leaseCounter` after our last write.
     counter: u64,
     /// Set if the last holder released the lease with a reservation. For this time, only the row's owner may
     /// obtain the lease. If the row has no owner, no worker may obtain the lease.
@@ -49,8 +49,8 @@ struct Mark {
 }
 
 impl Row {
-    /// Reads the row with the key `lease_key`; `None` if it is not a lease. Since 3.5, KCL keeps rows of
-    /// workers, streams and its leader in the same table.
+    /// Reads the row with the key `lease_key`; `None` if it is not a lease. Since version 3.5, KCL keeps rows
+    /// of workers, streams and its leader in the same table.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Row {
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
 
-    /// Whether no KCL worker has taken, assigned or renewed the lease since this crate's last write.
+    /// Whether this crate wrote last: KCL has not taken, assigned or renewed the lease since then.
     pub(crate) fn is_ours(&self) -> bool {
         self.processor.is_none() && self.mark.as_ref().is_some_and(|m| m.counter == self.counter)
     }
@@ -134,7 +134,7 @@ impl Row {
         self.carries(grant.nonce) && self.token() == Some(grant.token)
     }
 
-    /// Whether `grant` holds the lease, unless its ttl has expired.
+    /// Whether `grant` holds the lease. Does not check whether its ttl has passed.
     pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
         self.is_ours()
             && self.shows(grant)
@@ -157,9 +157,9 @@ impl Row {
     }
 }
 
-/// Adds or corrects the start time of a shard.
+/// Completes a start position: makes it `AT_TIMESTAMP` with a time if the row or the setting has the time.
 ///
-/// KCL does not write the time: its workers have it in their settings. This crate writes the time beside
+/// KCL does not write the time, because its workers have it in their settings. This crate writes it beside
 /// KCL's `AT_TIMESTAMP` and `LATEST`. Then a restart at `LATEST` does not skip the records between
 /// the first start and the first checkpoint.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
@@ -176,18 +176,18 @@ fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     }
 }
 
-/// The key of a row: of a lease, or of another entity of KCL 3.5.
+/// The key of a row. The row is a lease or, in tables of KCL 3.5, another entity.
 pub(crate) fn key_of(raw: &RawItem) -> Option<&str> {
     raw.get(LEASE_KEY)?.as_s().ok().map(String::as_str)
 }
 
 /// Zero, the token of a lease without a grant.
 pub(crate) fn no_token() -> FencingToken {
-    // Zero is in range, so the alternative is never used.
+    // Zero is a valid token, so `MAX` is never used.
     FencingToken::new(0).unwrap_or(FencingToken::MAX)
 }
 
-/// Whether an attribute belongs to the lease itself, not to a user.
+/// Whether the attribute describes the lease itself. Users of the table must not set such an attribute.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }

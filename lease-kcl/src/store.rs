@@ -30,7 +30,7 @@ use crate::write;
 /// Keeps leases in a lease table of the Kinesis Client Library (KCL).
 ///
 /// [Workers](lease_kinesis::Worker) use it before, after or beside workers of KCL. The rows of shards are in
-/// KCL's table. The rows of our workers are in another store, since KCL reads every row of its table as a
+/// KCL's table. The rows of our workers are in another store, because KCL reads each row of its table as a
 /// lease.
 ///
 /// Every change of a row is one conditional write. A claim reads the row first. See
@@ -60,16 +60,16 @@ pub struct KclTable {
 
 pub(crate) struct Shared {
     pub(crate) requests: TableClient,
-    /// The prefix of the lease keys of shards. The rest of such a key is KCL's lease key.
+    /// The prefix of the keys of shards. The part of a key after this prefix is KCL's lease key.
     pub(crate) shards: String,
     pub(crate) ours: Arc<dyn LeaseTable>,
     pub(crate) settings: Settings,
     observations: Observations<Liveness>,
-    /// The leases that the next claim may take from their live owners.
+    /// The leases that the next claim may steal, each with its live owner.
     to_steal: Mutex<BTreeMap<LeaseKey, Lessee>>,
 }
 
-/// The settings of the builder.
+/// The settings that the builder collects.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) failover: Duration,
@@ -83,12 +83,12 @@ pub(crate) struct Settings {
 pub(crate) enum LeaseState {
     /// The lease is free.
     Free,
-    /// The lease is free. For this time, only the row's owner may obtain the lease. If the row has no owner, no
+    /// The lease is reserved for this time: only the row's owner may obtain it. If the row has no owner, no
     /// worker may obtain the lease.
     Reserved(Duration),
     /// A grant of this crate or a KCL worker holds the lease.
     Held(Holder),
-    /// The ttl or failover time is over. The next claim obtains the lease.
+    /// The ttl of the grant, or KCL's failover time, has passed. The next claim obtains the lease.
     Expired(Holder),
 }
 
@@ -113,7 +113,7 @@ impl KclTable {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The time without a change after which a lease of KCL expires.
+    /// A lease of KCL expires if its row has not changed for this time.
     pub(crate) fn failover_time(&self) -> Duration {
         self.shared.settings.failover
     }
@@ -129,7 +129,7 @@ impl KclTable {
         self.to_steal().insert(key.clone(), owner.clone());
     }
 
-    /// Returns KCL's key of the row. Returns `None` if `key` is no shard's: its row is in the store `ours`.
+    /// Returns KCL's key of the row. Returns `None` if the row is in the store `ours`, as for a worker.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ impl KclTable {
         Row::read(lease_key, raw, self.shared.settings.initial)
     }
 
-    /// Returns the row from the reply to a refused write. Reads the row if the reply has none: some servers
-    /// other than AWS never return a row.
+    /// Returns the row from the reply to a refused write. If the reply has no row, reads the row: some
+    /// servers other than AWS never return a row.
     pub(crate) async fn row_after_refusal(
         &self,
         lease_key: &str,
@@ -181,7 +181,7 @@ impl KclTable {
         }
     }
 
-    /// Returns the state of the lease in `row`, which was received just now.
+    /// Returns the state of the lease in `row`. The caller has just received the row.
     pub(crate) fn state(&self, lease_key: &str, row: &Row) -> LeaseState {
         let shared = &self.shared;
         let token = row.token_or_zero();
@@ -216,7 +216,7 @@ impl KclTable {
     /// which the row is reserved.
     fn refusal(&self, claim: &Claim, lease_key: &str, row: &Row) -> Option<Holder> {
         let state = self.state(lease_key, row);
-        // The claim is a late duplicate: its grant was released or lost since.
+        // The claim is a late duplicate. The store granted it before, and that grant was released or lost.
         if row.carries(claim.nonce) {
             return Some(match state {
                 LeaseState::Held(holder) | LeaseState::Expired(holder) => holder,
@@ -233,13 +233,13 @@ impl KclTable {
         }
     }
 
-    /// Whether the claim may steal the lease: the owner is a KCL worker, and [`steal`](Self::steal) named it.
-    /// It never names the claim's own lessee, since a KCL worker of that name may renew the lease.
+    /// Whether the claim may steal the lease: its owner is a KCL worker that [`steal`](Self::steal) named.
+    /// `steal` never names the claim's own lessee, because a KCL worker of the same name may hold the lease.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
-    /// Whether this process has observed that `grant` expired, although no worker has taken it.
+    /// Whether this process has observed that `grant` expired, although no worker has taken the lease.
     ///
     /// The holder received no answer to a later heartbeat, so its deadline has already passed. A late request
     /// does not make the grant valid again.
@@ -268,7 +268,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// Adds the margin for clock rates: after the result on the fastest clock, `ttl` is over on the slowest.
+    /// Adds the margin for clock rates: if the result has passed on the fastest clock, `ttl` has on all.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
@@ -288,9 +288,9 @@ impl KclTable {
         let mut shown = self.row(lease_key).await?;
         let mut tries = 0;
         loop {
-            // Only the shard sync creates rows: KCL cannot read a row without a checkpoint.
+            // KCL cannot read a row without a checkpoint. So only the shard sync creates rows.
             let Some(row) = shown else { return Ok(Obtained::Held(missing_holder(claim))) };
-            // An earlier attempt was granted, and its answer was lost.
+            // An earlier attempt of this claim was granted, and the answer was lost.
             let grant = claim.granted_before(row.token_or_zero());
             if row.is_held_by(&grant)
                 && let LeaseState::Held(_) = self.state(lease_key, &row)
@@ -304,7 +304,7 @@ impl KclTable {
                 return Ok(Obtained::Held(reserved_holder(claim, &row, Duration::ZERO)));
             }
             tries += 1;
-            // The first token is the time, so it is larger than the tokens of a deleted row.
+            // The first token is the current time. So it is larger than the tokens of a deleted row.
             let next = row.token().map_or_else(micros_since_1970, |last| last.get() + 1);
             let token = FencingToken::new(next)
                 .map_err(|refused| corrupt_column(lease_key, "grantToken", refused))?;
@@ -332,7 +332,7 @@ impl LockStore for KclTable {
             return self.shared.ours.obtain(claim).await;
         };
         let obtained = self.take(claim, lease_key).await;
-        // Whether the claim was granted or refused, the next tick decides again whether to steal.
+        // The permission to steal is for one claim. At the next tick, the worker decides again.
         self.to_steal().remove(&claim.key);
         obtained
     }
@@ -395,7 +395,7 @@ impl LockStore for KclTable {
         let Some(row) = shown else { return Ok(Obtained::Held(gone)) };
         let adopted = claim.granted_before(row.token_or_zero());
         match self.holder_of(lease_key, &row) {
-            // An earlier attempt adopted the lease, and its answer was lost.
+            // An earlier attempt of this claim adopted the lease, and the answer was lost.
             Some(_) if row.is_held_by(&adopted) => Ok(Obtained::Granted(adopted, row.attributes)),
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(gone)),
@@ -431,22 +431,22 @@ impl LockStore for KclTable {
         }
     }
 
-    /// Rows have ttls in whole milliseconds.
+    /// A row stores the ttl in whole milliseconds.
     fn grain(&self) -> Duration {
         self.shared.ours.grain().max(Duration::from_millis(1))
     }
 }
 
-/// The advice suits a table name in code, and also a table name in a daemon's properties.
+/// Error messages end with this advice. It fits a table name in code or in a daemon's properties.
 const ADVICE: Advice = Advice {
     missing: "create it, or correct its name",
     other_key: "another program uses it, so correct the name",
 };
 
-/// The maximum number of observed rows: about twice the default limit of shards per stream.
+/// The store observes at most this number of rows, about twice the default limit of shards per stream.
 const MAX_OBSERVATIONS: usize = 20_000;
 
-/// Returns why `grant` was lost, as far as the row shows it.
+/// Derives from the row why `grant` was lost.
 pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     let Some(row) = row else { return LossCause::Expired };
     let is_anothers = row.shows(grant) && !row.is_ours() || row.token() > Some(grant.token);

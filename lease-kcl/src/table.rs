@@ -68,7 +68,7 @@ impl LeaseTable for KclTable {
             return Err(store_error(StoreErrorKind::Refused, text));
         }
         let mut row = RawItem::from([(COUNTER.to_owned(), 0_u64.into_value())]);
-        // With several streams, KCL reads these attributes, not the key.
+        // If an application reads several streams, KCL reads the stream and the shard from these attributes.
         if let Some((stream, shard)) = lease_key.rsplit_once(':') {
             row.insert("streamName".to_owned(), stream.into_value());
             row.insert("shardId".to_owned(), shard.into_value());
@@ -93,7 +93,7 @@ impl LeaseTable for KclTable {
         match self.write(lease_key, write, ReturnItem::IfRefused).await? {
             WriteOutcome::Applied(_) => Ok(Written::Applied),
             WriteOutcome::Refused(raw) => {
-                // A lost grant never becomes valid again. If it is valid now, it was valid at the refusal.
+                // A lost grant never becomes valid again. So a grant that is valid now was valid before.
                 let row = self.row_after_refusal(lease_key, raw).await?;
                 Ok(match &row {
                     Some(row) if row.is_held_by(grant) => Written::Unexpected,
@@ -151,7 +151,7 @@ impl LeaseTable for KclTable {
 
 /// The next step of a listing.
 enum Next {
-    /// Reads the page after this key, or the first page.
+    /// Reads the page after this key. Without a key, reads the first page.
     Page(Option<RawItem>),
     Nothing,
 }
@@ -177,7 +177,7 @@ impl KclTable {
         LeaseRecord::new(key, holder, token, attributes)
     }
 
-    /// Adds `change` to a write.
+    /// Adds the assignments, removals and conditions of `change` to a write.
     pub(crate) fn changing(
         &self,
         mut write: Expression,
@@ -195,7 +195,7 @@ impl KclTable {
             refuse_reserved(name)?;
             write.expect_payload(name, self.stored_as(name, value)?);
         }
-        // As in KCL, every checkpoint commits or discards a prepared checkpoint.
+        // As in KCL, each checkpoint removes a prepared checkpoint.
         if change.assigned().any(|(name, _)| name == CHECKPOINT) {
             for name in PENDING {
                 let is_named = change.assigned().any(|(assigned, _)| assigned == name)
@@ -208,7 +208,7 @@ impl KclTable {
         Ok(write)
     }
 
-    /// Returns the value to write. KCL workers that start at the newest record know only `LATEST`.
+    /// Returns the value to write: `LATEST` for `AT_TIMESTAMP`, unless the initial position is a time.
     fn to_stored(&self, name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
         let is_for_times = matches!(self.shared.settings.initial, InitialPosition::AtTimestamp(_));
         if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) && !is_for_times {
@@ -219,7 +219,7 @@ impl KclTable {
         })
     }
 
-    /// Returns the stored values that a reader sees as `value`.
+    /// Returns all stored values that `Row::read` converts to `value`.
     fn stored_as(
         &self,
         name: &str,

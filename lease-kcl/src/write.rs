@@ -1,9 +1,9 @@
 //! The conditional writes to a KCL table: their conditions and changes.
 //!
-//! Every claim, and every update under a grant, increments `leaseCounter`, as KCL's own writes do. DynamoDB
+//! A granted claim and each write under a grant increment `leaseCounter`, as KCL's own writes do. DynamoDB
 //! then refuses the write of a KCL worker that has read an older row. The same writes store the new counter in
 //! `grantCounter`. An eviction changes neither counter. A write under one of our grants requires that both
-//! counters are equal. Then no KCL worker has written an owner since our last write, not even the same owner.
+//! counters are equal. Then no KCL worker has taken or renewed the lease since our last write.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
     match &seen.processor {
-        // The processor stopped during a hand-over of KCL 3. This write ends the hand-over.
+        // The lease was in a hand-over of KCL 3, and its processor stopped. This write ends the hand-over.
         Some(processor) => {
             write.value("seenProcessor", processor.as_str());
             write.condition("#checkpointOwner = :seenProcessor");
@@ -107,7 +107,7 @@ pub(crate) fn update(grant: &Grant) -> Expression {
     under(grant)
 }
 
-/// Requires a valid grant, for a delete.
+/// The condition of a delete: `grant` is valid.
 pub(crate) fn delete(grant: &Grant) -> Expression {
     held_by(grant)
 }
@@ -130,8 +130,8 @@ fn under(grant: &Grant) -> Expression {
     write
 }
 
-/// Requires that `grant` holds the row. The condition includes the token: a late duplicate of the claim may
-/// have obtained the row again with the same nonce.
+/// Requires that `grant` holds the row. The condition includes the token, because a late duplicate of the
+/// claim may have obtained the row again with the same nonce.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("owner", grant.lessee.as_str());
@@ -151,8 +151,8 @@ fn is_granted(write: &mut Expression) {
 
 /// Sets the attributes of a new grant, except its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    // Counts by two, because a KCL worker may have our name. After a refused renewal, it treats the renewal as
-    // done if the row has its name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
+    // Counts by two, because a KCL worker may have our name. After a refused renewal, KCL treats the renewal
+    // as done if the row has its own name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
     count(write, 2);
     write.set([
         "#leaseOwner = :lessee",
@@ -177,7 +177,7 @@ fn reserve(write: &mut Expression, reserved: Duration) {
     write.value("reserved", reserved);
 }
 
-/// The column of a placeholder, which has the same name.
+/// Returns the column of a placeholder, if it is a column of the lease itself. Both have the same name.
 pub(crate) fn column(placeholder: &str) -> Option<ColumnName> {
     is_reserved(placeholder).then(|| ColumnName::Renamed(placeholder.to_owned()))
 }

@@ -10,7 +10,7 @@ use tracing::subscriber::{DefaultGuard, set_default};
 pub(crate) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
 impl CapturedLog {
-    /// Captures messages until the guard is dropped.
+    /// Captures this thread's messages until the caller drops the guard.
     pub(crate) fn listen() -> (Self, DefaultGuard) {
         let log = Self::default();
         let written = log.clone();

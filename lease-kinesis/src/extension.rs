@@ -1,4 +1,4 @@
-//! Items for crates that extend this one.
+//! Items for crates that extend this crate.
 //!
 //! - [`Coexistence`]: shares a table with workers of another library, as `lease-kcl` does.
 //! - [`CheckpointScope`] and [`CheckpointWriter`]: for a program that calls a

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Reports a text that does not parse as the named type.
+/// Reports that a text, such as a shard's id, does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{what} {text:?} is not valid: {rule}")]
 pub struct InvalidText {
@@ -13,7 +13,7 @@ pub struct InvalidText {
 
 impl InvalidText {
     pub(crate) fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
-        // 40 characters identify the text, which may have any length.
+        // The text may have any length. Its first 40 characters are enough to identify it.
         Self { what, text: text.chars().take(40).collect(), rule }
     }
 }

@@ -1,16 +1,16 @@
-//! Limits the log messages of an event that repeats: the first ones are logged, then fewer and
+//! Limits the log messages of an event that repeats: logs the first occurrences, and then fewer and
 //! fewer.
 
 use std::collections::BTreeMap;
 
 /// Counts the occurrences of one event, and decides how each is logged.
 ///
-/// The first 10 are logged as warnings; after them, the 20th, the 40th, the 80th and so on. All others
-/// are logged for debugging.
+/// The first 10 occurrences are logged as warnings, and then the 20th, the 40th, the 80th and so on. All
+/// other occurrences are logged at the level `debug`.
 #[derive(Debug, Default)]
 pub struct LogThrottle(u64);
 
-/// A throttle for each of several events, identified by a text.
+/// Several throttles, one for each event. A text identifies the event.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottles(BTreeMap<String, LogThrottle>);
 
@@ -20,9 +20,9 @@ pub(crate) struct LogThrottles(BTreeMap<String, LogThrottle>);
 pub enum LogLevel {
     /// As a warning.
     Warn,
-    /// As a warning that also says that the next occurrences are logged rarely.
+    /// As a warning, which also says that further occurrences are logged rarely.
     WarnThenRarely,
-    /// For debugging only.
+    /// At the level `debug`.
     Debug,
 }
 
@@ -56,10 +56,10 @@ impl LogThrottles {
     }
 }
 
-/// All occurrences up to this number are logged. Then the number doubles from one message to the next.
+/// Warns of each occurrence up to this number. After that, warns each time that the number has doubled.
 const ALWAYS_LOGGED: u64 = 10;
 
-/// The maximum number of events with a throttle of their own.
+/// The maximum number of events that have their own throttle.
 const MAX_EVENTS: usize = 100;
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use crate::shard::ShardId;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application(Arc<str>);
 
-/// Identifies a stream for a worker that reads several: the account, the name, and the creation
+/// Identifies a stream for a worker that reads several streams: the account, the name, and the creation
 /// time in seconds since 1970.
 ///
-/// Written `account:name:created`, as in the Kinesis Client Library's keys for several streams. A
+/// The text form is `account:name:created`, as in the Kinesis Client Library's keys for several streams. A
 /// stream that was deleted and created again has another id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);
@@ -41,12 +41,12 @@ impl Application {
         &self.0
     }
 
-    /// Returns the common prefix of the keys of all rows.
+    /// Returns the prefix of the keys of all rows of this application: `APPLICATION/`.
     pub(crate) fn prefix(&self) -> String {
         format!("{}/", self.0)
     }
 
-    /// Returns the prefix of the lease keys of all shards: `APPLICATION/shards/`.
+    /// Returns the prefix of the keys of all shards' rows: `APPLICATION/shards/`.
     pub fn shards_prefix(&self) -> String {
         format!("{}{SHARDS}", self.prefix())
     }
@@ -64,7 +64,7 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// Returns the key of the row that stores the time of a stream's first start. No worker holds its lease,
+    /// Returns the key of the row that stores the time of a stream's first start. No worker leases this row,
     /// and a tick ignores the row.
     #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
     pub(crate) fn start(&self, stream: Option<&StreamId>) -> LeaseKey {
@@ -90,7 +90,7 @@ impl Application {
     }
 }
 
-/// The subject of a row.
+/// The worker or the shard to which a row belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowName {
     Worker(Lessee),
@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn any_key_parses_to_its_row_or_none(key in "orders/(shards|workers)?/?[a-z0-9:/ -]{0,20}") {
+        fn parsed_key_formats_to_same_key(key in "orders/(shards|workers)?/?[a-z0-9:/ -]{0,20}") {
             if let Some(RowName::Shard(name)) = row(&key) {
                 let found = application().shard(&name);
                 prop_assert_eq!(found.as_str(), key);

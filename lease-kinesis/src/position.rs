@@ -26,7 +26,7 @@ use crate::invalid::InvalidText;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 
-/// States how far a shard has been read: up to and including a record, or to a position without a
+/// States how far a shard has been read: up to and including a record, or to a position that names no
 /// record.
 ///
 /// Positions order as in the Kinesis Client Library: times, the oldest record, the newest record,
@@ -39,10 +39,10 @@ pub enum Position {
     AtTimestamp(u64),
     /// Nothing has been read. Reading starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// Nothing has been read. Reading starts with the next record that arrives. Only other libraries write
-    /// this position to a table: a restart at this position skips records.
+    /// Nothing has been read. Reading starts with the next record that arrives. This crate never writes
+    /// this position to a table, because a restart at it skips records. Other libraries write it.
     Latest,
-    /// All records up to and including this one have been read.
+    /// All records up to and including this record have been read.
     Record(RecordNumber),
     /// A closed shard has been read to its end.
     ShardEnd,
@@ -67,7 +67,7 @@ pub struct RecordNumber {
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum InitialPosition {
     /// Starts with the records that arrive from now on. *Now* is the moment at which the first
-    /// worker starts on the stream. The table stores that moment, so restarts skip no record, even
+    /// worker starts to read the stream. The table stores that moment, so restarts skip no record, even
     /// if another worker completes an interrupted start. This is the default, as in the Kinesis
     /// Client Library.
     #[default]
@@ -79,10 +79,10 @@ pub enum InitialPosition {
 }
 
 impl InitialPosition {
-    /// Reports whether `row` has a start time that does not fit this initial position. `now`
+    /// Reports whether the position in a row is a start time that contradicts this initial position. `now`
     /// is in milliseconds since 1970.
     ///
-    /// A row may hold the time at which a stream started at [`Latest`](Self::Latest). Such a time
+    /// For [`Latest`](Self::Latest), a row may have the time of the first start on the stream. Such a time
     /// must not be in the future.
     pub(crate) fn is_overruled_by(self, row: &Position, now: u64) -> bool {
         let Position::AtTimestamp(at) = row else { return false };
@@ -166,7 +166,7 @@ impl fmt::Debug for RecordNumber {
 }
 
 impl fmt::Display for Position {
-    /// Uses the words of the Kinesis Client Library, and adds the time to `AT_TIMESTAMP`.
+    /// Writes a position as the Kinesis Client Library does, but `AT_TIMESTAMP` with its time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtTimestamp(at) => write!(f, "AT_TIMESTAMP {at}"),
@@ -184,7 +184,7 @@ impl From<RecordNumber> for Position {
     }
 }
 
-/// A generous limit for the clock difference of two workers, in milliseconds.
+/// The assumed maximum difference between the clocks of two workers, in milliseconds.
 const CLOCKS_APART: u64 = 60 * 60 * 1000;
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
         assert!(overruled(InitialPosition::AtTimestamp(1_500_000_000_000), &at));
         assert!(!overruled(InitialPosition::AtTimestamp(1_600_000_000_000), &at));
         assert!(overruled(InitialPosition::TrimHorizon, &at));
-        assert!(!overruled(InitialPosition::Latest, &at), "it may be the time of the first start");
+        assert!(!overruled(InitialPosition::Latest, &at), "this may be the first start's time");
         let never = Position::AtTimestamp(1_636_609_142_000_000);
         assert!(overruled(InitialPosition::Latest, &never));
         for read in [record("7", 0), Position::TrimHorizon, Position::ShardEnd] {

@@ -20,7 +20,7 @@ use crate::shard::ShardId;
 /// If `shard_ended` fails, the worker may call it again, or call `lease_lost` or `shutdown_requested`. The
 /// [`Checkpointer`] ends with its processor.
 ///
-/// If the lease is lost, the worker drops the running call at its next await, before another worker
+/// If the lease is lost, the worker drops the running call at the call's next await, before another worker
 /// can obtain the shard. Then it calls `lease_lost`. If work cannot be stopped, let its destination
 /// reject late writes by the [fencing token](ShardContext::token).
 ///
@@ -28,13 +28,13 @@ use crate::shard::ShardId;
 ///
 /// The worker may drop any call at its await points. It drops calls when the lease is lost, at the [time
 /// limit](crate::WorkerBuilder::with_batch_limit), and at the end of the grace time. A dropped worker
-/// drops all calls. Work that was done after the last checkpoint is then done again.
+/// drops all calls. A later processor then repeats the work after the last checkpoint.
 #[async_trait]
 pub trait RecordProcessor: Send {
     /// Prepares for the records after [`ShardContext::position`].
     ///
-    /// If the worker must hand over the shard during this call, it drops the call at its next
-    /// await. It then calls no other method.
+    /// If the worker must hand over the shard during this call, it drops the call at the call's next
+    /// await. Then the worker calls no other method.
     ///
     /// # Errors
     ///
@@ -50,12 +50,12 @@ pub trait RecordProcessor: Send {
     /// worker has read them.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
-    /// Called after the lease is lost, or the grace time has ended. Another worker reads the shard, or soon
-    /// will. All checkpoints fail.
+    /// Called after the lease is lost or the grace time has ended. Another worker reads the shard now or will
+    /// soon read it. All checkpoints fail.
     async fn lease_lost(&mut self) {}
 
     /// Called when all records of a closed shard have been processed. The implementation must checkpoint the
-    /// end: until then, no worker reads the shard's children.
+    /// end, because no worker reads the shard's children before that checkpoint.
     ///
     /// The default implementation checkpoints the end.
     ///
@@ -101,17 +101,17 @@ pub trait ProcessorFactory: Send + Sync + 'static {
 pub struct ShardContext {
     /// The shard.
     pub shard: ShardId,
-    /// The last checkpoint of the shard, by any worker; or the start position if there is none.
+    /// The last checkpoint of the shard, by any worker. Without a checkpoint, the start position.
     pub position: Position,
     /// The fencing token of the lease: larger than the token of every earlier reader of this shard.
     /// [The destination of writes](lease_core::fence) can refuse writes under smaller tokens.
     ///
-    /// `None` in a child of a MultiLang daemon: that protocol has no token, so a destination cannot
+    /// `None` in a child of a MultiLang daemon: its protocol has no token. Then a destination cannot
     /// refuse late writes.
     pub token: Option<FencingToken>,
-    /// Cancelled shortly before the lease is lost, and when the lease or the processor ends in any
-    /// way. On cancellation, stop the processor's own tasks and threads, so that they do not run concurrently
-    /// with the next processor.
+    /// Cancelled shortly before the lease is lost. Also cancelled when the lease or the processor ends in any
+    /// other way. On cancellation, stop the processor's own tasks and threads, so that they do not run
+    /// concurrently with the next processor.
     pub cancellation: CancellationToken,
 }
 
@@ -156,7 +156,7 @@ pub enum Outcome {
 /// The error of a processor: any error, so that `?` works.
 pub type ProcessorError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error that makes the worker replace the processor. The worker creates another one after a
+/// An error that makes the worker replace the processor. The worker creates another processor after a
 /// backoff. The backoff grows with each consecutive processor that ends without a checkpoint. The new
 /// processor starts at the last checkpoint.
 #[derive(Debug, Error)]
@@ -169,7 +169,7 @@ impl NeedsRestart {
         Self(cause.into())
     }
 
-    /// Returns the reason of a `NeedsRestart`. Returns any other `error` as the `Err`.
+    /// If `error` is a `NeedsRestart`, returns its reason. Otherwise, returns `error` as the `Err`.
     pub(crate) fn cause(error: ProcessorError) -> Result<ProcessorError, ProcessorError> {
         error.downcast::<Self>().map(|needs| needs.0)
     }
@@ -185,7 +185,7 @@ where
     }
 }
 
-/// A pending checkpoint is no error: the worker writes it later, and the processor continues.
+/// A pending checkpoint also becomes `Continue`, because the worker writes it later.
 impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
     fn from(result: Result<Checkpointed, E>) -> Self {
         result.map(drop).into()

@@ -26,12 +26,12 @@ pub struct Record {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Batch {
-    /// The records: at least one, unless the worker delivers empty batches too.
+    /// The records: at least one, unless empty batches are enabled.
     pub records: Vec<Record>,
     /// How far the last record is behind the newest record of the shard; `None` if the stream does
     /// not report it.
     pub behind: Option<Duration>,
-    /// How often these records were delivered before: more than 0 after a failure. A later attempt
+    /// The number of earlier deliveries of these records: more than 0 after a failure. A later delivery
     /// omits the records that the processor has checkpointed.
     pub attempt: u32,
 }
@@ -49,7 +49,7 @@ impl Batch {
         Self { records, behind: behind.into(), attempt: 0 }
     }
 
-    /// Removes the records up to and including `position`. Returns how many it removed.
+    /// Removes the records up to and including `position`. Returns the number of removed records.
     pub fn drop_until(&mut self, position: &Position) -> usize {
         let before = self.records.len();
         self.records.retain(|record| Position::Record(record.number.clone()) > *position);
@@ -63,7 +63,7 @@ impl Batch {
 }
 
 impl fmt::Debug for Record {
-    /// Omits the data, which may be secret or long.
+    /// Omits the record's data from the output, because the data may be secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("number", &self.number)

@@ -27,11 +27,11 @@ pub(crate) struct Settings {
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
     pub(crate) grace: Duration,
-    /// The time from one listing to the next while some workers do not count for the plan yet.
+    /// The time between two listings while some new workers do not count for the plan yet.
     pub(crate) settling: Duration,
     pub(crate) most_hand_overs: Option<usize>,
     pub(crate) sync_interval: Duration,
-    /// Milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub(crate) wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -42,7 +42,7 @@ pub enum Checkpoints {
     /// The processor decides, and calls its [`Checkpointer`](crate::Checkpointer).
     #[default]
     ByProcessor,
-    /// The worker checkpoints between two batches, once the last checkpoint is older than this and
+    /// The worker checkpoints between two batches, if the last checkpoint is older than this interval and
     /// further records were processed. It also checkpoints before it releases the shard or hands it over.
     Every(Duration),
 }
@@ -54,8 +54,8 @@ impl Settings {
         self.options.ttl() / 3
     }
 
-    /// Returns how long a handed-over shard is reserved for its next worker: a ttl. A crashed worker delays
-    /// its shards by the same time. The next worker sees the shard at its next tick.
+    /// Returns the time for which a handed-over shard is reserved for its next worker: a ttl. A crashed
+    /// worker also delays its shards by a ttl. The next worker sees the shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }
@@ -68,7 +68,7 @@ impl Settings {
 }
 
 impl Checkpoints {
-    /// Reports whether a checkpoint by the worker is due, `since` being the time since the last checkpoint.
+    /// Reports whether a checkpoint by the worker is due. `since` is the time since the last checkpoint.
     pub(crate) fn is_due(self, since: Duration) -> bool {
         match self {
             Self::ByProcessor => false,

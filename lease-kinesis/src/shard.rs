@@ -22,7 +22,7 @@ pub struct ShardId(Arc<str>);
 pub struct Shard {
     /// The shard's name.
     pub id: ShardId,
-    /// One parent after a split, two parents after a merge; empty for an initial shard.
+    /// One parent if a split created the shard, two parents if a merge created it, otherwise none.
     pub parents: Vec<ShardId>,
     /// The hash keys of the shard's records.
     pub hash_keys: HashKeyRange,

@@ -22,7 +22,7 @@ use crate::time::now;
 pub struct Status {
     /// The shards that the worker reads now.
     pub shards: Vec<ShardStatus>,
-    /// Counts of events since the worker started.
+    /// The numbers of events since the worker started.
     pub counters: Counters,
 }
 
@@ -40,18 +40,18 @@ pub struct ShardStatus {
     pub checkpoint: Position,
     /// The age of the last checkpoint.
     pub checkpoint_age: Duration,
-    /// How far the last read was behind the newest record, plus the time since that read if it is
-    /// 10 s or more.
+    /// How far the last read was behind the newest record. If the last read is 10 s old or older, plus the
+    /// time since that read.
     pub behind: Duration,
 }
 
-/// Counts of events since a worker started.
+/// The numbers of events since a worker started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     /// Shards that the worker obtained.
     pub obtained: u64,
-    /// Shards that the worker handed over to another.
+    /// Shards that the worker handed over to another worker.
     pub handed_over: u64,
     /// Shards whose lease the worker lost.
     pub lost: u64,
@@ -59,8 +59,8 @@ pub struct Counters {
     pub ended: u64,
     /// Records that were processed.
     pub records: u64,
-    /// Records that were delivered again after a failed batch or a restarted processor. Excludes
-    /// records that another worker had delivered and not checkpointed: no worker can count them.
+    /// Records that were delivered again after a failed batch or a restarted processor. Excludes records that
+    /// another worker delivered but did not checkpoint, because this worker cannot recognise them.
     pub replayed: u64,
     /// Records of batches that a processor skipped.
     pub skipped: u64,
@@ -180,7 +180,7 @@ impl StatusEntry {
         self.count(|counters| counters.skipped += count(batch.records.len()));
     }
 
-    /// Counts a batch that is to be delivered again.
+    /// Counts a failed batch. The worker will deliver it again.
     pub(crate) fn failed(&self, batch: &Batch) {
         self.count(|counters| {
             counters.failed_batches += 1;
@@ -219,5 +219,5 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Longer than the five seconds between two pushes of a stream without new records.
+/// A read counts as recent for this time. A stream without new records pushes every five seconds.
 const RECENT_READ: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Properties of every plan, from any placement.
+//! Properties that each plan has, whatever shards the workers hold before.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +99,7 @@ proptest! {
         }
         let room: usize = members.iter().map(|member| member.most.unwrap_or(held.len())).sum();
         prop_assert_eq!(planned.len(), held.len().min(room));
-        // A member that has two keys fewer than another must be at its limit.
+        // A member that has at least two keys fewer than another member must be at its limit.
         let largest = counts.iter().max().unwrap();
         for (member, count) in members.iter().zip(&counts) {
             prop_assert!(count + 1 >= *largest || member.most == Some(*count), "{:?}", counts);
@@ -145,7 +145,7 @@ proptest! {
         }
         for member in &old {
             fleet.retain(|other| other.name != member.name);
-            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "no key moves when a worker has gone");
+            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "no key moves after a worker has gone");
         }
 
         prop_assert_eq!(moved, keys);

@@ -194,9 +194,9 @@ async fn old_records_then_closed_shard_are_trimmed() {
     let answer = stream.iterator(&parent, &ReadFrom::TrimHorizon).await;
     assert_eq!(kind(answer), SourceErrorKind::NoSuchShard);
     assert!(!ids(&stream.shards().await.unwrap()).contains(&parent));
-    // An open shard is not removed, even if it is equally old and empty.
+    // The stream removes no open shard, even if the shard is as old and as empty as a removed shard.
     assert!(read(&stream, &low, ReadFrom::TrimHorizon).await.next.is_some());
-    assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "trimmed records are still counted");
+    assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "the list has trimmed records, too");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Measures 100,000 held leases: the locker's memory per lease, and whether heartbeats are punctual.
 //!
-//! The allocator counts the memory twice: after every key is claimed directly from a store, and
-//! after every key is obtained through a locker. The difference is the locker's part: the guards,
+//! The allocator counts the memory twice. First, the benchmark claims all keys directly from a store. Then
+//! it obtains all keys through a locker. The difference is the locker's part: the guards,
 //! the heartbeater's entries, and its queues. The texts of the keys are shared, and are not counted.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 #![expect(clippy::print_stdout, reason = "the output of the bench")]
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns the bytes that a store alone allocates for `keys`, all held.
+/// Returns the bytes that a store alone allocates if all `keys` are held.
 async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     let lessee = Lessee::new("holder").unwrap();
     let before = bytes();
@@ -113,14 +113,14 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // The margin is the time from the answer to the deadline. The previous heartbeat had set this
-        // deadline: a ttl after its send, less 1 % for clocks and 2 ms for timers.
+        // `margin` is the time from the answer to the old deadline. The previous heartbeat had set this
+        // deadline: a ttl after the heartbeat was sent, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
         self.longest_interval_us.fetch_max(micros(interval), Relaxed);
         self.least_margin_us.fetch_min(micros(margin), Relaxed);
         self.heartbeats.fetch_add(1, Relaxed);
-        // A hundredth of a period is allowed for the scheduler.
+        // The scheduler may delay a heartbeat by a hundredth of a period.
         if interval > self.period + self.period / 100 {
             self.late.fetch_add(1, Relaxed);
         }
@@ -160,5 +160,5 @@ const LEASES: usize = 100_000;
 const TTL: Duration = Duration::from_secs(6);
 /// The number of heartbeat periods to measure.
 const PERIODS: u32 = 5;
-/// The limit per lease, above the store's own record.
+/// The limit for the locker's memory per lease. The store's own record does not count.
 const MOST_BYTES: usize = 1536;

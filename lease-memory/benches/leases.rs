@@ -28,20 +28,20 @@ fn uncontended(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// All tasks wait for one key, and each obtains it once. Measures the time between two grants.
+/// Measures the time between two grants. All tasks wait for one key, and each task obtains it once.
 fn hand_off(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("hand-off, 64 waiters");
     group.throughput(Throughput::Elements(WAITERS));
 
-    // Waiters of one locker queue. Only the first sends requests.
+    // The waiters of one locker queue in the locker. Only the first waiter sends requests.
     let (locker, key) = (Locker::new(MemoryStore::new()), key());
     let clones: Vec<_> = (0..WAITERS).map(|_| locker.clone()).collect();
     group.bench_function("one locker", |bencher| {
         bencher.to_async(&runtime).iter(|| everybody(&clones, &key));
     });
 
-    // As in 64 processes: the waiters queue in the store, and a release grants the key to the next one.
+    // 64 lockers behave like 64 processes: the waiters queue in the store, and a release grants the key.
     let store = MemoryStore::new();
     let lockers: Vec<_> = (0..WAITERS).map(|_| Locker::new(store.clone())).collect();
     group.bench_function("64 lockers", |bencher| {
@@ -65,7 +65,7 @@ async fn everybody(lockers: &[Locker], key: &LeaseKey) {
         let lease = locker.wait_until_obtained(key).await.unwrap();
         lease.release().await.unwrap();
     }));
-    // `join!` polls in order: all waiters are queued when the first lease is released.
+    // `join!` polls in order. So all waiters are queued before the first lease is released.
     tokio::join!(waiters, async { first.release().await.unwrap() });
 }
 

@@ -46,7 +46,7 @@ enum Joining {
 }
 
 impl MemoryStore {
-    /// Joins the queue, or renews a place.
+    /// Renews the place of `claim` in the queue. If it has no place, adds it, unless `joining` refuses.
     fn place(&self, claim: &Claim, joining: Joining) -> Result<Enqueued, StoreError> {
         refuse_child(claim)?;
         let (mut records, now) = self.lock();
@@ -62,7 +62,7 @@ impl MemoryStore {
                 let grant = claim.granted_to(Some(request), token);
                 return Ok(Enqueued::Granted(grant, record.attributes.clone()));
             }
-            // The queue is empty: otherwise, its first claim would have been granted.
+            // The queue is empty. Otherwise, `settle` would have granted the key to its first claim.
             Decision::Free if joining == Joining::Allowed => {
                 let (grant, attributes) = granted(records.grant(claim, now)?);
                 self.shared.watches.taken(&claim.key);
@@ -71,7 +71,7 @@ impl MemoryStore {
                 );
             }
             Decision::Free => None,
-            // The waiter then races, and checks whether the session has ended.
+            // A session holds the key. So the waiter must race, and check whether the session has ended.
             Decision::Held(holder) if holder.parent.is_some() => {
                 records.queues.remove(claim);
                 return Ok(Enqueued::NoQueue);

@@ -8,7 +8,7 @@ use lease_core::store::{Claim, Moment, Nonce, Notice, Notices};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The places of each key, in the order of arrival.
+/// The queue of each key: the waiting claims, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     by_key: HashMap<LeaseKey, VecDeque<Waiter>>,
@@ -17,7 +17,7 @@ pub(crate) struct Queues {
 /// A claim in a queue.
 #[derive(Debug)]
 struct Waiter {
-    /// The claim, with the largest number of its requests.
+    /// The claim. Its request number is the largest that has arrived.
     claim: Claim,
     renewed: Moment,
 }
@@ -41,7 +41,7 @@ impl Queues {
         true
     }
 
-    /// The number of places before that of `claim`.
+    /// The number of claims that are before `claim` in its queue; `None` if it has no place.
     pub(crate) fn ahead(&self, claim: &Claim) -> Option<u64> {
         let mut queue = self.by_key.get(&claim.key)?.iter();
         let ahead = queue.position(|waiter| waiter.claim.nonce == claim.nonce)?;
@@ -52,7 +52,7 @@ impl Queues {
         self.retain(&claim.key, |waiter| waiter.claim.nonce != claim.nonce);
     }
 
-    /// Removes the places of `key` that were not renewed for their ttl, or whose waiter does not listen.
+    /// Removes the claims of `key` that were not renewed for their ttl, or whose waiter does not listen.
     pub(crate) fn remove_dead(&mut self, key: &LeaseKey, listeners: &Listeners, now: Moment) {
         let listeners = listeners.lock();
         self.retain(key, |waiter| {
@@ -79,10 +79,10 @@ impl Queues {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Listeners(Arc<Mutex<ByNonce>>);
 
-/// The number and the channel of the listener of each claim.
+/// For each claim, the number and the channel of its listener.
 type ByNonce = HashMap<Nonce, (u64, UnboundedSender<Notice>)>;
 
-/// Removes its listener when dropped.
+/// A guard that removes its listener when it is dropped.
 struct Listening {
     listeners: Listeners,
     nonce: Nonce,

@@ -1,6 +1,6 @@
 //! The record of one key: its grant, its last release, its attributes.
 //!
-//! A record decides the result of a request. The caller supplies the time.
+//! The record decides the result of each request for its key. The caller supplies the time.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Record {
 pub(crate) struct CurrentGrant {
     pub(crate) lessee: Lessee,
     pub(crate) nonce: Nonce,
-    /// The request of the claim that was granted.
+    /// The number of the request that was granted.
     request: RequestNumber,
     pub(crate) ttl: Duration,
     pub(crate) expires: Moment,
@@ -45,7 +45,7 @@ struct ReleasedGrant {
     at: Moment,
 }
 
-/// Reserves the key, for one lessee if `only` is set.
+/// A reservation of the key: only the lessee `only` may obtain it, or no lessee if `only` is `None`.
 #[derive(Debug)]
 struct Reservation {
     only: Option<Lessee>,
@@ -55,12 +55,12 @@ struct Reservation {
 /// How long the store keeps the record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Until some time after the lease has ended.
+    /// The store keeps the record until some time after the lease has ended.
     #[default]
     Temporary,
-    /// Until it is deleted, since it was created or has attributes.
+    /// The store keeps the record until it is deleted, because it was created or has attributes.
     Lasting,
-    /// As `Temporary`, for a deleted record: the store keeps only its token and nonce.
+    /// The record was deleted. As for `Temporary`, the store still keeps its token and nonce for some time.
     Deleted,
 }
 
@@ -82,7 +82,7 @@ impl Record {
             Some(current) if current.nonce == claim.nonce && current.is_valid(now) => {
                 return Decision::AlreadyGranted(current.request, token);
             }
-            // If the nonces are equal, the claim is a duplicate whose own grant has expired.
+            // If the nonces are equal, the claim is a duplicate, and its grant has expired.
             Some(current) if current.nonce == claim.nonce || current.is_valid(now) => {
                 return Decision::Held(current.holder(token, now));
             }
@@ -151,7 +151,7 @@ impl Record {
                     current.beat = beat;
                     current.ttl = grant.ttl;
                     current.expires = now + grant.ttl;
-                    // A child is handed over: its lease now has a ttl.
+                    // Under a session, only a hand-over sends a heartbeat. From now on, the lease has a ttl.
                     current.parent = None;
                     Heartbeat::Extended
                 }
@@ -160,7 +160,7 @@ impl Record {
         }
     }
 
-    /// Returns the current grant if it is `grant`, or the cause of its loss.
+    /// Returns the current grant if it is `grant`. Otherwise, returns why `grant` was lost.
     pub(crate) fn current_grant(
         &mut self,
         grant: &Grant,
@@ -179,7 +179,7 @@ impl Record {
         }
     }
 
-    /// Releases `grant`. Returns whether the grant was current.
+    /// Releases `grant`. Returns whether the grant was still valid.
     pub(crate) fn release(&mut self, grant: &Grant, now: Moment) -> bool {
         let token = self.token;
         let Some(current) = self.grant.take_if(|current| current.is_of(grant, token)) else {
@@ -223,7 +223,7 @@ impl Record {
         parent.is_some() && parent == session
     }
 
-    /// The holder, or else the last holder, for a claim that has seen another token.
+    /// The holder or, if the key is free, the last holder. A claim that names an old token gets this answer.
     pub(crate) fn last_holder(&self, claim: &Claim, now: Moment) -> Holder {
         let former = || {
             let lessee = self.released.as_ref().map_or(&claim.lessee, |released| &released.lessee);
@@ -250,7 +250,7 @@ impl Record {
         })
     }
 
-    /// Returns the time from which the store may remove the record; `None` if never.
+    /// Returns the time from which the store may remove the record; `None` if it must keep the record.
     ///
     /// The store remembers a released nonce for another ttl, and for at least ten seconds. Within
     /// one process, a duplicate does not arrive later.
@@ -259,7 +259,7 @@ impl Record {
         if self.lifetime == Lifetime::Lasting {
             return None;
         }
-        // The key is held until its session ends. The record is checked again after some time.
+        // The key is held until its session ends. So the store checks the record again after some time.
         if self.grant.as_ref().is_some_and(|current| current.parent.is_some()) {
             return Some(now + SHORTEST);
         }
@@ -297,7 +297,7 @@ impl CurrentGrant {
         self.parent.is_some() || now < self.expires
     }
 
-    /// Also compares the token: the store may have granted the key to a late duplicate of the claim.
+    /// Compares the token, too, because the store may have granted a late duplicate of the claim.
     fn is_of(&self, grant: &Grant, token: Option<FencingToken>) -> bool {
         self.nonce == grant.nonce && token == Some(grant.token)
     }

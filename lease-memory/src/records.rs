@@ -12,7 +12,7 @@ use crate::record::{Decision, Record};
 #[derive(Debug)]
 pub(crate) struct Records {
     by_key: HashMap<LeaseKey, Record>,
-    /// The times at which to check whether a record can be removed: one per record that is not
+    /// The times at which to check whether a record can be removed. Each record has one time unless it is
     /// lasting.
     checks: BTreeSet<(Moment, LeaseKey)>,
     /// The largest token of all removed records, or the first floor if it is larger.
@@ -34,7 +34,7 @@ impl Records {
         self.by_key.get_mut(key)
     }
 
-    /// Returns the record of `key`. Creates it if the key has none.
+    /// Returns the record of `key`. Creates an empty record if the key has none.
     pub(crate) fn get_or_create(&mut self, key: &LeaseKey, now: Moment) -> &mut Record {
         match self.by_key.entry(key.clone()) {
             Entry::Occupied(record) => record.into_mut(),
@@ -70,8 +70,8 @@ impl Records {
         self.by_key.iter()
     }
 
-    /// The largest token of all removed records, or the first floor if it is larger. A key without a record gets a
-    /// larger token.
+    /// The largest token of all removed records, but at least the floor that the store started with. A key
+    /// without a record gets a larger token.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
@@ -105,7 +105,7 @@ impl Records {
         }
     }
 
-    /// Adds a formerly lasting record to the checks for removal.
+    /// Adds the record of `key`, which was lasting before, to the checks for removal.
     pub(crate) fn check_for_removal(&mut self, key: &LeaseKey, now: Moment) {
         self.checks.insert((now, key.clone()));
     }

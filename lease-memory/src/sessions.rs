@@ -17,7 +17,7 @@ impl Sessions for MemoryStore {
             return Err(StoreError::new(StoreErrorKind::Refused, other));
         }
         let (mut records, now) = self.lock();
-        // The lease of the last holder may have expired while claims are queued.
+        // The last holder's lease may have expired. Then the first claim in the queue gets the key.
         self.shared.settle(&mut records, &claim.key, now)?;
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
@@ -39,7 +39,7 @@ impl Sessions for MemoryStore {
         let floor = records.floor();
         let Some(record) = records.get_mut(&session.key) else {
             return match session.token.get() {
-                // All later tokens are larger.
+                // The record was removed, so the session has ended. All later tokens are larger.
                 token if token <= floor => Ok(SessionState::Ended(Ended::written(session.clone()))),
                 _ => Err(unknown(session)),
             };

@@ -21,14 +21,14 @@ use crate::record::{Decision, Lifetime, Record};
 use crate::records::Records;
 use crate::watch::Watches;
 
-/// Stores leases in the memory of this process. Clones share them.
+/// Stores leases in the memory of this process. Clones share the leases.
 ///
 /// The store keeps every promise of the traits, so unit tests can rely on it. It works in paused time
 /// (`tokio::time::pause`) without any setup.
 ///
 /// | event | effect |
 /// |---|---|
-/// | the process pauses, or the machine is suspended | leases expire meanwhile |
+/// | the process pauses, or the machine is suspended | leases expire during this time |
 /// | the wall clock steps | none |
 /// | the process ends | all leases end; tokens of the next process are larger, unless the wall clock was set back |
 /// | a request arrives twice | none, for a ttl after the release, and for at least 10 s |
@@ -74,7 +74,7 @@ impl MemoryStore {
         Self::with(Arc::new(BootClock::new()), micros_since_1970())
     }
 
-    /// Creates an empty store whose tokens start at 1: for tests that compare tokens.
+    /// Creates an empty store whose tokens start at 1. Use it for tests that compare tokens.
     ///
     /// A resource that outlives the process would refuse the tokens of the next process. For such a
     /// resource, use [`new`](Self::new).
@@ -82,7 +82,7 @@ impl MemoryStore {
         Self::with(Arc::new(BootClock::new()), 0)
     }
 
-    /// Creates an empty store that reads its time from `clock`, and whose tokens start at 1: for
+    /// Creates an empty store that reads its time from `clock`, and whose tokens start at 1. Use it for
     /// simulations.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::with(clock, 0)
@@ -94,21 +94,21 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { clock, records, watches, listeners }) }
     }
 
-    /// Returns the number of records, including deleted ones whose token and nonce are remembered.
+    /// Returns the number of records, including deleted records whose token and nonce the store still keeps.
     pub fn records(&self) -> usize {
         self.lock().0.len()
     }
 
-    /// Locks the records, and removes outdated ones. Returns the time of the lock.
+    /// Locks the records, and removes outdated records. Returns the time at which it got the lock.
     pub(crate) fn lock(&self) -> (MutexGuard<'_, Records>, Moment) {
         let mut records = self.shared.records.lock();
-        // Read under the lock, so that the time never decreases between two writes.
+        // Reads the clock under the lock, so that the time never decreases between two writes.
         let now = self.shared.clock.now();
         records.remove_outdated(now);
         (records, now)
     }
 
-    /// Grants a freed key to the first claim in its queue, or wakes its watches.
+    /// Grants a freed key to the first claim in its queue. If the queue is empty, notifies the key's watches.
     pub(crate) fn freed(
         &self,
         mut records: MutexGuard<'_, Records>,
@@ -166,7 +166,7 @@ impl LockStore for MemoryStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         refuse_child(claim)?;
         let (mut records, now) = self.lock();
-        // The lease of the last holder may have expired while claims are queued.
+        // The last holder's lease may have expired. Then the first claim in the queue gets the key.
         self.shared.settle(&mut records, &claim.key, now)?;
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
@@ -324,7 +324,7 @@ impl LeaseTable for MemoryStore {
     }
 }
 
-/// Refuses a claim under a session, since only `obtain_under` checks its vacancy.
+/// Refuses a claim under a session, because only `obtain_under` checks that the key is free for it.
 pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     if claim.parent.is_none() {
         return Ok(());

@@ -18,7 +18,7 @@ struct Waiters {
     by_key: HashMap<LeaseKey, Vec<(u64, UnboundedSender<Change>)>>,
 }
 
-/// Removes its waiter when dropped.
+/// A guard that removes its waiter when it is dropped.
 struct Watch {
     watches: Watches,
     key: LeaseKey,
@@ -33,7 +33,7 @@ impl Watches {
         let id = waiters.last_id;
         waiters.by_key.entry(key.clone()).or_default().push((id, notify));
         let watch = Watch { watches: self.clone(), key: key.clone(), id };
-        // The watch lives as long as its stream.
+        // The stream owns the guard, so dropping the stream ends the watch.
         Freed::changes(stream::unfold((changes, watch), |(mut changes, watch)| async move {
             Some((changes.recv().await?, (changes, watch)))
         }))

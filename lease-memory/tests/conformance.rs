@@ -17,7 +17,7 @@ impl Fixture for Memory {
         MemoryStore::new()
     }
 
-    /// Only clones share leases.
+    /// Returns a clone, because two stores that are created separately share no leases.
     async fn another(&self, store: &MemoryStore) -> MemoryStore {
         store.clone()
     }

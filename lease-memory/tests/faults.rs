@@ -1,4 +1,4 @@
-//! `Faulty` injects faults into lists.
+//! Tests that `Faulty` injects faults into lists.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lease_core::store::LeaseTable;
 use lease_memory::MemoryStore;
 use tokio::time::{Instant, timeout};
 
-/// A table of four records.
+/// Creates a table of four records.
 async fn table() -> Faulty<MemoryStore> {
     let table = Faulty::new(MemoryStore::new());
     for number in 0..4 {

@@ -21,8 +21,8 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// If the server is unreachable, refuses the user, has no table, or is set up so that it would lose leases.
-    /// The message says how to correct it.
+    /// If the server is unreachable, refuses the user, has no table, or has settings that would lose leases.
+    /// The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -33,7 +33,7 @@ impl PostgresStore {
 
     /// Sets up a store on the server at `url`.
     ///
-    /// Several hosts have commas between them, as in `postgres://user@a,b:5433/database`. Connections then go
+    /// Separate several hosts by commas, as in `postgres://user@a,b:5433/database`. Then connections go
     /// to the first host that accepts writes.
     pub fn builder(url: impl Into<String>) -> PostgresStoreBuilder {
         PostgresStoreBuilder {
@@ -85,18 +85,18 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// Sets the table: `table` or `schema.table`. By default `lease`, in the first schema of the role's
+    /// Sets the table: `table` or `schema.table`. The default is `lease`, in the first schema of the role's
     /// `search_path`.
     ///
-    /// Stores with different tables share no leases.
+    /// Two stores with different tables have different leases, even for the same key.
     pub fn with_table(mut self, table: impl Into<String>) -> Self {
         self.table = table.into();
         self
     }
 
-    /// Limits each call to `timeout`: 1 ms to an hour, by default 1 s.
+    /// Limits each call to `timeout`, from 1 ms to an hour. Defaults to 1 s.
     ///
-    /// A commit waits for the server's disk, and for its standby if commits are synchronous. Usually this takes
+    /// A commit waits for the server's disk, and with synchronous replication for a standby. Usually it takes
     /// a few milliseconds, so the default has a wide margin. Choose a time-out well below a third of the ttl.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -116,7 +116,7 @@ impl PostgresStoreBuilder {
     /// Sets another URL for the connection that listens for releases. Use it behind a pooler.
     ///
     /// A pooler in transaction mode loses notifications. If this URL is not set, the store
-    /// notices this, and waiters poll.
+    /// warning, and waiters poll.
     pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
         self.listen_url = Some(url.into());
         self
@@ -137,7 +137,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Returns the statement that creates the table. If it runs again, it changes nothing.
+    /// Returns the statement that creates the table. If the table exists, the statement changes nothing.
     ///
     /// # Errors
     ///
@@ -178,12 +178,12 @@ impl PostgresStoreBuilder {
         Ok(database.request(Lane::Holders, &call, limit).await.map(drop)?)
     }
 
-    /// Connects, and checks how the server and the table are set up.
+    /// Connects, and checks the settings of the server and the table.
     ///
     /// # Errors
     ///
     /// If an option is out of range, or if the server is unreachable, refuses the user, has no table, or would
-    /// lose leases. The message says how to correct it.
+    /// lose leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///

@@ -8,7 +8,7 @@ use deadpool_postgres::PoolError;
 use lease_core::{StoreError, StoreErrorKind};
 use tokio_postgres::error::SqlState;
 
-/// Why a request failed: a sentence with the server's name and advice.
+/// The reason why a request failed: a sentence with the server's name and advice.
 ///
 /// The sentence contains the driver's text. It has no `source()`: the driver's errors print their sources.
 #[derive(Debug, Clone)]
@@ -42,12 +42,12 @@ impl ServerFault {
         Self::new(StoreErrorKind::Refused, sentence)
     }
 
-    /// `server` did not answer in time. It may still apply the request.
+    /// Returns the error for a `server` that did not answer in time. The server may still apply the request.
     pub(crate) fn late(server: &str, limit: Duration) -> Self {
         Self::unavailable(format!("{server} did not answer within {limit:?}"))
     }
 
-    /// An error that `server` or the driver returned.
+    /// Converts an error that `server` or the driver returned.
     pub(crate) fn from_driver(server: &str, error: &tokio_postgres::Error) -> Self {
         let (kind, advice) = match error.code() {
             Some(code) => by_code(code),
@@ -56,7 +56,7 @@ impl ServerFault {
         Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
     }
 
-    /// An error of the pool of connections to `server`.
+    /// Converts an error of the pool of connections to `server`.
     pub(crate) fn from_pool(server: &str, error: &PoolError) -> Self {
         match error {
             PoolError::Backend(error) => Self::from_driver(server, error),
@@ -80,7 +80,7 @@ impl From<ServerFault> for StoreError {
     }
 }
 
-/// Whether to close the connection that returned `error`: it is broken, or its server accepts no writes.
+/// Returns true if the connection that returned `error` is broken, or its server accepts no writes.
 pub(crate) fn breaks_connection(error: &tokio_postgres::Error) -> bool {
     match error.code() {
         Some(code) => {
@@ -92,7 +92,7 @@ pub(crate) fn breaks_connection(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// The message of the server, or the driver's error with its causes. Never a statement or a parameter.
+/// Returns the server's message, or the driver's error and causes: no statement, and no parameter.
 fn text_of(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} ({})", error.message(), error.code().code());
@@ -128,8 +128,8 @@ fn by_code(code: &SqlState) -> (StoreErrorKind, &'static str) {
         }
         text if text.starts_with("22") || text.starts_with("23") => (Corrupt, OTHER_PROGRAM),
         text if text.starts_with("42") => (Misconfigured, ""),
-        // Everything else is transient: the server starts, stops, fails over or ends a statement. With 40001
-        // and 40P01, another transaction came first.
+        // All other codes are transient: the server starts, stops, fails over or ends a statement. At 40001
+        // and 40P01, the server preferred a concurrent transaction.
         _ => (Unavailable, ""),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Reply {
     token: Option<i64>,
     request: Option<i64>,
     lessee: Option<String>,
-    /// Microseconds until the lease or the reservation ends.
+    /// The microseconds until the lease or the reservation ends.
     remaining: Option<i64>,
     attributes: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Reply {
         })
     }
 
-    /// The token of the last grant, if there was one.
+    /// Returns the token of the last grant, if the key was ever granted.
     pub(crate) fn last_token(&self, key: &str) -> Result<Option<FencingToken>, ServerFault> {
         self.token.map(|_| self.token(key)).transpose()
     }
@@ -51,13 +51,13 @@ impl Reply {
         attributes(self.attributes.as_deref(), key)
     }
 
-    /// The holder whose grant is the current one.
+    /// Returns the holder of the current grant.
     pub(crate) fn holder(&self, key: &str) -> Result<Holder, ServerFault> {
         let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
         Ok(holder.named_by(self.token(key)?))
     }
 
-    /// The lessee for which the key is reserved, or whose grant has ended.
+    /// Returns the lessee for which the key is reserved, or else the lessee of the last grant.
     pub(crate) fn former_holder(&self, key: &str) -> Result<Holder, ServerFault> {
         let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
         Ok(holder.with_token(self.token(key)?))

@@ -108,7 +108,7 @@ impl LockStore for PostgresStore {
         Ok(rows.first().map(holder).transpose()?)
     }
 
-    /// One statement for many heartbeats. It skips rows that another session has locked. Their heartbeats follow
+    /// Sends many heartbeats in one statement, which skips rows that another session has locked. Heartbeats
     /// one by one, so that a locked row delays only its own heartbeat.
     fn heartbeat_all<'a>(
         &'a self,
@@ -155,7 +155,7 @@ impl LockStore for PostgresStore {
             return Ok(Freed::never());
         };
         let (database, key) = (Arc::clone(&self.database), key.clone());
-        // A release notifies only if a client waits, so the row is marked first.
+        // Marks the row first: a release sends a notification only if the row is marked.
         Ok(Freed::when(async move {
             loop {
                 match mark(&database, &key).await {
@@ -163,7 +163,7 @@ impl LockStore for PostgresStore {
                     // The key was freed since the watch began.
                     Ok(false) => return,
                     Err(_) => select! {
-                        // A notification arrives earlier than the next attempt.
+                        // A notification ends the watch at once, without another attempt to mark the row.
                         biased;
                         () = watch.woken() => return,
                         () = sleep(database.timeout) => (),
@@ -274,7 +274,7 @@ async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFa
     rows.first().map_or(Ok(false), |row| column(row, "waits"))
 }
 
-/// `None` if the row has changed since it was read, or the key is free.
+/// Returns `None` if the row does not explain the refusal: it has changed, or the key is free.
 fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
     let key = claim.key.as_str();
     Ok(Some(match reply.verdict.as_str() {
@@ -301,7 +301,7 @@ fn heartbeat(verdict: &str) -> Answer {
     })
 }
 
-/// Why a write under a grant was refused.
+/// Returns the reason why a write under a grant was refused.
 pub(crate) fn loss(verdict: &str) -> LossCause {
     match verdict {
         "superseded" => LossCause::Superseded,
@@ -310,7 +310,7 @@ pub(crate) fn loss(verdict: &str) -> LossCause {
     }
 }
 
-/// The attributes of a claim, as its statement takes them; `None` if it has none.
+/// Returns a claim's attributes in the form that the statement takes. `None` if the claim has none.
 fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     if claim.attributes.is_empty() {
         return Ok(None);
@@ -318,7 +318,7 @@ fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     written(claim.attributes.iter().map(|(name, value)| (name.as_str(), value))).map(Some)
 }
 
-/// Attributes as a statement takes them.
+/// Returns attributes in the form that a statement takes.
 pub(crate) fn written<'a>(
     attributes: impl IntoIterator<Item = (&'a str, &'a lease_core::Value)>,
 ) -> Result<String, ServerFault> {
@@ -329,7 +329,7 @@ pub(crate) fn written<'a>(
     })
 }
 
-/// Rounded up, so that a lease never ends before its ttl.
+/// Returns whole microseconds, rounded up, so that a lease never ends before its ttl.
 pub(crate) fn micros(length: Duration) -> i64 {
     number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
 }

@@ -70,7 +70,7 @@ impl PostgresStore {
     /// Deletes the rows of keys that have no record and were not used for `age`, at most 10,000 rows. Returns
     /// their number.
     ///
-    /// A row remains after its key was released, since it remembers the token and the nonce. Call this from time
+    /// A released key keeps its row, because the row has the last token and nonce. Call this method from time
     /// to time if you always lease new keys. `age` should be at least [a
     /// week](lease_core::LeaseOptions::MAX_RESERVATION). The role needs the right `DELETE`. A key that is used
     /// again gets a token from the server's time. It is larger than the last token, unless the server's clock
@@ -115,7 +115,7 @@ impl PostgresStore {
         pages.flat_map(stream::iter)
     }
 
-    /// Reads the page after the key `last`. Returns the last key of the page, unless the list ends there.
+    /// Reads the page after the key `last`. Returns the page's last key if more keys follow.
     async fn page(
         &self,
         statement: &str,

@@ -9,7 +9,7 @@ use lease_postgres::PostgresStore;
 use lease_test_servers::postgres::{PATIENT, PgBouncer, PostgresServer};
 use lease_test_servers::promises::broken_of_both;
 
-/// A server that all promises share. Each promise uses a table of its own.
+/// A server for the tests of all promises. Each promise uses its own table.
 struct OwnTable {
     url: String,
     table: String,

@@ -1,4 +1,4 @@
-//! Servers and tables that are set up wrongly: connecting fails with advice.
+//! Servers and tables with wrong settings: `connect` fails, and its error has advice.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn table_that_is_dropped_later_is_reported_with_advice() {
 }
 
 #[tokio::test]
-async fn documented_rights_suffice_and_a_missing_one_is_named() {
+async fn documented_rights_suffice_and_missing_right_is_named() {
     let Some(server) = server_with_role().await else { return };
     let url = server.url_of("leases:secret", "postgres");
     let connect = || PostgresStore::builder(&url).with_timeout(PATIENT).connect();
@@ -112,7 +112,7 @@ async fn wrong_login_is_denied_without_its_password() {
 }
 
 #[tokio::test]
-async fn table_that_forgets_is_refused() {
+async fn unlogged_or_incomplete_table_is_refused() {
     let Some(server) = PostgresServer::start() else { return };
     builder(&server).create_table().await.unwrap();
 

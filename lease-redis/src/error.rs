@@ -8,9 +8,9 @@ use deadpool::managed::{PoolError, TimeoutType};
 use lease_core::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Why a request failed: a sentence with the server's name and advice.
+/// The reason why a request failed: a sentence with the server's name and advice.
 ///
-/// The sentence contains the driver's text, and has no `source()`. The driver's errors print their sources,
+/// The sentence contains the driver's text, and has no `source()`. Some driver errors print their sources,
 /// so a source would appear twice.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
@@ -35,19 +35,19 @@ impl ServerFault {
         Self::new(StoreErrorKind::Corrupt, sentence)
     }
 
-    /// `server` did not answer in time. It may still apply the request.
+    /// Returns the error for a `server` that did not answer in time. The server may still apply the request.
     pub(crate) fn late(server: &str, limit: Duration) -> Self {
         Self::unavailable(format!("{server} did not answer within {limit:?}"))
     }
 
-    /// An error that `server` or the driver returned.
+    /// Converts an error that `server` or the driver returned.
     pub(crate) fn from_redis(server: &str, error: &RedisError) -> Self {
         let (kind, advice) = classify(error);
         let text = error.to_string();
         Self::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
     }
 
-    /// An error while connecting to `server`.
+    /// Converts an error of a connection attempt to `server`.
     pub(crate) fn from_connecting(server: &str, error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::misconfigured(format!(
@@ -57,8 +57,8 @@ impl ServerFault {
         }
     }
 
-    /// The errors of several servers, if an answer of one would have sufficed. The joint error is transient
-    /// if one of the errors is.
+    /// Joins the errors of several servers, if one answer would have sufficed. The joint error is transient
+    /// if one of the errors is transient.
     pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
         let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
@@ -66,12 +66,12 @@ impl ServerFault {
         Self::new(kind, format!("{what}: {}", reasons.join("; ")))
     }
 
-    /// Whether a retry may succeed without a correction.
+    /// Returns whether a retry may succeed without a correction by an operator.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
     }
 
-    /// An error that a node of a Cluster returned. A redirection counts as unavailable: the client has
+    /// Converts an error of a Cluster's node. A redirection counts as unavailable: the client has
     /// followed redirections until its time limit.
     pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
@@ -86,7 +86,7 @@ impl ServerFault {
         }
     }
 
-    /// An error that a Sentinel returned.
+    /// Converts an error that a Sentinel returned.
     pub(crate) fn from_sentinel(server: &str, error: &RedisError) -> Self {
         match error.code() {
             Some("ERR") => Self::misconfigured(format!(
@@ -97,7 +97,7 @@ impl ServerFault {
         }
     }
 
-    /// An error of a pool of connections to `server`.
+    /// Converts an error of a pool of connections to `server`.
     pub(crate) fn from_pool<E>(
         server: &str,
         error: PoolError<E>,
@@ -138,7 +138,7 @@ impl From<ServerFault> for StoreError {
     }
 }
 
-/// Whether to close the connection that returned `error`: it is broken, or its server is no longer the
+/// Returns true if the connection that returned `error` is broken, or its server is no longer the
 /// master.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
@@ -153,7 +153,7 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// An error that a script returned for one of its keys.
+/// Converts an error that a script returned for one of its keys.
 pub(crate) fn from_script(server: &str, text: &str) -> ServerFault {
     let (kind, advice) = classify_text(text).unwrap_or((StoreErrorKind::Unavailable, ""));
     ServerFault::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
@@ -177,7 +177,7 @@ fn classify(error: &RedisError) -> (StoreErrorKind, &'static str) {
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
             classify_text(&error.to_string()).unwrap_or((Unavailable, ""))
         }
-        // Everything else is transient: the connection broke, or the server is loading or failing over.
+        // All other errors are transient: the connection broke, or the server is loading or failing over.
         _ => (Unavailable, ""),
     }
 }

@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: the parsers of servers' answers and of URLs. For no other use.
+//! Entry points that only fuzzers use: the parsers of servers' answers and of URLs.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ pub fn reply(bytes: &[u8]) {
     attributes(&value);
 }
 
-/// Asserts that parsed attributes, written as text again, parse to the same values.
+/// Writes parsed attributes as text again, and asserts that this text parses to the same values.
 fn attributes(value: &Value) {
     let Some(Some(attributes)) = read_attributes(value) else { return };
     for value in attributes.values() {

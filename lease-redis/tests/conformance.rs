@@ -17,11 +17,11 @@ use lease_test_servers::redis::{
 };
 use tokio::time::sleep;
 
-/// Opens a store under a prefix of its own.
+/// Opens a store under its own prefix.
 type Open<S> = fn(&[String], String) -> Opening<S>;
 type Opening<S> = std::pin::Pin<Box<dyn Future<Output = Result<S, StoreError>> + Send>>;
 
-/// Servers that all promises share. Each promise uses a prefix of its own.
+/// Servers for the tests of all promises. Each promise uses its own prefix.
 struct Shared<S: 'static> {
     urls: Vec<String>,
     open: Open<S>,
@@ -29,14 +29,14 @@ struct Shared<S: 'static> {
     memory: Memory,
 }
 
-/// What a key remembers of earlier claims.
+/// The data that a key keeps of earlier claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// The grant that was released last.
+    /// The nonce of the last released grant.
     OfReleases,
-    /// A lock on one logical server leaves nothing behind.
+    /// No data: a lock on one logical server leaves nothing behind.
     None,
-    /// The nodes of a quorum remember tokens, and grant a repeated claim under a new one.
+    /// The last token. The nodes of a quorum grant a repeated claim under a new token.
     OfTokens,
 }
 

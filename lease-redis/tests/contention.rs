@@ -12,7 +12,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Prints the grants per second of each setting, with all nodes healthy and with some hung, in turns.
+/// Prints the grants per second of each setting. All nodes are healthy and some nodes hang, in turns.
 ///
 /// `cargo test --release -p lease-redis --all-features --test contention -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ impl Fleet {
         Self { grants, _tasks: tasks }
     }
 
-    /// The grants per second, after a change has taken effect.
+    /// Measures the grants per second, after a pause in which earlier changes take effect.
     async fn rate(&self) -> f64 {
         sleep(SETTLING).await;
         let clock = BootClock::new();

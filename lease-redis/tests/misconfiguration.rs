@@ -1,4 +1,4 @@
-//! Servers that are set up wrongly: connecting fails with advice.
+//! Servers with wrong settings: `connect` fails, and its error has advice.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::io::{BufRead, BufReader, Write};

@@ -208,7 +208,7 @@ async fn unpolled_claims_delay_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
-/// Each claim uses its own connection while it waits for replicas. The only replica is gone.
+/// Each claim occupies a connection while it waits for replicas. The only replica has stopped.
 #[tokio::test]
 async fn unpolled_claims_block_no_pooled_connection() {
     if !available() {
@@ -225,7 +225,7 @@ async fn unpolled_claims_block_no_pooled_connection() {
 
     eventually("a connection is lent", async || {
         let mut other = claim();
-        // Another key each time: a claim that timed out may still be granted.
+        // Uses another key each time, because a claim that timed out may still be granted.
         other.key = LeaseKey::new(other.nonce.to_string()).unwrap();
         let refused = store.obtain(&other).await.unwrap_err();
         let reason = std::error::Error::source(&refused).unwrap().to_string();
@@ -266,7 +266,7 @@ async fn tokens_grow_when_a_clock_step_ends_leases_early() {
     assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
     store.release(&next, None).await.unwrap();
 
-    // Back by more than an hour: the counter does not depend on the time.
+    // Sets the clock back by more than an hour. Tokens must grow even then.
     server.set_clock("-3600");
     let last = eventually("granted", async || granted(&store).await).await;
     assert!(last.token > next.token, "{} after {}", last.token, next.token);

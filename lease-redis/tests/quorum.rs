@@ -14,7 +14,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than each test should take: a test that waits for a time-out is visibly slow.
+/// Longer than each test should take, so that a test that waits for a time-out is visibly slow.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {
@@ -59,7 +59,7 @@ async fn hung_minority_causes_no_wait() {
         return;
     }
     let servers = independent(5);
-    // Longer than all rounds take, also on a busy machine: one wait for a hung node fails the test.
+    // Longer than all rounds take, even on a busy machine. One wait for a hung node fails the test.
     let limit = Duration::from_secs(120);
     let builder = RedisQuorum::builder(urls(&servers)).without_rejoin_delay().with_timeout(limit);
     let store = builder.connect().await.unwrap();
@@ -234,7 +234,7 @@ async fn refused_claim_leaves_no_vote_behind() {
     eventually("withdrawn", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
 }
 
-/// One node has only an earlier proposal of the claim. A late request may withdraw this proposal.
+/// One node has only the vote for an earlier proposal of the claim. A late request may withdraw this vote.
 #[tokio::test]
 async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     if !available() {

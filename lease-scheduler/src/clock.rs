@@ -64,7 +64,7 @@ pub struct SkewedWallClock {
     start: Timestamp,
     created: Moment,
     rate: f64,
-    /// In nanoseconds.
+    /// The sum of all steps, in nanoseconds.
     stepped: AtomicI64,
 }
 

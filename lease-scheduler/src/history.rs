@@ -12,11 +12,11 @@ use crate::schedule::MissedTicks;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PastRun {
-    /// The run's tick, or the time at which the run was requested. For missed ticks: the last of them.
+    /// The run's tick, or the time at which the run was requested. For missed ticks, the last missed tick.
     pub scheduled: Timestamp,
-    /// The number of the attempt at its tick, from 1; 0 for missed ticks.
+    /// The number of this attempt at the tick, from 1; 0 for missed ticks.
     pub attempt: u32,
-    /// When the run started, by the clock of its machine. For missed ticks: when a machine noticed them.
+    /// When the run started, by the clock of its machine. For missed ticks, when a machine noticed them.
     pub began: Timestamp,
     /// When the run ended, by the same clock; `None` while it runs, and if its machine died.
     pub ended: Option<Timestamp>,
@@ -30,7 +30,7 @@ pub struct PastRun {
     pub note: String,
 }
 
-/// How a run ended, by the job's record.
+/// How a run ended, according to the job's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
@@ -42,7 +42,7 @@ pub enum Ending {
     Failed,
     /// The body was dropped at the job's [timeout](crate::Job::timeout).
     TimedOut,
-    /// The lease ended before the run's end was written: the process died, or lost the lease or the store.
+    /// The run's end was not written: the process died, lost the lease, or could not reach the store.
     Died,
     /// The ticks were missed: no machine started them in time.
     Missed,
@@ -72,7 +72,7 @@ pub(crate) fn begun(grant: &Grant, scheduled: Timestamp, attempt: u32, now: Time
     ]))
 }
 
-/// Returns the entry of the run with its end. `now` is `None` if the time of the end is unknown.
+/// Adds the end of the run to its entry. `now` is `None` if the time of the end is unknown.
 pub(crate) fn ended(run: Value, ending: Ending, note: &str, now: Option<Timestamp>) -> Value {
     let Value::Map(mut run) = run else { return run };
     run.insert("ending".to_owned(), ending.name().into());
@@ -115,7 +115,7 @@ pub(crate) fn past_run(value: &Value) -> Option<PastRun> {
     })
 }
 
-/// Writes a time to the nanosecond, as text: operators read records.
+/// Encodes a time, to the nanosecond. Operators read records, so the time is a text.
 pub(crate) fn text(time: Timestamp) -> Value {
     Value::from(time.to_string())
 }

@@ -60,7 +60,7 @@ pub type JobError = Box<dyn Error + Send + Sync>;
 /// The result of a body.
 pub type JobResult = Result<(), JobError>;
 
-/// Does a job's work, as a type of your own. An async function of a [`JobContext`] is usually enough.
+/// A job's body as a type of your own. Usually, an async function that takes a [`JobContext`] is enough.
 ///
 /// The scheduler drops a body at its current await in four cases: the lease is lost, the scheduler is
 /// dropped, the job's [timeout](Job::timeout) is over, or a stopping scheduler's grace is over. In each
@@ -155,8 +155,8 @@ impl JobContext {
         self.attempt
     }
 
-    /// Returns a token that is cancelled when little time is left: the scheduler stops, or the lease is
-    /// about to be lost. A body that does not end soon after is dropped.
+    /// Returns a cancellation token, which is cancelled when the scheduler stops or the lease is about to be
+    /// lost. If the body does not end soon after, the scheduler drops it.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
     }
@@ -237,7 +237,7 @@ impl Job {
         Ok(self)
     }
 
-    /// Drops a body that runs for longer than `timeout`, more than 0. The run has then [timed
+    /// Drops a body that runs for longer than `timeout`, which must not be zero. The run has then [timed
     /// out](crate::Outcome::TimedOut), which counts as a failure, and its lease is released. By
     /// default the job has no timeout.
     ///
@@ -319,7 +319,7 @@ impl Job {
         self
     }
 
-    /// Runs the job only while `switch` is on. The scheduler asks it before each run.
+    /// Runs the job only while `switch` is on. The scheduler reads the switch before each run.
     pub fn with_switch(mut self, switch: impl Switch) -> Self {
         self.switch = Some(Arc::new(switch));
         self

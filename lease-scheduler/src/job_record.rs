@@ -12,15 +12,15 @@ use crate::schedule::MissedTicks;
 /// The state of a job, as read from the record of its lease.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobRecord {
-    /// When the job was first seen, by the clock of the machine that saw it.
+    /// When a machine first saw the job, by the clock of this machine.
     since: Option<Timestamp>,
     /// Ticks up to this time do not count, because the schedule was changed or the mark was reset.
     from: Option<Timestamp>,
     /// The mark: the last tick that was started.
     tick: Option<Timestamp>,
-    /// How often that tick was started.
+    /// How often the marked tick was started.
     attempt: u32,
-    /// Whether the body of that tick has finished.
+    /// Whether a body of the marked tick has finished.
     is_done: bool,
     /// The last missed tick in the history.
     missed: Option<Timestamp>,
@@ -34,7 +34,7 @@ pub(crate) struct JobRecord {
 /// A run that is about to start.
 pub(crate) struct RunStart<'a> {
     pub(crate) context: &'a JobContext,
-    /// `None` for a run on demand, which uses up no tick.
+    /// The tick that the run will mark; `None` for a run on demand.
     pub(crate) tick: Option<Timestamp>,
     /// Earlier ticks that no machine started.
     pub(crate) missed: Option<&'a MissedTicks>,
@@ -185,7 +185,7 @@ impl JobRecord {
     }
 
     /// Returns the change that adds a dead run and the `missed` ticks to the history. `passed` are all
-    /// ticks that were not started, including those at which the job was disabled.
+    /// ticks that were not started, also the ticks at which the job was disabled.
     pub(crate) fn reconcile(
         &mut self,
         grant: &Grant,
@@ -223,7 +223,7 @@ impl JobRecord {
     }
 }
 
-/// Returns the record of a job that has not run yet and is first seen at `now`.
+/// Returns the first record of a job, which a machine first sees at `now`.
 pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
     Attributes::from([(SINCE.to_owned(), text(now)), (SCHEDULE.to_owned(), schedule.into())])
 }

@@ -12,7 +12,7 @@ mod schedule;
 mod scheduler;
 mod tick_loop;
 
-/// The crate of the time types in this crate's interface. Programs must use the same version.
+/// Defines the time types in this crate's interface. Programs must use the same version of jiff.
 pub use jiff;
 
 pub use clock::{SkewedWallClock, SystemWallClock, WallClock};

@@ -25,7 +25,7 @@ pub struct Run {
     pub scheduled: Timestamp,
     /// When the body started and how long it ran; `None` if it did not start.
     pub body: Option<BodyRun>,
-    /// How the run ended, or why there was none.
+    /// How the run ended, or why the job did not run.
     pub outcome: Outcome,
 }
 
@@ -33,13 +33,13 @@ pub struct Run {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BodyRun {
-    /// The fencing token of its lease.
+    /// The fencing token of the job's lease in this run.
     pub token: FencingToken,
-    /// The number of the attempt at its tick, from 1.
+    /// The number of this attempt at the run's tick, from 1.
     pub attempt: u32,
-    /// When it started, by this machine's clock.
+    /// When the body started, by this machine's clock.
     pub began: Timestamp,
-    /// The time from its tick to its start; zero if the clock was set back meanwhile.
+    /// The time from the run's tick to the body's start; zero if the clock was set back meanwhile.
     pub latency: Duration,
     /// How long the body ran.
     pub run_time: Duration,
@@ -47,7 +47,7 @@ pub struct BodyRun {
     pub note: String,
 }
 
-/// How a run ended, or why there was none.
+/// How a run ended, or why the job did not run.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a run ends in no other way")]
 pub enum Outcome {
@@ -56,15 +56,15 @@ pub enum Outcome {
     /// The body returned an error, panicked, or still ran when the grace of a stopping scheduler was
     /// over.
     Failed(JobError),
-    /// The body was dropped at the job's [timeout](crate::Job::timeout), which is this long.
+    /// The body was dropped at the job's [timeout](crate::Job::timeout). The value is the timeout.
     TimedOut(Duration),
-    /// The lease was lost. The body was dropped before another machine could start.
+    /// The lease was lost. The body was dropped before another machine could start the job.
     Lost(Lost),
     /// No machine started these ticks in time. The machine that writes them to the history reports
     /// them, once for the fleet.
     Missed(MissedTicks),
-    /// The lease of this run ended before the run's end was written: its process died, or lost the lease
-    /// or the store. The next holder of the lease writes this to the history, and reports it.
+    /// The lease of this run ended before the run's end was written. The process died, lost the lease, or
+    /// could not reach the store. The next holder of the lease writes and reports the death.
     Died(PastRun),
     /// The job did not run on this machine.
     Skipped(Skip),
@@ -102,8 +102,8 @@ pub enum DisabledBy {
 
 /// Receives the outcome of each run, so that a program can count outcomes.
 ///
-/// The scheduler calls `ended` from the jobs' tasks: keep it short, and do not block. It is called once for
-/// each body that ran. For a tick that did not run on this machine, it is called once for each reason. For
+/// The scheduler calls `ended` from the jobs' tasks, so it must return soon. The scheduler calls it once for
+/// each body that ran, and once for each reason why a tick did not run on this machine. For
 /// missed ticks and for a run that died, one machine of the fleet calls it, once.
 ///
 /// # Examples
@@ -124,7 +124,7 @@ pub enum DisabledBy {
 /// }
 /// ```
 pub trait JobMetrics: fmt::Debug + Send + Sync + 'static {
-    /// Receives a run that has ended, or that did not take place.
+    /// Receives the report of a run that has ended, or of a run that did not start.
     fn ended(&self, run: &Run);
 }
 
@@ -137,7 +137,7 @@ impl JobMetrics for NoMetrics {
 }
 
 impl Outcome {
-    /// Returns its name: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
+    /// Returns the outcome's name: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
     /// `disabled`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the error of a run that failed or could not take place.
+    /// Returns the error of a run that failed, or of a run that an error prevented.
     fn error(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Failed(error) => Some(&**error),

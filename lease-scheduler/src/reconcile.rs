@@ -14,7 +14,7 @@ use crate::schedule::MissedTicks;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MarkReset {
-    /// The mark, which was at this time, was removed. Ticks from now on run again.
+    /// The mark was removed. The value is the time of the mark. Ticks from now on run again.
     Reset(Timestamp),
     /// The mark was not ahead of this machine's clock, so nothing changed.
     NotAhead,
@@ -24,10 +24,10 @@ pub enum MarkReset {
 
 impl Runner {
     /// Writes to the history that the last run died, and which ticks no machine started. Returns false if
-    /// this must be tried again.
+    /// the caller must try again later.
     ///
-    /// The run has died if its lease can be obtained. Ticks that pass while the job is disabled are not
-    /// missed.
+    /// If the lease can be obtained, a run without a written end has died. Ticks that pass while the job is
+    /// disabled do not count as missed.
     pub(crate) async fn reconcile(&self, since: Timestamp) -> bool {
         if !(self.job.only_if)() {
             return true;
@@ -42,7 +42,7 @@ impl Runner {
     }
 
     async fn reconcile_under(&self, lease: &Lease, since: Timestamp, is_on: bool) -> bool {
-        // The run of the next due tick logs that the record cannot be read.
+        // If the record cannot be read, the run of the next due tick logs this.
         let Ok(mut record) = JobRecord::read(lease.attributes()) else { return true };
         let now = self.wall.now();
         let (died, passed) = (record.running(), self.missed(&record, since, now));
@@ -58,7 +58,7 @@ impl Runner {
         is_written
     }
 
-    /// Returns the ticks up to `now` that no machine started, unless one of them is still due.
+    /// Returns the ticks up to `now` that no machine started. `None` if there are none, or one is still due.
     fn missed(&self, record: &JobRecord, since: Timestamp, now: Timestamp) -> Option<MissedTicks> {
         let attempts = self.job.attempts;
         let (settled, unfinished) =
@@ -79,7 +79,7 @@ impl Runner {
         accounted.unwrap_or_else(|| record.first_seen(since))
     }
 
-    /// Writes the schedule to a record that has another one: ticks up to `from` do not count.
+    /// Replaces the schedule in the record by this job's schedule. Then ticks up to `from` do not count.
     pub(crate) async fn change_schedule(&self, from: Timestamp) {
         if let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&self.job.name).await {
             // If this fails, the first run writes the schedule.
@@ -111,14 +111,14 @@ impl Runner {
         }
     }
 
-    /// Returns the runs in the history, the latest first. A run without an end still runs only if its
-    /// lease is held.
+    /// Returns the runs in the history, the latest first. If the end of the last run is not written and its
+    /// lease is not held, the run is returned as died.
     pub(crate) async fn past_runs(&self) -> Result<Vec<PastRun>, StoreError> {
         let mut record = self.read_record().await?;
         let mut has_died = false;
         if let Some(run) = record.running() {
             let holder = self.locker.holder(&self.job.name).await?;
-            // A store may not know the token of a new holder yet.
+            // A store may not know the token of a new holder yet. Then the run counts as running.
             let is_other = |token| token != run.token;
             if holder.is_none_or(|holder| holder.token.is_some_and(is_other)) {
                 // The run may have ended between the two reads.

@@ -86,7 +86,7 @@ impl Runner {
         })
     }
 
-    /// Returns the pause after a failed attempt at `tick`. The next tick ends the pause, if it is due before.
+    /// Returns the pause after a failed attempt at `tick`. The pause ends at the next tick at the latest.
     pub(crate) fn pause_after(&self, attempt: u32, tick: Timestamp) -> Duration {
         let next = self.job.schedule.next(tick);
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(self.wall.now()));
@@ -94,7 +94,7 @@ impl Runner {
         self.job.backoff.after(attempt).min(left)
     }
 
-    /// Returns a run that was skipped.
+    /// Returns the report of a run that was skipped because of `skip`.
     pub(crate) fn skipped(&self, scheduled: Timestamp, skip: Skip) -> Run {
         let outcome = Outcome::Skipped(skip);
         Run { job: self.job.name.clone(), scheduled, body: None, outcome }
@@ -142,7 +142,7 @@ impl Runner {
             Attempt::Obtained(lease) => lease,
             Attempt::Held(holder) => return Err(Outcome::Skipped(Skip::Held(holder))),
         };
-        // The grant returned these attributes. Earlier holders wrote their marks before it.
+        // The store returned the attributes with the grant. So they include the marks of all earlier holders.
         let record = JobRecord::read(lease.attributes()).map_err(unknown)?;
         if let Some(skip) = tick.and_then(|tick| record.skip(tick, self.job.attempts)) {
             return Err(Outcome::Skipped(skip));
@@ -202,7 +202,7 @@ impl Runner {
                 Some(tick) => hold.max(self.pause_after(context.attempt, tick)),
                 None => hold,
             };
-            // If the store does not answer, the lease expires; the locker has logged the error.
+            // If the release fails, the locker has logged the error, and the lease expires.
             drop(match hold {
                 Duration::ZERO => lease.release().await,
                 hold => lease.release_reserved(Reservation::clamped(hold)).await,
@@ -325,8 +325,8 @@ impl Runner {
             Err(lost @ Skip::LostBefore(_)) => return Err(lost),
             unclear => unclear,
         };
-        // The mark may be our own: the first update was applied, its answer was lost, and the repeated
-        // update found the mark. Without this read, the tick would be used up without a run.
+        // The mark may be this run's own: the first update was applied, its answer was lost, and the repeated
+        // update found the mark. Without this read, the tick would be marked and would never run.
         let record = self.read_record().await.map_err(Skip::Unknown)?;
         if record.is_running(lease.token()) && lease.is_held() {
             return Ok(());
@@ -365,7 +365,7 @@ fn unknown(error: StoreError) -> Outcome {
     Outcome::Skipped(Skip::Unknown(error))
 }
 
-/// Returns the ending and the note for the history; `None` if the run has no lease under which to write
+/// Returns the ending and the note for the history; `None` if the run has lost its lease, and cannot write
 /// them.
 fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
     match outcome {

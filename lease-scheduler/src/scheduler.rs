@@ -1,4 +1,4 @@
-//! The scheduler: starts, requests and stops all jobs of a process.
+//! The scheduler: runs the jobs of a process on schedule and on demand, and stops them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -126,7 +126,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns a handle. It also works before the scheduler runs.
+    /// Returns a handle. The handle also works before the scheduler runs.
     pub fn handle(&self) -> SchedulerHandle {
         SchedulerHandle { shared: Arc::clone(&self.shared) }
     }
@@ -192,7 +192,7 @@ impl SchedulerBuilder {
         self
     }
 
-    /// Builds the scheduler. It starts with [`run`](Scheduler::run).
+    /// Builds the scheduler. Call [`run`](Scheduler::run) to start it.
     ///
     /// # Errors
     ///
@@ -229,13 +229,13 @@ impl SchedulerBuilder {
 }
 
 impl SchedulerHandle {
-    /// Stops the scheduler; [`run`](Scheduler::run) returns when it has stopped.
+    /// Stops the scheduler. [`run`](Scheduler::run) returns when all bodies have ended.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
     }
 
-    /// Runs the job `name` now, on this machine, unless its key is held or it is disabled. Returns the
-    /// outcome. Such a run uses up no tick, and does not depend on the job's schedule.
+    /// Runs the job `name` now, on this machine, unless its key is held or the job is disabled. Returns the
+    /// outcome. Such a run marks no tick, and does not depend on the job's schedule.
     ///
     /// # Errors
     ///

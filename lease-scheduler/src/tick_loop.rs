@@ -1,4 +1,4 @@
-//! Waits for the ticks of one job on one machine, and runs each of them.
+//! Waits for the ticks of one job on one machine, and runs each tick.
 
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) struct TickLoop {
     pending: Option<Run>,
     /// The tick and the outcome that were reported last.
     reported: Option<(Timestamp, Kind)>,
-    /// When the last warning of a mark ahead was logged.
+    /// When this loop last warned that the mark is ahead of its clock.
     warned_at: Option<Timestamp>,
     clock: BootClock,
     /// The last reading of the clocks.
@@ -50,7 +50,7 @@ pub(crate) struct TickLoop {
     before_step: Option<ClockReading>,
 }
 
-/// The time by both clocks.
+/// The time by the wall clock, and by the boot clock at the same moment.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
     wall: Timestamp,
@@ -125,11 +125,11 @@ impl TickLoop {
         }
     }
 
-    /// Whether the wall clock stepped forward so recently that a tick which it stepped over may start.
+    /// Whether the wall clock stepped forward so recently that a tick within the step may still start.
     fn has_stepped(&self) -> bool {
         match (self.before_step, self.runner.job.misfire) {
             (Some(before), Misfire::StartWithin(length)) => {
-                // Twice the length: the last reading before the step may itself be this old.
+                // Twice the length: at the step, the last reading before it may have been this old.
                 let since = self.clock.now().since(before.moment);
                 since <= self.runner.wall.timer_for(length.saturating_mul(2))
             }
@@ -192,7 +192,7 @@ impl TickLoop {
         }
     }
 
-    /// Replaces the state of this loop by that of the record.
+    /// Replaces the state of this loop by the state in the record.
     fn reset_from(&mut self, record: &JobRecord) {
         let first_seen = record.first_seen(self.started);
         self.settled = record.counts_from(self.started, self.runner.job.attempts);
@@ -201,7 +201,7 @@ impl TickLoop {
         self.update_from(record);
     }
 
-    /// Takes over newer state of the record. If the store fails over to an older state, no tick becomes
+    /// Takes over newer state from the record. If the store fails over to an older state, no tick becomes
     /// due again on this machine.
     fn update_from(&mut self, record: &JobRecord) {
         let attempts = self.runner.job.attempts;
@@ -211,14 +211,14 @@ impl TickLoop {
         self.is_watching = record.running().is_some();
     }
 
-    /// Whether the last settled tick is ahead of this clock.
+    /// Whether ticks are settled up to a time that is ahead of this clock by more than the tolerance.
     fn is_ahead(&self) -> bool {
         let ahead = self.settled.duration_since(self.runner.wall.now());
         ahead > self.runner.tolerance()
     }
 
-    /// Reads the mark again, since an operator may have reset it. Warns if it is still ahead of this clock:
-    /// no tick is due before the mark, and no other log line shows this.
+    /// Reads the mark again, since an operator may have reset it. Warns if the mark is still ahead: this loop
+    /// runs no tick before the mark, and no other log line shows this.
     async fn check_mark(&mut self) {
         let Ok(record) = self.runner.read_record().await else { return };
         self.reset_from(&record);
@@ -251,7 +251,7 @@ impl TickLoop {
 
     async fn handle_tick(&mut self, tick: Timestamp) -> Duration {
         let runner = Arc::clone(&self.runner);
-        // Reads first, since a read is cheap, and usually another machine was faster.
+        // First reads the record. A read is cheap, and usually another machine has already started the tick.
         let run = match runner.read_record().await {
             Ok(record) => {
                 self.update_from(&record);
@@ -304,7 +304,7 @@ impl TickLoop {
         self.pending = None;
     }
 
-    /// Writes runs that died and missed ticks to the history, unless another machine has. Called while no
+    /// Writes dead runs and missed ticks to the history, unless another machine has done so. Called while no
     /// tick is due. Returns the pause until the next call.
     async fn reconcile(&mut self) -> Duration {
         if !self.is_watching && !self.has_missed() {
@@ -368,7 +368,7 @@ fn kind(outcome: &Outcome) -> Kind {
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Longer than the drift of a clock between two readings.
+/// A clock drifts by less than this between two readings. A larger difference is a step.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
 /// The time after which a scheduler repeats its warning of a mark ahead of its clock.

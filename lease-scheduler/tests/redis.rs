@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// A process with its own connection.
+/// A scheduler with its own connection, as in a separate process.
 struct Machine {
     reports: Arc<Reports>,
     handle: SchedulerHandle,
@@ -40,7 +40,7 @@ impl JobMetrics for Reports {
     fn ended(&self, run: &Run) {
         let ticks = match &run.outcome {
             Outcome::Missed(ticks) => (ticks.first, ticks.last),
-            // Counted even if no body has started.
+            // Records the tick even if its body has not started.
             Outcome::Died(_) | Outcome::Lost(_) => (run.scheduled, run.scheduled),
             _ => return,
         };
@@ -60,7 +60,7 @@ impl Reports {
     }
 }
 
-/// Starts a machine whose clock is `ahead`, with the job that `job` returns for it.
+/// Starts a machine whose clock is ahead by `ahead`, with the job that `job` makes for the machine's store.
 async fn start(
     server: &RedisServer,
     name: &str,
@@ -231,7 +231,7 @@ async fn tick_of_dead_machine_is_not_restarted_and_next_one_runs() {
             job.on(schedule)
         }
     };
-    // On a separate runtime, which ends as a process does.
+    // The machine runs on a separate runtime. The end of the runtime stands for the death of a process.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let url = server.url();
     let job = job_of("dies");
@@ -252,7 +252,7 @@ async fn tick_of_dead_machine_is_not_restarted_and_next_one_runs() {
     let begun = begun.lock().unwrap().clone();
     let (died, next) = begun.split_at(of_heir(&begun).unwrap());
     let (died, next) = (died.last().unwrap().0, next[0].0);
-    assert!(next > died, "a tick of the dead machine, or one before it, was started: {begun:?}");
+    assert!(next > died, "a tick of the dead machine, or an earlier tick, was started: {begun:?}");
     // If the other machine started late, it reports the ticks until then.
     let reported = heir.reports.ticks(&schedule);
     let between = ticks_between(&schedule, died, next).skip(1);
@@ -262,7 +262,7 @@ async fn tick_of_dead_machine_is_not_restarted_and_next_one_runs() {
     assert!(history.iter().any(|run| run.ending == Ending::Died), "{history:?}");
 }
 
-/// Returns the ticks from `first` on, which is a tick itself, to the last before `end`.
+/// Returns the ticks from `first`, which must be a tick, to the last tick before `end`.
 fn ticks_between(
     schedule: &Schedule,
     first: Timestamp,

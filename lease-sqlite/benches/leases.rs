@@ -60,7 +60,7 @@ async fn uncontended(folder: &Path, tasks: usize) {
         let our_time = timed(join_all(all)).await;
         let bare_time = timed(async { (0..CYCLES).for_each(|_| bare.obtain_and_release("key")) });
         let bare_time = bare_time.await;
-        // The first run fills caches.
+        // The first run fills caches, so it does not count.
         if run > 0 {
             ours.push(count / our_time);
             theirs.push(CYCLES as f64 / bare_time);
@@ -111,7 +111,7 @@ fn print(what: &str, ours: &[f64], bare: &[f64]) {
     );
 }
 
-/// Two handles pass a key back and forth: from the call of a release to the grant of the waiter.
+/// Hands a key over between two handles. Measures the time from the call of a release to the waiter's grant.
 async fn hand_over(folder: &Path) {
     let path = folder.join("hand-over.db");
     let options = LeaseOptions::new(TTL).unwrap();
@@ -127,7 +127,7 @@ async fn hand_over(folder: &Path) {
     for round in 1..200 {
         let (locker, key) = (lockers.get(round % 2).unwrap().clone(), key.clone());
         let waiting = tokio::spawn(async move { locker.wait_until_obtained(&key).await.unwrap() });
-        // Long enough for the waiter to be registered.
+        // The waiter registers during this pause.
         tokio::time::sleep(Duration::from_millis(30)).await;
         let mut next = None;
         times.push(
@@ -150,7 +150,7 @@ async fn obtain(store: &SqliteStore, key: &str) -> Grant {
     }
 }
 
-/// The least that a lock in SQLite needs: one statement to obtain, and one to release.
+/// A minimal lock in SQLite: one statement obtains the lock, and one statement releases it.
 struct Bare(Connection);
 
 impl Bare {

@@ -1,8 +1,8 @@
 //! The text format of attributes: one JSON object per record.
 //!
-//! A value is an array of its type, as `DynamoDB` names it, and its content: `["S","text"]`, `["N","1.5"]`,
+//! A value is an array with `DynamoDB`'s name of its type and its content: `["S","text"]`, `["N","1.5"]`,
 //! `["BOOL",true]`, `["NULL"]`. SQLite's `json_patch` merges objects and replaces arrays, so that a value is
-//! always replaced as a whole. One value has one text only, so that texts can be compared.
+//! always replaced as a whole. Each value has exactly one text, so a comparison of texts suffices.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use lease_core::{Attributes, Change, Number, Value};
 use serde_json::{Map, Value as Json, json};
 
-/// The limit of `DynamoDB`. SQLite reads JSON of up to 1,000 levels, and each level of a value takes two levels
+/// `DynamoDB`'s limit. SQLite reads JSON of up to 1,000 levels, and each level of a value takes two levels
 /// of JSON.
 const MAX_LEVELS: usize = 32;
 
@@ -38,7 +38,7 @@ pub(crate) fn read(text: &str) -> Option<Attributes> {
     values.iter().map(|(name, value)| Some((name.clone(), from_json(value)?))).collect()
 }
 
-/// Whether the attributes in `text` are as `expected`; `None` if one of the two is unreadable.
+/// Whether the attributes in `text` are as `expected`; `None` if `text` or `expected` is unreadable.
 pub(crate) fn meets(text: &str, expected: &str) -> Option<bool> {
     let Json::Object(values) = serde_json::from_str(text).ok()? else { return None };
     let Json::Object(expected) = serde_json::from_str(expected).ok()? else { return None };

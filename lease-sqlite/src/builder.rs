@@ -91,11 +91,11 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// Replaces `old` by `new` in one of the statements: for tests that break a promise.
+    /// Replaces `old` by `new` in the statement `name`: for tests in which the store breaks a promise.
     ///
     /// # Panics
     ///
-    /// If the statement `name` does not have `old` exactly once.
+    /// If the statement `name` does not contain `old` exactly once.
     #[cfg(feature = "simulation")]
     #[doc(hidden)]
     pub fn with_sabotage(mut self, name: &str, old: &str, new: &str) -> Self {
@@ -128,10 +128,10 @@ impl SqliteStoreBuilder {
         let settings = Settings { machine, statements, timeout: self.timeout };
         let (path, (reply, opened)) = (self.path, oneshot::channel());
         let open = move || {
-            // An error means that the caller no longer waits. The connections are closed here.
+            // If this fails, the caller no longer waits. Then this closes the connections.
             drop(reply.send(opening::open(&path, &settings)));
         };
-        // Not a thread of the runtime: the file may be locked for the whole time-out.
+        // Opens the file on a new thread, not on the runtime: the file may be locked for the whole time-out.
         let started = thread::Builder::new().name("lease-sqlite-open".to_owned()).spawn(open);
         drop(started.map_err(|error| {
             Fault::unavailable(format!(

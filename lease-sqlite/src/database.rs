@@ -1,4 +1,4 @@
-//! One connection: runs statements, and completes each of them.
+//! One connection: runs each statement to its end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,13 +67,13 @@ impl Database {
         rows.into_iter().next().transpose()
     }
 
-    /// Adopts all rows of another boot.
+    /// Moves all rows of another boot to this boot: see `first_seen.sql`.
     pub(crate) fn see_all(&self) -> Result<(), Fault> {
         let statements = &self.settings.statements;
         self.execute(&statements.first_seen, named_params! { ":key": None::<&str> }).map(drop)
     }
 
-    /// Adopts the row of `key`, if it is of another boot.
+    /// Moves the row of `key` to this boot, if it is of another boot.
     pub(crate) fn see(&self, key: &LeaseKey) -> Result<(), Fault> {
         let statements = &self.settings.statements;
         self.execute(&statements.first_seen, named_params! { ":key": key.as_str() }).map(drop)
@@ -92,7 +92,7 @@ impl Database {
         self.execute("COMMIT", &[]).map(drop)
     }
 
-    /// Ends a failed transaction, unless SQLite has done so.
+    /// Rolls a failed transaction back, unless SQLite has already done so.
     pub(crate) fn roll_back(&self) {
         if self.is_in_transaction() {
             // An error means that there is no transaction, or that the next `BEGIN` fails and reports it.
@@ -100,12 +100,12 @@ impl Database {
         }
     }
 
-    /// SQLite ends a transaction by itself after some errors, such as a full disk.
+    /// Whether a transaction is open. After some errors, such as a full disk, SQLite ends it by itself.
     pub(crate) fn is_in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
     }
 
-    /// A number that changes when another connection has committed.
+    /// Returns a number that changes when another connection has committed.
     pub(crate) fn data_version(&self) -> Result<i64, Fault> {
         let versions = self.rows("PRAGMA data_version", &[], |row| row.get(0))?;
         Ok(versions.into_iter().next().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The clocks of the machine: the time since it booted, and the boot itself.
+//! The machine's clocks: the time since its boot, the id of the boot, and the wall clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,13 +30,13 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub(crate) struct ThisMachine {
     boot_id: String,
-    /// How far `CLOCK_BOOTTIME` of this process is ahead of the machine's, in nanoseconds. It is not zero in a
+    /// How far this process's `CLOCK_BOOTTIME` is ahead of the machine's, in nanoseconds: zero, except in a
     /// time namespace.
     ahead: i128,
 }
 
 impl ThisMachine {
-    /// Reads the boot's id.
+    /// Reads the id of the boot, and the offset of this process's time namespace.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn new() -> Result<Self, Fault> {
         let path = "/proc/sys/kernel/random/boot_id";
@@ -49,7 +49,7 @@ impl ThisMachine {
         Ok(Self { boot_id: boot_id.trim().to_owned(), ahead })
     }
 
-    /// Only Linux has a boot id and a clock that all processes share.
+    /// Fails: only Linux has a boot id, and a boot clock that all processes share.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn new() -> Result<Self, Fault> {
         Err(Fault::misconfigured(

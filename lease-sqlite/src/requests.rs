@@ -1,7 +1,7 @@
-//! The requests of both traits. Each runs within a transaction that has locked the file.
+//! The requests of both traits. Each write runs within a transaction that has locked the file.
 //!
 //! A statement decides and writes. If it writes nothing, the row explains why. The row cannot change
-//! in between, since the transaction holds the write lock.
+//! between the statement and the read, since the transaction holds the write lock.
 
 use std::time::Duration;
 
@@ -164,13 +164,13 @@ impl Database {
         self.rows(&self.settings.statements.list, params, Row::read)
     }
 
-    /// Removes rows that no longer matter.
+    /// Removes rows without a record, a lease or a reservation, if their last grant ended before `kept`.
     pub(crate) fn remove_outdated(&self, kept: Duration) -> Result<usize, Fault> {
         let params = named_params! { ":kept": micros(kept) };
         self.execute(&self.settings.statements.remove, params)
     }
 
-    /// Runs a write under `grant`. If it changes nothing, the row explains why.
+    /// Runs a write under `grant`. If the write changes nothing, the answer comes from the row.
     fn written_under(
         &self,
         grant: &Grant,
@@ -186,7 +186,7 @@ impl Database {
         })
     }
 
-    /// Runs a write on the row of `key`. Repeats it if the row is of another boot.
+    /// Runs a write on the row of `key`. Repeats the write if the row is of another boot.
     fn write(&self, key: &LeaseKey, statement: &str, params: Params<'_>) -> Result<Applied, Fault> {
         if self.execute(statement, params)? > 0 {
             return Ok(Applied::Yes);
@@ -266,12 +266,12 @@ fn read_granted(row: &SqlRow<'_>) -> Result<(i64, String), rusqlite::Error> {
     Ok((row.get(0)?, row.get(1)?))
 }
 
-/// Lengths are stored in whole microseconds, rounded up. A length that does not fit lasts for ever.
+/// Converts a length to whole microseconds, rounded up. A length that does not fit becomes `LONGEST`.
 fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).map_or(LONGEST, |micros| micros.min(LONGEST))
 }
 
-/// The number of a request or a heartbeat. A number that does not fit is stored as the largest that fits.
+/// Converts a token or a number for SQLite. A number that does not fit becomes the largest integer.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

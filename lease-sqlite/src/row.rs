@@ -1,4 +1,4 @@
-//! One row of the table: the holder that it names, and the answers that it explains.
+//! One row of the table. Requests read the holder from it, and the reason why a statement wrote nothing.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ struct Reservation {
     length: i64,
 }
 
-/// The state of a key that changes with each release.
+/// Identifies the time from one grant of a key to the next. It also changes with each release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tenure {
     token: Option<FencingToken>,
@@ -53,7 +53,7 @@ pub(crate) struct Tenure {
 }
 
 impl Row {
-    /// Reads the row at the cursor. The outer error is SQLite's, the inner one names the value that is odd.
+    /// Reads the row at the cursor. The outer error is SQLite's. The inner error reports an invalid value.
     pub(crate) fn read(row: &SqlRow<'_>) -> Result<Result<Self, Fault>, rusqlite::Error> {
         let key: String = row.get("key")?;
         let columns = Columns {
@@ -90,7 +90,7 @@ impl Row {
         Some(named(self.token, Holder::new(grant.lessee.clone(), Some(micros(self.left(grant))))))
     }
 
-    /// The holder that a refused claim reports: of the lease, of the reservation, or of the last grant.
+    /// The holder that a refused claim reports: the lessee of the lease, the reservation, or the last grant.
     pub(crate) fn refuser(&self, claim: &Claim) -> Holder {
         if let Some(holder) = self.holder() {
             return holder;
@@ -113,7 +113,7 @@ impl Row {
         Some(claim.granted_to(Some(grant.request), self.token?))
     }
 
-    /// The current grant if it is `grant`, or the cause of its loss.
+    /// The current grant if it is `grant`; otherwise why `grant` was lost.
     pub(crate) fn current(&self, grant: &Grant) -> Result<&CurrentGrant, LossCause> {
         let is_same = |current: &&CurrentGrant| {
             current.nonce == grant.nonce && self.token == Some(grant.token)
@@ -155,7 +155,7 @@ impl Row {
         self.held().is_none() && !is_reserved
     }
 
-    /// The time until the lease expires, in microseconds. The lease of another boot gets one more ttl.
+    /// The time until the lease expires, in microseconds. A lease of another boot has its whole ttl left.
     fn left(&self, grant: &CurrentGrant) -> i64 {
         if self.is_of_another_boot { grant.ttl } else { grant.ends.saturating_sub(self.now) }
     }
@@ -193,7 +193,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// `None` if a value is odd.
+    /// Checks the columns. Returns `None` if a value is invalid.
     fn into_row(self, key: &str) -> Option<Row> {
         let is_lasting = match self.record.as_str() {
             "lasting" => true,

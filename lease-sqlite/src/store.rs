@@ -25,7 +25,7 @@ use crate::threads::{reader, writer};
 /// Keeps leases in an SQLite file, for the processes of one machine.
 ///
 /// Clones share the store's two threads. Each request is applied in one transaction, and requests that are made
-/// at the same time share one. The [crate's table](crate#what-happens-when) lists what each fault does.
+/// together share a transaction. The [crate's table](crate#what-happens-when) lists what each fault does.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ impl SqliteStore {
     ///
     /// # Cancel safety
     ///
-    /// The file is closed also if the future is dropped after its first poll.
+    /// If the future is dropped after its first poll, the file is still closed.
     pub async fn close(self) {
         self.shared.writer.close();
         self.shared.reader.close();
@@ -239,7 +239,7 @@ impl LockStore for SqliteStore {
     }
 }
 
-/// One page, and the key after which the next one begins.
+/// One page, and the key after which the next page begins; `None` if this page is the last.
 type Page<T> = (Vec<Result<T, StoreError>>, Option<String>);
 
 fn page<T>(
@@ -287,5 +287,5 @@ fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The maximum number of rows per read: other reads wait meanwhile.
+/// The maximum number of rows per read. During a read, other reads wait.
 const PAGE: usize = 200;

@@ -1,5 +1,5 @@
-//! Every promise of both traits, with several handles on one file. A handle is what another process has: it has its
-//! own connections, and shares nothing but the file.
+//! Tests every promise of both traits, with several handles on one file. As in separate processes, each
+//! handle has its own connections, and the handles share only the file.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! Faults of the disk, of the file and of other programs. Each is reported as a sentence with a remedy.
+//! Faults of the disk, of the file and of other programs. Each fault is reported in a sentence with a remedy.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::error::Error;
@@ -46,7 +46,7 @@ async fn refused(path: impl Into<PathBuf>) -> StoreError {
     builder.open().await.unwrap_err()
 }
 
-/// A small file system in memory, for root.
+/// A small file system in memory. Only root can mount it.
 struct SmallDisk {
     folder: TempDir,
 }
@@ -78,7 +78,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: the threads of a dropped store may still have the file open.
+        // Unmounts lazily: the threads of a dropped store may still have the file open.
         drop(Command::new("umount").arg("-l").arg(self.folder.path()).status());
     }
 }
@@ -88,13 +88,13 @@ async fn full_disk_is_reported_and_frees_nothing() {
     let Some(disk) = SmallDisk::mount() else { return };
     let store = SqliteStore::open(disk.path().join("leases.db")).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
-    // The disk takes what fits, and then no more.
+    // The filler is larger than the disk. So the write fills the disk, and fails.
     drop(fs::write(disk.path().join("filler"), vec![0_u8; 2 << 20]));
 
     let mut beat = Beat::GRANTED;
     let error = loop {
         beat = beat.next();
-        // The log has some room left.
+        // SQLite's log has some room left, so the first heartbeats may succeed.
         if let Err(error) = store.heartbeat(&grant, beat).await {
             break error;
         }

@@ -1,7 +1,7 @@
 //! Processes that share a file: they contend for a key while others are killed, and their wall clocks differ.
 //!
 //! A worker process is this program again, with the test [`worker`] selected. Workers write to a [`GateLog`]
-//! under their tokens, and it judges them.
+//! under their tokens. The log shows whether two workers held the key at the same time.
 
 use std::env;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
-/// The limit for progress, also on a busy machine.
+/// The time limit for progress. A busy machine needs much less.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SABOTAGE: &str = "LEASE_SQLITE_WORKER_SABOTAGE";
 
@@ -35,14 +35,14 @@ async fn worker() {
     Worker::write_under_leases(locker, "job".parse().unwrap(), GateLog::at(&folder)).await;
 }
 
-/// Eight workers. The worker that wrote last, which probably holds the key, is killed again and again.
+/// Starts eight workers. Kills the worker that wrote last, which probably holds the key, `kills` times.
 async fn contend(folder: &TempDir, kills: usize) -> Verdict {
     let start = || Worker::start(Worker::command("worker", folder.path()));
     let mut workers: Vec<_> = (0..8).map(|_| start()).collect();
     let log = GateLog::at(folder.path());
     for number in 0..kills {
         let before = log.largest();
-        // Progress: a later token than before the kill.
+        // Progress means that a worker writes with a larger token than before the kill.
         let progress = async {
             while log.largest() <= before {
                 sleep(Duration::from_millis(10)).await;

@@ -56,7 +56,7 @@ impl AnyStore {
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// `AnyStore` must forward each method: a default would replace the store's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockStore for AnyStore {

@@ -2,7 +2,7 @@
 
 use lease_core::{StoreError, StoreErrorKind};
 
-/// An error about the store URL that is `shown`.
+/// Returns an error about a store URL. `shown` is the part of the URL that the error may show.
 pub(crate) fn misconfigured(shown: &str, remedy: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured, format!("store URL {shown:?} {remedy}"))
 }

@@ -30,7 +30,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Scheme> {
     SCHEMES.iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name))
 }
 
-/// Lists the schemes that this build has, and the features of the others.
+/// Lists the schemes that this build has, and the features that the other schemes need.
 pub(crate) fn listed() -> String {
     let built: Vec<_> = SCHEMES.iter().filter(|it| it.is_built).map(|it| it.example).collect();
     let mut features: Vec<_> = SCHEMES.iter().filter(|it| !it.is_built).collect();

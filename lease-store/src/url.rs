@@ -33,7 +33,7 @@ pub(crate) struct StoreUrl {
         expect(dead_code, reason = "memory has no host")
     )]
     pub(crate) hosts: Vec<String>,
-    /// The path after the hosts, with the leading slash. Without `//`: everything before the parameters.
+    /// The path after the hosts, with the leading slash. Without `//`, all text before the parameters.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
     shown: String,
@@ -84,7 +84,7 @@ impl StoreUrl {
         Ok(Self { scheme, has_authority, login, hosts, path, parameters, shown })
     }
 
-    /// The error of this URL with `remedy`.
+    /// Returns an error about this URL. `remedy` says what is wrong, and how to correct it.
     pub(crate) fn refuse(&self, remedy: impl std::fmt::Display) -> StoreError {
         misconfigured(&self.shown, remedy)
     }
@@ -164,7 +164,7 @@ impl StoreUrl {
     }
 }
 
-/// Omits the login.
+/// Omits the login, which may contain a password.
 impl std::fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.shown)

@@ -1,10 +1,10 @@
-//! A build without a store's feature names the feature.
+//! If a build has no feature for a URL's store, the error names the feature.
 #![cfg(not(feature = "redis"))]
 
 use std::error::Error;
 
 #[tokio::test]
-async fn feature_that_is_off_is_named() {
+async fn error_names_the_feature_that_is_off() {
     let error = lease_store::connect("redis://user:s3cret@host").await.unwrap_err();
 
     let text = error.source().unwrap().to_string();

@@ -111,7 +111,7 @@ async fn explains(wrong: &[Wrong]) {
     }
 }
 
-/// The key can be obtained through one handle, and is then held for another one.
+/// Asserts that two handles of `url` share one store: a lease of the first handle is held for the second.
 async fn share(url: &str) {
     let (one, other) = (connect(url).await.unwrap(), connect(url).await.unwrap());
     let key = "job".parse().unwrap();

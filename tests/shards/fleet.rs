@@ -1,4 +1,4 @@
-//! Workers that are as independent as separate processes: each has its own thread and runtime.
+//! Workers that are as independent as separate processes: each worker has its own thread and runtime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl<'a> Fleet<'a> {
         ended.unwrap().expect("the worker was not killed").unwrap();
     }
 
-    /// Waits until each of the `count` open shards is read by one worker, and the shares are even.
+    /// Waits until each of the `count` open shards has one worker, and the shares differ by at most one.
     pub(crate) async fn until_shared(&self, count: usize) {
         let open = self.stream.open_shards().await;
         assert_eq!(open.len(), count);
@@ -123,5 +123,5 @@ fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuil
         .with_retrieval(retrieval)
 }
 
-/// The time limit of each step, long enough for a busy machine.
+/// The time limit of each step. A busy machine needs much less.
 const LIMIT: Duration = Duration::from_mins(5);

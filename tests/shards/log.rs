@@ -1,4 +1,4 @@
-//! The log of all record processors' events.
+//! The log of the events of all record processors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

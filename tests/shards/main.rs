@@ -66,7 +66,7 @@ async fn fleet_reads_all_records_in_order(table: Table) {
 
 /// A subscription may still push records after another worker has taken the shard.
 #[tokio::test(flavor = "multi_thread")]
-async fn pushed_records_are_read_in_order_through_a_split_and_a_merge() {
+async fn pushed_records_are_read_in_order_over_split_and_merge() {
     let stream = Stream::of_shards(4).await;
     let mut fleet = Fleet::new(Table::memory(), &stream, Retrieval::FanOut);
     let producer = stream.produce();

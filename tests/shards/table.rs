@@ -16,7 +16,7 @@ pub(crate) struct Table {
     _server: Option<Box<dyn Send + Sync>>,
 }
 
-/// The address of a table. Each worker connects on its own, as a process does.
+/// The address of a table. Each worker opens its own connection, as a process does.
 #[derive(Clone)]
 pub(crate) enum Place {
     Memory(MemoryStore),

@@ -10,7 +10,7 @@ use lease_core::{HandOver, Handed, Lease, LeaseKey, Ttl};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Hand-overs that wait for a contender to resume them.
+/// Hand-overs that no contender has resumed yet.
 pub(crate) type Mail = Arc<Mutex<Vec<HandOver>>>;
 
 /// Writes to the store under a lease.
@@ -31,7 +31,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
         contender.witness.watch(&lease);
 
         let work = part_of(&mut random, ttl * 4);
-        // A loss is ignored here: the calls below return it.
+        // Ignores a loss here, since the calls below report the loss.
         let worked = lease.run_until_lost(async {
             tokio::time::sleep(work / 2).await;
             write(&contender.store, &lease).await;

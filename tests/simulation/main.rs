@@ -1,4 +1,4 @@
-//! Random trials of the real locker, heartbeats and waiting, over models of every store.
+//! Random trials of the real locker, with heartbeats and waiting, on models of every store.
 //!
 //! Time is virtual, so thousands of trials take seconds. Each run tries new seeds, and prints a failing
 //! seed with the command that repeats it. At full size:

@@ -91,7 +91,7 @@ const TABLE: &str = "bare";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Polls every 50 ms while the key is held.
+/// A lock that polls every 50 ms while the key is held.
 pub(crate) struct Polling(pub(crate) BareDynamoDb);
 
 #[async_trait]

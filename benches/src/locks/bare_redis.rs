@@ -91,7 +91,7 @@ impl Bare {
         false
     }
 
-    /// Keeps requests for a while. If the future of a request is dropped before the connection's task has
+    /// Keeps unanswered requests for a while. If a request's future is dropped before the driver's task has
     /// received the request, the client does not send the request.
     fn keep(&self, mut requests: Vec<Request>) {
         // The answers to these requests must not wake this task.

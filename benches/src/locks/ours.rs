@@ -7,7 +7,7 @@ use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
 use crate::TTL;
 use crate::lock::{Held, Lock};
 
-/// The store's calls, without heartbeats and waiting.
+/// Calls the store directly, without heartbeats and without waiting.
 pub(crate) struct Store<S>(pub(crate) S);
 
 struct StoreHeld<S> {
@@ -36,12 +36,12 @@ impl<S: LockStore + Clone> Lock for Store<S> {
 #[async_trait]
 impl<S: LockStore> Held for StoreHeld<S> {
     async fn free(self: Box<Self>) {
-        // A lease that was not released makes the next cycle fail.
+        // Ignores an error: a lease that was not released makes the next cycle fail.
         drop(self.store.release(&self.grant, None).await);
     }
 }
 
-/// A locker: heartbeats, detection of losses, and notified waiting.
+/// Uses a locker, which sends heartbeats, detects losses, and is notified of releases while it waits.
 pub(crate) struct WithLocker(Locker);
 
 impl WithLocker {
@@ -58,7 +58,7 @@ impl Lock for WithLocker {
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = LeaseKey::new(key).unwrap();
-        // Most keys are free, so a single attempt comes first.
+        // Makes a single attempt first, since most keys are free.
         let lease = match self.0.obtain(&key).await {
             Ok(Attempt::Obtained(lease)) => lease,
             Ok(Attempt::Held(_)) => self.0.wait_until_obtained(&key).await.ok()?,

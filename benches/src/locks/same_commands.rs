@@ -17,14 +17,14 @@ pub(crate) struct SameCommands(Arc<Connected>);
 
 struct Connected {
     connection: MultiplexedConnection,
-    /// The hash of the script.
+    /// The hash of the script that releases a key.
     release: String,
 }
 
 struct SameCommandsHeld {
     lock: SameCommands,
     key: String,
-    /// The text of the claim.
+    /// The text that the claim wrote under the key.
     text: String,
 }
 
@@ -77,7 +77,7 @@ impl Held for SameCommandsHeld {
     }
 }
 
-/// The stream of tokens.
+/// The name of the stream from which the tokens come.
 const TOKENS: &str = "bare:tokens";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);

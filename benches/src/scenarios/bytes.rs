@@ -1,4 +1,4 @@
-//! The memory of Redis servers that keys occupy after their release.
+//! Measures the memory that keys occupy in Redis servers after their release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) async fn after_release() -> Vec<Table> {
 async fn on_one() -> Table {
     let mut scores = Vec::new();
     for contestant in ["counter", "bare", "store", "locker", "rslock"] {
-        // Each contestant has an empty server, so that no contestant uses memory that another has left.
+        // Each contestant gets an empty server, since it could use memory that a contestant before it left.
         let servers = [RedisServer::start()];
         let url = servers[0].url();
         let lock: Arc<dyn Lock> = match contestant {
@@ -80,7 +80,7 @@ async fn on_a_cluster() -> Table {
 
 /// Obtains and releases many keys once each. Returns the memory that one key then occupies in all servers.
 async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
-    // Opens connections and loads scripts.
+    // Opens connections and loads scripts before the first reading.
     use_once(lock, "warm", AT_ONCE).await;
     let before = used_memory(servers);
     use_once(lock, "key", KEYS).await;

@@ -17,7 +17,7 @@ use crate::locks::ours::{Store, WithLocker};
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
 
-/// Connects to one Redis server. Returns the locks that 1,024 tasks can use at the same time.
+/// Connects to one Redis server. Returns the locks that 1,024 tasks can use at once: all but redlock.
 pub(super) async fn on_one(url: &str) -> Vec<Arc<dyn Lock>> {
     let urls = [url.to_owned()];
     let store = RedisStore::connect(url).await.unwrap();

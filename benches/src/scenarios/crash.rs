@@ -1,4 +1,4 @@
-//! The time until the key of a dead holder is obtained.
+//! Measures the time until a contender obtains the key of a dead holder.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::race::Score;
 use crate::report::{Better, Table};
 use crate::server_process::DynamoDb;
 
-/// Creates a lock on the server at an address, for the holder or the waiter named by the second argument.
+/// Creates a lock on the server at an address. The second argument names the holder or the waiter.
 type Make =
     fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
 
@@ -107,7 +107,7 @@ fn relative_to_first(took: &[(&'static str, Option<f64>)]) -> Vec<Score> {
     took.iter().map(|(name, seconds)| Score::new(name, &[*seconds], &first)).collect()
 }
 
-/// Returns the seconds that a contender waits for the key of a dead holder.
+/// Returns how long a contender waits for the key of a dead holder, in seconds.
 async fn taken_over(
     make: Make,
     address: std::net::SocketAddr,

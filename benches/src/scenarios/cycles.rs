@@ -1,4 +1,4 @@
-//! Obtains and releases a key without contention.
+//! Measures how long it takes to obtain and release a key without contention.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,12 +86,12 @@ async fn per_second(
     tables
 }
 
-/// `1 task`, or `64 tasks`.
+/// Returns a text such as `1 task` or `64 tasks`.
 pub(super) fn count_of(tasks: usize) -> String {
     if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
 }
 
-/// The times of cycles.
+/// The times of the cycles of one round.
 pub(super) struct Cycles {
     /// The time of all cycles, in seconds.
     pub(super) took: f64,
@@ -109,7 +109,7 @@ impl Cycles {
     }
 }
 
-/// Each task obtains and releases a key of its own. `None` if a call failed.
+/// Runs cycles in tasks, each with a key of its own. Returns `None` if a call failed or took too long.
 pub(super) async fn cycles_by_tasks(
     lock: Arc<dyn Lock>,
     tasks: usize,
@@ -173,7 +173,7 @@ pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
     tables
 }
 
-/// Whether the key existed before.
+/// Whether the measured keys were used before.
 #[derive(Clone, Copy)]
 enum Keys {
     New,
@@ -219,7 +219,7 @@ async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {
     let mut taken = Vec::new();
     let new_key = || format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let cycles = async {
-        // Another key in each round, since an unfinished call may still hold the last key.
+        // Uses another key in each round: an unfinished call of the last round may still hold its key.
         let mut key = new_key();
         lock.take(&key).await?.free().await;
         for _ in 0..10 {

@@ -81,7 +81,7 @@ async fn on_redis(waiters: usize, round_trip: Duration, rounds: usize) -> [Table
             round += 1;
             let (server, counts, url) = (Arc::clone(&server), counts.clone(), url.clone());
             async move {
-                // New locks in each round, since some locks of the last round still wait.
+                // Makes new locks in each round: some waiters of the last round still use the old locks.
                 let mut locks = Vec::new();
                 for _ in 0..waiters {
                     locks.push(make(url.clone()).await);
@@ -183,7 +183,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
             loop {
                 let Some(taken) = lock.take(&key).await else { continue };
                 let since = clock.now();
-                // In this time, all other contenders begin to wait again.
+                // Holds the key for so long that all other contenders begin to wait again.
                 sleep(HELD_FOR).await;
                 let until = clock.now();
                 if held.send((since, until)).is_err() {

@@ -1,4 +1,4 @@
-//! Many leases in one process: processor time of the heartbeats, and memory per lease.
+//! Measures many leases in one process: the processor time of their heartbeats, and the memory per lease.
 
 use std::alloc::System;
 use std::env;
@@ -86,7 +86,7 @@ fn in_a_process(contestant: &str, leases: u32) -> Cost {
     Cost { each_thousand: each_thousand.parse().unwrap(), bytes: bytes.parse().unwrap() }
 }
 
-/// Runs in that other process. `task` names a contestant and a number of leases. Returns the cost.
+/// Returns the cost of `task`, in the other process. `task` names a contestant and a number of leases.
 pub(crate) async fn hold(task: &str) -> String {
     let (contestant, leases) = task.split_once(' ').unwrap();
     let leases = leases.parse().unwrap();
@@ -98,7 +98,7 @@ pub(crate) async fn hold(task: &str) -> String {
     format!("{} {}", cost.each_thousand, cost.bytes)
 }
 
-/// One script, pipelined for many keys.
+/// Sets the keys, then extends each key by one call of a script. The calls are pipelined.
 async fn bare(leases: u32) -> Cost {
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -148,7 +148,7 @@ async fn ours(leases: u32) -> Cost {
         async move { locker.obtain(&key).await.unwrap().into_lease().unwrap() }
     });
     let held: Vec<_> = obtained.buffer_unordered(AT_ONCE).collect().await;
-    // After a period, the heartbeats are spread evenly.
+    // After one period, the locker has spread the heartbeats evenly.
     sleep(PERIOD).await;
     let kept = bytes() - before;
     let cpu = processor_time();

@@ -1,4 +1,4 @@
-//! The time until a grant, by the number of tasks.
+//! Measures the time until a grant, for several numbers of tasks.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::race::Race;
 use crate::report::{Better, Table};
 
 pub(crate) async fn by_tasks(rounds: usize) -> Vec<Table> {
-    // Builds may use all cores.
+    // Before the server gets a core of its own: the builds may use all cores.
     let programs = PeerProgram::build_all();
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let locks = on_one(&server.url()).await;
@@ -60,5 +60,5 @@ async fn latencies(lock: Arc<dyn Lock>, tasks: usize) -> Option<[f64; 3]> {
     Some([percentile(50)?, percentile(99)?, cycles.per_second()])
 }
 
-/// 16 cycles of each of 1,024 tasks.
+/// The cycles of a round: 16 for each of 1,024 tasks.
 const CYCLES: usize = 16_384;

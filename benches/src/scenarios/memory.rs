@@ -1,4 +1,4 @@
-//! The store in memory, compared with a mutex.
+//! Compares the store in memory with a mutex.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) async fn beside_a_mutex(rounds: usize) -> Vec<Table> {
                 let store = store.clone();
                 async move {
                     let lessee = Lessee::new("bench").unwrap();
-                    // Tries again while another task holds the key, as a mutex does by itself.
+                    // Tries again while another task holds the key. A mutex waits by itself.
                     loop {
                         let key = LeaseKey::new("key").unwrap();
                         let claim = Claim::new(key, lessee.clone(), Nonce::random(), TTL);

@@ -1,4 +1,4 @@
-//! The number of requests per operation.
+//! Counts the requests per operation.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) async fn of_each() -> Vec<Table> {
     vec![on_redis().await, on_dynamodb().await]
 }
 
-/// Returns the number of requests to the server. Scripts call none of the counted commands.
+/// Returns the number of requests to the server. The scripts themselves call none of the counted commands.
 pub(crate) fn requests(server: &RedisServer) -> f64 {
     const SENT: [&str; 9] = [
         "set",

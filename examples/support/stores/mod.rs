@@ -42,7 +42,7 @@ pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
 ///
 /// # Errors
 ///
-/// As for [`open`]; and if `address` is a quorum, which keeps leases only.
+/// If [`open`] would fail, or if `address` is a quorum, which keeps leases only.
 pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
     match address.split_once("://") {
         None if address == "memory" => Ok(Arc::new(memory())),
@@ -64,7 +64,7 @@ pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
     }
 }
 
-/// Names the feature of this package that has the store.
+/// Fails if the package was built without the store's feature. The error names the feature.
 fn refuse_missing_feature(address: &str) -> Result<(), Failure> {
     let features = [
         ("dynamodb", cfg!(feature = "dynamodb")),
@@ -83,6 +83,6 @@ fn refuse_missing_feature(address: &str) -> Result<(), Failure> {
 /// Returns the memory store of this process. All calls share one store, as they would share a server.
 fn memory() -> MemoryStore {
     static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
-    // Tokens that count from one are easier to read, and safe: no lease outlives the process.
+    // Tokens that count from one are easier to read. They are safe here: no lease outlives the process.
     MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
 }

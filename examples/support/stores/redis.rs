@@ -7,7 +7,7 @@ use lease_redis::{RedisQuorum, RedisStore};
 
 use crate::Failure;
 
-/// Connects to the server at `HOST:PORT`, or to a quorum of several, separated by commas.
+/// Connects to the server at `HOST:PORT`, or to a quorum of several servers, separated by commas.
 pub(crate) async fn open(servers: &str) -> Result<Arc<dyn LockStore>, Failure> {
     if !servers.contains(',') {
         return Ok(Arc::new(connect(servers).await?));

@@ -45,11 +45,11 @@ pub enum WriteOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "for the crates of this repository")]
 pub enum ReturnItem {
-    /// Never.
+    /// The answer never contains the item.
     Never,
-    /// If the condition was false: the current item.
+    /// If the condition was false, the answer contains the current item.
     IfRefused,
-    /// Always: the new item, or the current item if the condition was false.
+    /// The answer contains the new item, or the current item if the condition was false.
     Always,
 }
 
@@ -191,7 +191,7 @@ impl TableClient {
         }
     }
 
-    /// Reads one page of the items whose keys begin with `prefix`. `None` is the first page.
+    /// Reads one page of the items whose keys begin with `prefix`. Without a `start`, reads the first page.
     ///
     /// # Errors
     ///

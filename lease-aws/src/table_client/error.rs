@@ -37,14 +37,14 @@ pub(super) fn timed_out(operation: &'static str, table: &str, limit: Duration) -
     )
 }
 
-/// Creates an error that has no error of the SDK as its source.
+/// Creates an error of the store without an error of the SDK.
 pub fn store_error(kind: StoreErrorKind, message: impl Into<String>) -> StoreError {
     StoreError::new(kind, RequestError::new(message))
 }
 
 /// Reports a column that cannot be read.
 ///
-/// An item may have 400 KB: the message contains the first 200 characters of `found`.
+/// An item may have 400 KB, so the message contains only the first 200 characters of `found`.
 pub fn corrupt_column(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
     let mut found = found.to_string();
     if let Some((end, _)) = found.char_indices().nth(LONGEST_VALUE) {

@@ -1,6 +1,6 @@
 //! The expression of one conditional write, with its names and values.
 //!
-//! A store builds expressions from placeholders (`#lessee`). If the store declares that a name is an
+//! A store builds expressions from placeholders (`#lessee`). If the store declares that a column's name is an
 //! identifier and no reserved word of DynamoDB, the request contains the name itself. All other names
 //! stay placeholders, so that DynamoDB parses none of them as syntax.
 

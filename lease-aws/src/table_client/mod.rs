@@ -1,4 +1,4 @@
-//! Requests to one DynamoDB table of leases. The columns of its rows are not defined here.
+//! Requests to one DynamoDB table of leases. Each store defines the columns of its table itself.
 //!
 //! `DynamoDbStore` and the lease tables of the Kinesis Client Library share this module. Start with
 //! [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and

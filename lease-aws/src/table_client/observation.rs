@@ -28,7 +28,7 @@ pub struct Observation<S> {
 /// Remembers the observed states of many keys across attempts.
 ///
 /// The number of keys is bounded. A full map forgets the keys that were observed longest ago.
-/// Contenders for a forgotten key wait longer; leases stay exclusive.
+/// Then contenders for a forgotten key wait longer, but leases stay exclusive.
 #[derive(Debug)]
 pub struct Observations<S> {
     capacity: usize,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn full_map_is_bounded_if_all_keys_have_one_age() {
+    fn full_map_is_bounded_if_all_keys_are_equally_old() {
         let observations = Observations::new(100);
         for number in 0..1000 {
             observations.observe(&format!("job {number}"), 1, TTL, at(1));

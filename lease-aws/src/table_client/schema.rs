@@ -1,4 +1,4 @@
-//! Creates a missing table, and checks the key of an existing one.
+//! Creates a missing table, and checks the key of an existing table.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use lease_core::{StoreError, StoreErrorKind};
 use super::client::TableClient;
 use super::error::store_error;
 
-/// The longest time until a new table is active. AWS needs some ten seconds.
+/// The longest time until a new table is active. AWS needs about ten seconds.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The pause between two polls of a table that is being created. It doubles with each poll.
+/// The first pause between two polls of a table that is being created. The pause doubles with each poll.
 ///
 /// DynamoDB does not notify its clients. Local servers create a table at once. At AWS, the longest
 /// pause bounds the delay after the table's activation.

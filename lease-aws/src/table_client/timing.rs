@@ -6,7 +6,7 @@ use std::time::Duration;
 use lease_core::InvalidInput;
 use lease_core::store::{BootClock, Clock};
 
-/// The times of a table that do not depend on its rows.
+/// The time limit of requests, the clock, and the assumed error of the clock's rate.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
 pub struct Timing {

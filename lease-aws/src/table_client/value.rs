@@ -52,7 +52,7 @@ pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
 ///
 /// # Errors
 ///
-/// If a number cannot be parsed, or this version does not know the type.
+/// If a number cannot be parsed, or if this version of the crate does not know the type.
 pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
     let number = |text: String| text.parse::<Number>();
     Ok(match value {

@@ -15,7 +15,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// The lease, if the key was obtained.
+    /// Returns the lease, if the key was obtained.
     #[must_use = "dropping a lease releases it: bind it to a name, since `let _ =` drops it"]
     pub fn into_lease(self) -> Option<Lease> {
         match self {

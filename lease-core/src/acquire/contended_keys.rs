@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::key::LeaseKey;
 
-/// The next waiter for one of these keys joins the queue without a plain attempt, which would be refused. If
+/// The next waiter for one of these keys joins the queue at once: a claim outside it would be refused. If
 /// waiters race, the next waiter registers a watch before its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct ContendedKeys {

@@ -18,11 +18,11 @@ pub(crate) struct Contest<'a> {
     pub(crate) queue: &'a Arc<Queue>,
     pub(crate) unsettled: &'a Arc<UnsettledClaims>,
     pub(crate) contended: &'a ContendedKeys,
-    /// Contenders for any one of several keys share this: while one makes an attempt, the others pause. Once
-    /// one has obtained its key, the others are dropped.
+    /// If a caller waits for any one of several keys, the contenders for the keys share this mutex. While one
+    /// contender makes an attempt, the others pause. Once it has obtained its key, the others are dropped.
     pub(crate) one_at_a_time: &'a Mutex<()>,
     pub(crate) position: &'a Position,
 }
 
-/// The number of waiters ahead; `None` while the waiter does not know it.
+/// The number of waiters ahead, or `None` while this number is unknown.
 pub(crate) type Position = watch::Sender<Option<u64>>;

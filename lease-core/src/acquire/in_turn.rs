@@ -41,7 +41,7 @@ pub(crate) async fn wait_in_turn(
     }
 }
 
-/// Makes plain attempts until one is answered: a plain attempt is cheaper than a place in the queue. Returns
+/// Makes attempts outside the queue until one is answered: such an attempt is cheaper than a place. Returns
 /// `None` if the key is held. Makes no attempt if a waiter of this locker had to queue for the key recently.
 async fn attempt_if_quiet(
     contest: Contest<'_>,
@@ -71,14 +71,14 @@ struct Wait<'a> {
     pauses: Pauses<'a>,
 }
 
-/// The end of a place.
+/// How a place in the queue has ended.
 enum Outcome {
     Obtained(Lease),
     Gone,
     NoQueue,
 }
 
-/// What a waiter does next.
+/// The next step of a waiter.
 enum Step {
     Listen,
     Ask,
@@ -132,14 +132,14 @@ impl Wait<'_> {
     /// Sends one request for the place.
     async fn ask(&mut self, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
-        // A first request may be granted at once. A caller that waits for several keys needs only one grant.
+        // Sends one first request at a time: each may be granted at once, but the caller needs only one key.
         let _alone = if self.standing.has_place() {
             None
         } else {
             Some(self.contest.one_at_a_time.lock().await)
         };
         let answer = select! {
-            // A notice comes first: it may be the grant of an earlier request.
+            // Polls the notices first: a notice may be the grant of an earlier request.
             biased;
             notice = notices.next() => return self.receive(notice).await,
             answer = self.standing.ask() => answer?,
@@ -168,7 +168,7 @@ impl Wait<'_> {
     }
 
     /// Returns the time until the next renewal: a third of a ttl, so that two renewals may fail. The first
-    /// waiters also renew when the holder's lease expires: no release then grants the key. They take turns.
+    /// waiters also renew, one by one, when the holder's lease expires: no release then grants the key.
     fn until_renewal(&self, place: Place, notices: &Notices) -> Duration {
         let options = &self.contest.settings.options;
         let mut period = options.ttl() / RENEWALS_PER_TTL;
@@ -188,7 +188,7 @@ impl Wait<'_> {
     async fn sleep(&mut self, until: Moment, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
         select! {
-            // The notice first: if it is a grant, a renewal would only return the same grant.
+            // Polls the notices first: if a notice is a grant, a renewal would only return the same grant.
             biased;
             notice = notices.next() => self.receive(notice).await,
             () = sleep_until(&*settings.clock, until, settings.options.heartbeat_period()) => {
@@ -215,11 +215,11 @@ impl Wait<'_> {
     }
 }
 
-/// A place is skipped if it was not renewed for a ttl.
+/// The number of renewals per ttl. The store skips a place that was not renewed for a ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// So many waiters renew when the holder's lease expires, since some of them may have crashed.
+/// The number of waiters that renew when the holder's lease expires. Some of them may have crashed.
 const NEAR_FRONT: u64 = 8;
 
-/// The time between the renewals of two of these waiters.
+/// The time between the renewals of two successive waiters after an expiry.
 const STEP: Duration = Duration::from_millis(10);

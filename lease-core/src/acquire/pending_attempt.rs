@@ -101,9 +101,9 @@ pub(crate) async fn attempt(
         clearing: Arc::default(),
     };
     let (key, is_adoption) = (attempting.claim.key.clone(), attempting.ask.adopted().is_some());
-    // In a box, since its state is large and would move several times.
+    // In a box, since the state of this future is large and would be moved several times.
     match runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await? {
-        // Boxed: few keys are held under a session.
+        // In a box, since this case is rare: few keys are held under a session.
         Attempt::Held(holder) if holder.parent.is_some() && !is_adoption => {
             Box::pin(take_over(settings, runtime, holder, key)).await
         }
@@ -138,7 +138,7 @@ impl PendingAttempt {
         let error = match self.ask_and_confirm().await {
             Ok(Settled::Held(holder)) => {
                 if self.requests.has_unanswered() {
-                    // An earlier request may still be granted: the next attempt must know its nonce.
+                    // An earlier request may still be granted: the next attempt must use the same nonce.
                     let now = self.settings.clock.now();
                     self.unsettled.keep(self.unsettled_claim(Some(now)), now);
                 }
@@ -180,7 +180,7 @@ impl PendingAttempt {
         let gives_up = self.began + self.claim.ttl;
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
-        // The caller has this long to repeat its attempt before the cleanup does.
+        // The cleanup first waits this long, so that the caller can repeat its attempt itself.
         let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
         let mut next = settings.clock.now() + patience;
         loop {
@@ -218,7 +218,7 @@ impl PendingAttempt {
         }
     }
 
-    /// Sends one request for the key, under a number of its own.
+    /// Sends one request for the key, under a new request number.
     async fn ask(&mut self) -> Result<Obtained, StoreError> {
         self.claim.request = self.requests.next();
         self.sent = self.settings.clock.now();
@@ -246,7 +246,7 @@ impl PendingAttempt {
     /// Sends a request for the key, and finds out from which moment a grant lasts for a ttl.
     ///
     /// All requests have one nonce. If the store grants an earlier request late, the grant then belongs to
-    /// this attempt. If a grant names an earlier request, a heartbeat shows whether it still holds the key.
+    /// this attempt. A heartbeat then shows whether this grant still holds the key.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let (grant, attributes) = match self.ask().await? {
             Obtained::Held(holder) => return Ok(Settled::Held(holder)),
@@ -318,7 +318,7 @@ impl PendingAttempt {
             {
                 Ok(Settled::Granted(grant, attributes, sent))
             }
-            // `answer` releases this grant, since its deadline has passed.
+            // The method `answer` releases this grant, since its deadline has passed.
             Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, self.first_sent)),
             Heartbeat::Overtaken => {
                 Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
@@ -337,7 +337,7 @@ impl PendingAttempt {
         };
         let now = self.settings.clock.now();
         if now >= sure_from + self.settings.trusted(grant.ttl) {
-            // The lease counts from now, so that it is not yet lost: its drop then releases the key.
+            // Makes a lease that counts from now, so that it is not lost yet. Dropping it releases the key.
             drop(self.lease(grant, attributes, now));
             return Err(too_late);
         }
@@ -355,9 +355,9 @@ impl PendingAttempt {
 
 /// The store's answer to an attempt.
 enum Settled {
-    /// Granted for at least a ttl from this moment.
+    /// The key was granted, for at least a ttl from this moment.
     Granted(Grant, Attributes, Moment),
     Held(Holder),
-    /// Granted, but expired before the answer arrived.
+    /// The key was granted, but the grant ended before its answer arrived.
     TooLate,
 }

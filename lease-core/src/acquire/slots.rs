@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::settings::random::Random;
 
-/// What one waiter knows of the time that an attempt takes.
+/// One waiter's estimate of the time that an attempt takes.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// About the time from an attempt until the other waiters learn that it has obtained the key.
+    /// The estimated time from an attempt until the other waiters learn that it has obtained the key.
     distance: Duration,
 }
 
@@ -33,7 +33,7 @@ impl Slots {
     /// Notes that another waiter obtained the key, which was free for `free`.
     ///
     /// The key is free until the first slot begins and its attempt is answered. So the distances of all
-    /// waiters approach the time of an attempt, although few waiters make one.
+    /// waiters approach the time of an attempt, although few waiters make attempts.
     pub(crate) fn note_hand_over(&mut self, free: Duration) {
         if free < SHORTEST_DISTANCE {
             // The waiter has learned of the release and of the grant at the same time.
@@ -48,7 +48,7 @@ impl Slots {
     /// woke. Zero means an attempt at once.
     pub(crate) fn draw(&self, woken: Option<u64>, random: &Random) -> Duration {
         let Some(woken) = woken.filter(|woken| *woken > FEW) else { return Duration::ZERO };
-        // A larger number of waiters makes no difference.
+        // The limit of `u32` makes no difference: no key has so many waiters.
         let woken = f64::from(u32::try_from(woken).unwrap_or(u32::MAX));
         // The slot's place in the order of all slots. One waiter, on average, makes its attempt at once. Then the
         // attempts of all others begin at a rate of one per distance. This rate grows by a factor of e in
@@ -72,7 +72,7 @@ const GROWTH: f64 = 4.0;
 /// The mean time until the first of many slots, in distances.
 const FIRST_SLOT: f64 = 0.31;
 
-/// The duration of an attempt on loopback.
+/// The shortest distance, which is the duration of an attempt on loopback.
 const SHORTEST_DISTANCE: Duration = Duration::from_micros(200);
 
 const LONGEST_DISTANCE: Duration = Duration::from_millis(50);

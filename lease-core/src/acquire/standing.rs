@@ -24,7 +24,7 @@ use crate::store::in_turn::Enqueued;
 use crate::store::lock_store::LockStore;
 use crate::store::time_limit::within;
 
-/// A claim in a queue. If it is dropped before it has a lease, a task removes it from the queue.
+/// A claim in a queue. If the claim is dropped before it has a lease, a task removes it from the queue.
 ///
 /// The deadline of a lease counts from the request that its grant names by number. So the claim remembers
 /// when it sent each numbered request.
@@ -38,17 +38,17 @@ pub(crate) struct Standing {
     beat: Beat,
     has_place: bool,
     in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
-    /// Whether the store may know the claim.
+    /// Whether the store may know the claim, so that a dropped waiter must leave the queue.
     must_leave: bool,
 }
 
-/// The result of a grant.
+/// The result of accepting a grant.
 pub(crate) enum Accepted {
     Lease(Lease),
     /// The grant may hold the key, but the waiter does not know for how long: the request is too old, or a
     /// later heartbeat was applied first. The waiter asks again.
     Unconfirmed,
-    /// The grant has ended before its notice arrived.
+    /// The grant had ended before its notice arrived.
     Lost,
 }
 
@@ -83,7 +83,7 @@ impl Standing {
         &self.claim
     }
 
-    /// Whether the store has reported a place.
+    /// Whether the store has reported that the claim has a place.
     pub(crate) fn has_place(&self) -> bool {
         self.has_place
     }
@@ -92,7 +92,7 @@ impl Standing {
     ///
     /// # Cancel safety
     ///
-    /// The request may be applied. The next request has another number.
+    /// A dropped request may still be applied. The next request has another number.
     pub(crate) async fn ask(&mut self) -> Result<Enqueued, StoreError> {
         let sent = self.settings.clock.now();
         self.claim.request = self.requests.next();
@@ -152,7 +152,7 @@ impl Standing {
         named.map(|(_, sent)| *sent)
     }
 
-    /// Extends the grant by a heartbeat.
+    /// Confirms the grant by a heartbeat, which extends it.
     async fn confirm(&mut self, grant: &Grant) -> Result<Confirmed, StoreError> {
         let sent = self.settings.clock.now();
         self.beat = self.beat.next();
@@ -165,7 +165,7 @@ impl Standing {
     }
 }
 
-/// The answer to the heartbeat of a grant.
+/// The store's answer to a heartbeat that confirms a grant.
 enum Confirmed {
     /// The lease counts from this moment.
     From(Moment),
@@ -222,7 +222,7 @@ impl Departure {
     }
 }
 
-/// Repeats the request to leave until the store answers, for at most a ttl. Then the place has expired.
+/// Repeats the request to leave until the store answers, for at most a ttl: by then, the place has expired.
 async fn leave(settings: &Settings, claim: &Claim) {
     let limit = settings.options.request_timeout();
     let gives_up = settings.clock.now() + claim.ttl;

@@ -1,4 +1,4 @@
-//! Claims whose outcome is unknown. The next attempt at the key repeats the latest one.
+//! Claims whose outcome is unknown. The next attempt at the key repeats the latest of these claims.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -39,7 +39,7 @@ pub(crate) struct UnsettledClaim {
     pub(crate) beat: Beat,
     /// The nonce of the grant to adopt, if the claim is an adoption.
     pub(crate) adopts: Option<Nonce>,
-    /// Repeats the claim until its outcome is known.
+    /// The cleanup, which repeats the claim until its outcome is known.
     pub(crate) clearing: Arc<ClaimCleanup>,
     /// When a request of the claim was refused. `None` if no request was answered since the first error.
     pub(crate) kept_since: Option<Moment>,
@@ -82,14 +82,14 @@ impl ClaimCleanup {
     pub(crate) async fn unless_taken_over<F: Future>(&self, request: F) -> Option<F::Output> {
         let _asking = self.asking.lock().await;
         select! {
-            // Checked first: the attempt that takes over does not wait for this answer.
+            // Polls the take-over first: the attempt that takes over does not wait for this answer.
             biased;
             () = self.taken_over.cancelled() => None,
             answer = request => Some(answer),
         }
     }
 
-    /// Sleeps until `moment`. Returns `None` if the claim was taken over before.
+    /// Sleeps until `moment`. Returns `None` if the claim was taken over before that moment.
     pub(crate) async fn sleep_until(
         &self,
         clock: &dyn Clock,

@@ -25,10 +25,10 @@ use crate::store::time_limit::within;
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let settings = contest.settings;
     if settings.options.waiting() == Waiting::InTurn
-        // A queue has no claims under a session.
+        // A claim under a session cannot wait in a queue.
         && settings.session.is_none()
         && let Some(queues) = settings.store.in_turn()
-        // Boxed: a waiter that races does not need its space.
+        // In a box, so that a waiter that races needs no space for this future.
         && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?
     {
         return Ok(lease);
@@ -36,7 +36,7 @@ pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Leas
     race(contest, key).await
 }
 
-/// Repeats attempts at `key` after each release.
+/// Repeats attempts at `key` after each release, or by polling.
 async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let Contest { settings, runtime, queue, unsettled, one_at_a_time, contended, .. } = contest;
     let turn = queue.turn(key).await;
@@ -114,11 +114,11 @@ async fn wait_for_change(
     slots: &mut Slots,
 ) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
-    // Between half and one and a half poll intervals, so that many waiters do not claim at once.
+    // Between half and one and a half poll intervals, so that the waiters do not all claim at once.
     let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
     let backstop = if freed.can_wake() { options.ttl() } else { poll };
     let wait = match holder.expires_in {
-        // The lease has expired, but the store still refuses the key: poll until it grants the key.
+        // The lease has expired, but the store still refuses the key: polls until the store grants the key.
         Some(Duration::ZERO) => poll,
         Some(left) => left.saturating_add(random.part_of(JITTER, 0.0)).min(backstop),
         None => backstop,
@@ -129,18 +129,18 @@ async fn wait_for_change(
     let mut until = now + wait;
     loop {
         let change = select! {
-            // The watch first: after a wake, the key is more likely to be free.
+            // Polls the watch first: after a wake, the key is more likely to be free.
             biased;
             change = freed.next() => change,
             () = settings.sleep(until.since(settings.clock.now())) => break,
         };
         let Change::Freed { watches } = change else { continue };
-        // The holder that refused the key has released it.
+        // The holder has released the key, so the expiry of its lease no longer matters.
         until = latest;
         let woken_at = settings.clock.now();
         let slot = slots.draw(watches, random).min(until.since(woken_at));
         select! {
-            // The watch first: if the key was taken, an attempt would be refused.
+            // Polls the watch first: if the key was taken, an attempt would be refused.
             biased;
             () = taken(&mut freed) => (),
             () = settings.sleep(slot) => break,

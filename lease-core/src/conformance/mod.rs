@@ -1,5 +1,5 @@
 //! Tests for stores: one macro call makes one test per promise of the store traits. Enable the
-//! feature `conformance` in a dev-dependency. [`Faulty`] is also for tests of applications.
+//! feature `conformance` in a dev-dependency. Applications can use [`Faulty`] in their tests, too.
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!
@@ -18,7 +18,7 @@
 //!         MemoryStore::new()
 //!     }
 //!
-//!     /// Leases in memory are shared by clones, and by nothing else.
+//!     /// Only clones of a memory store share its leases.
 //!     async fn another(&self, store: &MemoryStore) -> MemoryStore {
 //!         store.clone()
 //!     }
@@ -36,7 +36,7 @@
 //! ```
 //!
 //! If other processes can reach the store's data, `another` must open the data again and not return a
-//! clone. A clone shares locks and caches. These can hide that a check and a write are two steps.
+//! clone. A clone shares locks and caches, which can hide that a check and a write are two steps.
 //!
 //! ```ignore
 //! /// Leases in a file. Each test has its own fixture, and so its own file.
@@ -63,7 +63,7 @@
 //! }
 //! ```
 //!
-//! The name of a promise is a sentence, and a failure reports it. The kit itself is tested, too:
+//! The name of a promise is a sentence, and a failed test prints it. The kit itself is tested, too:
 //! lease-memory's tests break a correct store in one way at a time, and check that exactly the matching
 //! promise fails.
 
@@ -111,17 +111,17 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// Closes `store`, and opens its data again as a restarted process does.
     ///
-    /// A store whose data end with the process returns [`Reopened::Empty`].
+    /// If the store's data end with the process, the fixture returns [`Reopened::Empty`].
     async fn reopen(&self, store: Self::Store) -> Reopened<Self::Store>;
 
-    /// Lets `time` pass for the stores. By default, sleeps.
+    /// Lets `time` pass for the stores. The default sleeps.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
     /// The ttl of leases in the tests.
     ///
-    /// By default 2 s. A few requests must fit into a quarter of the ttl, and some promises wait until the
+    /// The default is 2 s. A few requests must fit into a quarter of the ttl. Some promises wait until the
     /// ttl has passed.
     fn ttl(&self) -> Duration {
         Duration::from_secs(2)
@@ -129,12 +129,12 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// The ttl of leases and reservations that must outlast a promise, even on a slow store.
     ///
-    /// By default an hour. Choose a shorter ttl for a store that refuses an hour.
+    /// The default is an hour. Choose a shorter ttl for a store that refuses an hour.
     fn long_ttl(&self) -> Duration {
         Duration::from_secs(3600)
     }
 
-    /// Whether the store refuses a late duplicate of a claim whose grant was released. By default true.
+    /// Whether the store refuses a late duplicate of a claim whose grant was released. The default is true.
     ///
     /// The fixture returns false if the store forgets released grants. A late duplicate may then hold the
     /// key for at most one ttl.
@@ -142,15 +142,15 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Whether the store grants a repeated claim anew, under a new token. By default false.
+    /// Whether the store grants a repeated claim anew, under a new token. The default is false.
     ///
-    /// From then on, such a store refuses the heartbeats of the earlier grant. This is harmless: the holder
+    /// Then such a store refuses heartbeats of the earlier grant. This is harmless: the holder
     /// has repeated the claim itself, and uses the new grant.
     fn grants_repeated_claims_anew(&self) -> bool {
         false
     }
 
-    /// Whether the store's time is tokio's, and may be paused. By default false.
+    /// Whether the store uses tokio's time, so that the tests may pause time. The default is false.
     fn time_may_be_paused(&self) -> bool {
         false
     }
@@ -400,7 +400,7 @@ macro_rules! conformance {
 /// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable). The expression makes
 /// the [`Fixture`] of each test.
 ///
-/// Use it once per module, beside [`conformance!`](crate::conformance!). Needs the feature `conformance`.
+/// Use it once per module, along with [`conformance!`](crate::conformance!). Needs the feature `conformance`.
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 #[macro_export]
 macro_rules! table_conformance {

@@ -46,7 +46,7 @@ impl Batch {
         self.sent.len()
     }
 
-    /// Sends all heartbeats, and passes on each answer when it arrives. Completes when each heartbeat has an
+    /// Sends all heartbeats, and passes each answer to the heartbeater. Completes when each heartbeat has an
     /// answer.
     pub(crate) async fn send(self, settings: &Settings, answered: &AnswerSender) {
         let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
@@ -57,7 +57,7 @@ impl Batch {
                 let to = unanswered.get_mut(index)?.take()?;
                 Some(Answer { to, heartbeat })
             });
-            // Fails if the heartbeater has ended, and then no lease needs the answers.
+            // This fails only if the heartbeater has ended. Then no lease needs the answers.
             drop(answered.send(some.collect()));
         }
         let missing: Vec<_> = unanswered.into_iter().flatten().map(without_answer).collect();

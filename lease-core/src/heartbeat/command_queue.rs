@@ -1,6 +1,6 @@
-//! If every command did, a lease that is held for a moment would wake it twice. These wake-ups would cost
+//! The commands that leases send to their heartbeater. Only a command that cannot wait wakes it.
 //!
-//! If every command did, a lease that is held for a moment would wake it twice. The wake-ups would cost
+//! If every command woke it, a lease that is held for a moment would wake it twice. The wake-ups would cost
 //! more than the rest of the lease, because another thread has to start.
 
 use std::collections::VecDeque;
@@ -20,13 +20,13 @@ use crate::heartbeat::release::Release;
 pub(crate) enum Command {
     /// Send heartbeats for this lease.
     Add(Arc<LeaseCell>),
-    /// Stop the heartbeats of this lease. It has ended and is not to be released.
+    /// Stop the heartbeats of this lease. The lease has ended, and its key need not be released.
     Remove(Arc<LeaseCell>),
     /// Stop the heartbeats of this lease and release its key.
     Release(Release),
 }
 
-/// The leases' end of the queue.
+/// The sending end of the queue, for leases.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandSender {
     queue: Arc<CommandQueue>,
@@ -35,7 +35,7 @@ pub(crate) struct CommandSender {
     first_look: Duration,
 }
 
-/// The heartbeater's end of the queue.
+/// The receiving end of the queue, for the heartbeater.
 pub(crate) struct CommandReceiver {
     queue: Arc<CommandQueue>,
     wake: mpsc::Receiver<()>,
@@ -66,7 +66,7 @@ pub(crate) fn command_queue(first_look: Duration) -> (CommandSender, CommandRece
 }
 
 impl CommandSender {
-    /// Queues `command`. Never blocks or fails, so that `Drop` may call it. Without a heartbeater, the
+    /// Queues `command`. Never blocks or fails, so that `Drop` may call it. If the heartbeater has ended, the
     /// command is dropped, since the runtime that could execute it has ended.
     pub(crate) fn send(&self, command: Command) {
         let mut queued = self.queue.queued();
@@ -81,7 +81,7 @@ impl CommandSender {
                 let first_look = cell.granted_at + self.first_look;
                 queued.polled_at.is_some_and(|polled_at| polled_at <= first_look)
             }
-            // A loss is reported at once. Without a planned poll, only a wake-up empties the queue.
+            // A lost lease is reported at once. If no poll is planned, only a wake-up empties the queue.
             Command::Remove(cell) => {
                 queued.polled_at.is_some() && cell.ending() == Some(Ending::Released)
             }
@@ -136,7 +136,7 @@ impl CommandReceiver {
         self.wake.recv().await.is_some()
     }
 
-    /// Takes the remaining commands. The queue accepts no others from here on.
+    /// Takes the remaining commands. From then on, the queue drops new commands.
     pub(crate) fn close(&mut self) -> VecDeque<Command> {
         self.wake.close();
         std::mem::take(&mut self.queue.queued().commands)
@@ -202,13 +202,13 @@ mod tests {
         assert!(!receiver.announce_poll(None).1);
         let mut commands = Vec::new();
         receiver.take(&mut commands, 1, now);
-        assert!(matches!(*commands, [Command::Add(_)]), "the oldest first: {commands:?}");
+        assert!(matches!(*commands, [Command::Add(_)]), "the oldest should be first: {commands:?}");
         receiver.take(&mut commands, 9, now);
         assert_eq!(commands.len(), 2);
     }
 
     #[test]
-    fn removal_without_a_poll_ahead_wakes_heartbeater() {
+    fn removal_without_a_planned_poll_wakes_heartbeater() {
         let (sender, mut receiver) = command_queue(SECOND * 10);
         let cell = cell();
         cell.end(Ending::Released);
@@ -230,7 +230,7 @@ mod tests {
         sender.send(Command::Add(first));
         assert_eq!(receiver.woken().now_or_never(), Some(true));
         receiver.take(&mut commands, 9, now);
-        // The second lease's heartbeat may be due before the first lease's.
+        // The queue is polled first: the second lease's heartbeat may be due before 19 s.
         let (polled_at, is_empty) = receiver.announce_poll(Some(now + SECOND * 19));
         assert_eq!((polled_at, is_empty), (Some(now + SECOND * 10), true));
         sender.send(Command::Add(second));
@@ -280,6 +280,6 @@ mod tests {
         sender.send(Command::Add(Arc::clone(&late)));
 
         assert!(sender.is_closed());
-        assert_eq!(Arc::strong_count(&late), 1, "the queue keeps the command");
+        assert_eq!(Arc::strong_count(&late), 1, "the queue should have dropped the command");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a lease is held, or how it ended. One word encodes both.
+//! The state of a lease: held, or how it ended. One word encodes the state.
 
 use crate::clock::Moment;
 use crate::lost::LossCause;
@@ -11,8 +11,8 @@ pub enum LeaseState {
     Held,
     /// Still held, but the last heartbeat failed, or took longer than the
     /// [request timeout](crate::LeaseOptions::request_timeout). The lease is lost only if no heartbeat
-    /// succeeds before the deadline. A heartbeat that hangs is repeated at once. If the repetition
-    /// succeeds, receivers may miss this state.
+    /// succeeds before the deadline. A heartbeat that hangs is repeated at once. If the repeated heartbeat
+    /// succeeds soon, receivers of the state may miss this state.
     AtRisk,
     /// Lost: another lessee may have the key.
     Lost(LossCause),
@@ -20,7 +20,7 @@ pub enum LeaseState {
     Released,
 }
 
-/// How a lease ended: by its holder, or by a loss.
+/// How a lease ended: its holder ended it, or it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     Released,

@@ -24,11 +24,11 @@ pub(crate) struct HeartbeatEntry {
     pub(crate) id: u64,
     /// The number of the last heartbeat that was sent.
     pub(crate) beat: Beat,
-    /// When that heartbeat was sent, while it is unanswered.
+    /// When that heartbeat was sent; `None` after its answer or its timeout.
     pub(crate) sent: Option<Moment>,
     /// When the next heartbeat is due.
     pub(crate) next: Moment,
-    /// When the first heartbeat after the last successful one was sent.
+    /// When the first heartbeat after the last successful heartbeat was sent.
     pub(crate) unconfirmed: Option<Moment>,
     /// The error of the last heartbeat that failed since `unconfirmed`.
     pub(crate) error: Option<StoreError>,
@@ -108,7 +108,7 @@ impl HeartbeatEntry {
     }
 
     /// Stops the heartbeats, since the application has not called `Locker::alive` for `silence`. The next
-    /// look comes soon, since the application may still call it in time.
+    /// look comes soon: the application may still call `Locker::alive` in time.
     pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
         self.next = now + settings.options.heartbeat_period() / 8;
         self.is_waiting = false;
@@ -167,12 +167,12 @@ impl HeartbeatEntries {
     ///
     /// The cells are scattered in memory, and this loop mostly waits for memory. It only reads each cell, so
     /// the processor waits for many cells at the same time, and then has all of them in its cache. Without
-    /// this and the prefetch of [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of
+    /// this loop and the prefetch of [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of
     /// lease-memory takes 15 % more processor time.
     pub(crate) fn deadlines(&self, indices: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
         let deadline = |index| {
             let cell = &self.entries.get(index)?.cell;
-            // Prefetched for the heartbeat that is built next.
+            // Prefetches the key, which the next heartbeat contains.
             black_box(cell.grant.key.as_str().as_bytes().first().copied());
             cell.deadline()
         };

@@ -43,7 +43,7 @@ impl Observations {
         Self { ttl, late_polls: VecDeque::new(), store_answered: None }
     }
 
-    /// Records that the runtime polled the heartbeater at `now`, `late` after something was due.
+    /// Records that the runtime polled the heartbeater at `now`, which was `late` after the poll was due.
     ///
     /// Callers report only delays of more than a 64th of a heartbeat period, so few records fit into one ttl.
     pub(crate) fn polled_late(&mut self, now: Moment, late: Duration) {
@@ -67,7 +67,7 @@ impl Observations {
         let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
         let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
         let unconfirmed = entry.unconfirmed.map(|since| now.since(since));
-        // Half of the time is enough: a blocked runtime cannot read answers either.
+        // Late polls for half of the time are enough, since a blocked runtime cannot read answers either.
         if not_polled * 2 >= unconfirmed.unwrap_or(ttl) {
             return ExpiryReason::NotPolled(not_polled);
         }

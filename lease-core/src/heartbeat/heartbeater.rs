@@ -99,7 +99,7 @@ impl Heartbeater {
                 () = one_of(&self.release_slots), if !self.releases.is_empty() => (),
                 () = ready(()), if !has_no_commands => (),
                 is_woken = self.command_queue.woken(), if is_open => is_open = is_woken,
-                // Last: a poll of this branch makes the task ready again. Beside busy tasks, a timer is late.
+                // This branch is last: its poll makes the task ready. It replaces a timer that would be late.
                 () = poll_delay.yield_and_measure(&*settings.clock), if poll_delay.is_late() && polled_at.is_some() => (),
             }
             let now = settings.clock.now();
@@ -107,8 +107,8 @@ impl Heartbeater {
             if self.late > settings.options.heartbeat_period() / 64 {
                 self.observed.polled_late(now, self.late);
             }
-            // Reads answers on every pass: beside busy tasks, a heartbeat is always due, so each `select!` ends
-            // by the timer. Reads only the answers that are there now: an endless stream of them would delay
+            // Reads answers on every pass. If tasks are busy, a heartbeat is always due, and `select!` ends
+            // by the timer. Reads only answers that are here now: an endless stream of answers would delay
             // deadlines.
             for _ in 0..self.answers.len() {
                 answers.extend(self.answers.try_recv());
@@ -152,7 +152,7 @@ impl Heartbeater {
         self.due.set(index, next);
     }
 
-    /// Reports a lease under a session, if it was lost. The loss of the session itself is logged as a warning.
+    /// Reports a lost lease under a session. Only the loss of the session itself is logged as a warning.
     fn report_child(&self, cell: &LeaseCell) {
         let Some(Ending::Lost(cause)) = cell.ending() else { return };
         let (grant, now) = (&cell.grant, self.settings.clock.now());
@@ -261,7 +261,7 @@ impl Heartbeater {
                 self.waiting.push_back(index);
             }
         } else if is_due {
-            // A hand-over has sent the last heartbeat.
+            // If there is no next heartbeat, a hand-over has sent the last one.
             let Some(beat) = entry.cell.next_beat() else { return self.remove(index) };
             entry.beat = beat;
             entry.sent = Some(now);
@@ -356,7 +356,7 @@ impl Heartbeater {
         tokio::spawn(async move {
             let period = settings.options.heartbeat_period();
             let limit = settings.options.request_timeout();
-            // A slow batch frees its slot, and a batch that hangs is given up.
+            // A slow batch frees its slot before it is answered. A batch that hangs is dropped.
             let slow = sleep_until(&*settings.clock, now + period / 16, period);
             let give_up = sleep_until(&*settings.clock, now + limit, limit);
             let unanswered = batch.send(&settings, &answered);
@@ -364,7 +364,7 @@ impl Heartbeater {
             let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
             loop {
                 select! {
-                    // Answers first: at a late poll, all answers may have arrived.
+                    // Polls the answers first: if this poll is late, all answers may have arrived.
                     biased;
                     () = &mut unanswered => return,
                     () = &mut give_up => return,
@@ -428,9 +428,9 @@ pub(crate) fn first_look(options: &LeaseOptions) -> Duration {
 
 /// The first heartbeat comes after at least this part of the longest pause.
 const FIRST_SPREAD: f64 = 0.5;
-/// The most heartbeats in one batch.
+/// The largest number of heartbeats in one batch.
 const BATCH: usize = 256;
-/// The most unanswered batches, not counting slow ones: 4,096 heartbeats.
+/// The largest number of unanswered batches, not counting slow batches: 4,096 heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
-/// The most unanswered releases of dropped leases, not counting slow ones.
+/// The largest number of unanswered releases of dropped leases, not counting slow releases.
 const RELEASES_IN_FLIGHT: usize = 1024;

@@ -30,7 +30,7 @@ pub(crate) struct LeaseCell {
     word: AtomicU64,
     beats: AtomicU64,
     is_at_risk: AtomicBool,
-    /// Wakes `lost()`.
+    /// Wakes the callers of `Lease::lost`.
     pub(crate) ended: Notify,
     signals: Mutex<Signals>,
     /// The session of this lease, if any. The lease then ends with the session, and has no deadline of its own.
@@ -119,7 +119,7 @@ impl LeaseCell {
         }
     }
 
-    /// How the lease ended, without a look at the clock. Changes nothing.
+    /// How the lease ended, if a call has noticed the end. Does not read the clock, and changes nothing.
     #[cfg(feature = "conformance")]
     pub(crate) fn noticed_ending(&self) -> Option<Ending> {
         ending_of(self.word.load(Ordering::SeqCst))
@@ -140,10 +140,10 @@ impl LeaseCell {
         self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now()))
     }
 
-    /// Moves the deadline, unless the lease has ended by `now`.
+    /// Moves the deadline to `deadline`, unless the lease has ended by `now`.
     ///
     /// `now` may lie slightly in the past. The old deadline may have passed since then, unnoticed by any
-    /// call. The lease then stays held, since the store had extended it before. The next call checks the
+    /// call. The lease then stays held: the store extended it before that deadline. The next call checks the
     /// new deadline.
     pub(crate) fn extend(&self, deadline: Moment, now: Moment) -> Result<(), Ending> {
         loop {
@@ -204,7 +204,7 @@ impl LeaseCell {
             };
             (signals.work.take(), turn)
         };
-        // After the lock is released: each of these calls runs wakers, which may call this cell.
+        // These calls come after the lock is released: each runs wakers, which may call this cell.
         self.publish();
         if let Some(work) = work {
             work.cancel();
@@ -233,7 +233,7 @@ impl LeaseCell {
         self.set_at_risk(true);
     }
 
-    /// Records that a heartbeat has succeeded since.
+    /// Records that a heartbeat has succeeded after the last failure.
     pub(crate) fn take_out_of_risk(&self) {
         self.set_at_risk(false);
     }
@@ -257,7 +257,7 @@ impl LeaseCell {
         });
     }
 
-    /// The state without a look at the clock.
+    /// The state as earlier calls have noticed it. Does not read the clock.
     fn noticed_state(&self) -> LeaseState {
         match ending_of(self.word.load(Ordering::SeqCst)) {
             Some(ending) => ending.into(),
@@ -310,7 +310,7 @@ impl LeaseCell {
         }
     }
 
-    /// Continues the numbers of heartbeats after `beat`.
+    /// Gives the next heartbeat a number that is larger than `beat`.
     pub(crate) fn continue_beats(&self, beat: Beat) {
         self.beats.fetch_max(beat.get(), Ordering::SeqCst);
     }
@@ -322,7 +322,7 @@ impl LeaseCell {
         Some(Beat::new(before).next())
     }
 
-    /// The number of the last heartbeat, or of its repetition. `next_beat` returns none after it.
+    /// Returns the number of the last heartbeat, or of a repetition. Then `next_beat` returns `None`.
     pub(crate) fn last_beat(&self) -> Beat {
         self.beats.fetch_or(LAST, Ordering::SeqCst);
         Beat::new(self.beats.fetch_add(1, Ordering::SeqCst) & !LAST).next()
@@ -358,7 +358,7 @@ impl fmt::Debug for LeaseCell {
     }
 }
 
-/// A bit of `beats`: the last heartbeat has its number.
+/// The bit of `beats` that `last_beat` sets: no other heartbeat may get a number.
 const LAST: u64 = 1 << 63;
 
 #[cfg(test)]
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(cell.deadline(), before);
     }
 
-    /// Reads the state whenever it is woken.
+    /// A waker that reads the state of the cell.
     struct ReadsState(Arc<LeaseCell>);
 
     impl Wake for ReadsState {
@@ -477,7 +477,7 @@ mod tests {
             done.send(()).unwrap();
         });
 
-        // A deadlock would last for ever.
+        // The calls run in another thread, so that the test fails if they deadlock.
         is_done.recv_timeout(MINUTE).unwrap();
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum Runtime {
     Thread(OwnThread),
 }
 
-/// A runtime with a heartbeater on it. Clones share both.
+/// A runtime and the heartbeater that runs on it. Clones share the runtime and the heartbeater.
 #[derive(Debug, Clone)]
 pub(crate) struct LockerRuntime(Arc<Shared>);
 
@@ -82,7 +82,7 @@ impl LockerRuntime {
         self.0.heartbeater.send(command);
     }
 
-    /// The queue of the heartbeater's commands.
+    /// The queue of commands to the heartbeater.
     pub(crate) fn heartbeater(&self) -> CommandSender {
         self.0.heartbeater.clone()
     }
@@ -167,7 +167,7 @@ impl LockerRuntime {
     {
         let guard = self.request_guard();
         self.spawn(async move {
-            // The caller has dropped its future. Dropping the answer releases a lease in it.
+            // The caller has dropped its future. If the answer is a lease, dropping it releases the lease.
             drop(rest.await);
             drop(guard);
         });

@@ -1,4 +1,4 @@
-//! Measures how late the runtime polls the heartbeater, and so whether timers can be relied on.
+//! Measures how late the runtime polls the heartbeater. If polls are late, timers are not reliable.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,9 +9,9 @@ use crate::clock::Clock;
 /// Measures how long this task, once ready, waits until the runtime polls it.
 ///
 /// A busy tokio worker polls its timers once in 61 ticks, and one tick is up to four polls of tasks.
-/// So a timer fires up to 244 polls of other tasks late. A ready task is polled earlier, after one poll of
+/// So a timer may be late by 244 polls of other tasks. A ready task is polled earlier, after one poll of
 /// each other ready task. If these polls are long, the heartbeater stays ready and uses no timer. If other
-/// tasks become busy while the heartbeater sleeps, it still wakes late once.
+/// tasks become busy while the heartbeater sleeps, its next wake-up is still late.
 pub(crate) struct PollDelay {
     /// If a ready task waits for longer than this, the polls of other tasks are long.
     limit: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct PollDelay {
 }
 
 impl PollDelay {
-    /// For heartbeats that are `period` apart.
+    /// Makes a measurement for heartbeats that are `period` apart.
     ///
     /// A wait below the limit lasts for at least one poll of another task. So timers are then at most
     /// 244/1024 of a period late. Above the limit, this task is polled at most 1,024 times per period.

@@ -28,7 +28,7 @@ use crate::store::time_limit::within;
 #[expect(clippy::exhaustive_enums, reason = "a lease is released, or was lost before")]
 pub enum Released {
     /// The key is free. After a transfer, only one lessee can obtain it until the reservation has passed.
-    /// After a release with a reservation, no lessee can obtain it until then.
+    /// After a release with a reservation, no lessee can obtain the key before the reservation has passed.
     Freed,
     /// The lease was lost before the call, or before the store applied a transfer or a deletion.
     ///
@@ -71,7 +71,7 @@ impl Release {
         let mut slot = Some(slot);
         loop {
             select! {
-                // The answer first: an answered request needs no timer.
+                // Polls the answer first: an answered request needs no timer.
                 biased;
                 // `send` has logged the answer.
                 _ = &mut sent => return,
@@ -145,7 +145,7 @@ impl Release {
             let answer = within(options.request_timeout(), self.ask(request, settings)).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
-                // Before the deadline, only this holder can have freed the key: an earlier try was applied.
+                // Before the deadline, only this holder can free the key. So an earlier attempt was applied.
                 Ok(Some(_)) if may_be_applied && clock.now() < self.deadline => {
                     return Ok(Released::Freed);
                 }
@@ -155,7 +155,7 @@ impl Release {
             may_be_applied = true;
             let pause = pauses.next();
             let is_over = match cell.standing() {
-                // No ttl frees the key: only the end of its session does.
+                // No ttl frees a key under a session. Only the end of the session frees it.
                 Some(standing) if matches!(request, GiveBack::Release(_)) => {
                     standing.session.ending().is_some()
                 }

@@ -1,4 +1,4 @@
-//! When the heartbeater looks at each lease next.
+//! Stores when the heartbeater looks at each lease next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The next moment of each index, and the earliest of all moments.
+/// A priority queue with one moment per index. It returns the earliest moment, and the indices that are due.
 ///
 /// A calendar queue: later entries lie unordered in slots of time, and a slot is sorted when it opens. A new
-/// moment of an index leaves the old entry in place, and the queue skips that entry later. So no call seeks
-/// for an entry.
+/// moment of an index leaves the old entry in place, and the queue skips that entry later. So no call has
+/// to search for an entry.
 pub(crate) struct TimerQueue {
-    /// By index; `NEVER` for an index without a moment. An entry with another moment is outdated and is
+    /// The moment of each index; `NEVER` if it has none. An entry with another moment is outdated and is
     /// skipped.
     moments: Vec<Moment>,
     /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,
     /// The slot whose entries are in `near`. The slot may be far ahead if the queue has few entries. Entries
-    /// before this slot then share one heap for a while.
+    /// of earlier slots then share the heap `near` for a while.
     open_slot: u64,
     /// The entries of each slot after `open_slot`.
     far: BTreeMap<u64, Vec<Entry>>,
@@ -103,7 +103,7 @@ impl TimerQueue {
     pub(crate) fn take(&mut self, horizon: Moment) -> Vec<usize> {
         let mut due = Vec::new();
         while self.first().is_some_and(|moment| moment <= horizon) {
-            // Nearly all of a slot is due at the same time. Popping entries one by one would sort them.
+            // Nearly all entries of a slot are due together. Popping them one by one would also sort them.
             let mut later = std::mem::take(&mut self.near).into_vec();
             self.entries -= later.len();
             later.retain(|&entry| {
@@ -127,7 +127,7 @@ impl TimerQueue {
 
     /// Removes outdated entries, which would otherwise stay until their moment comes.
     ///
-    /// Current duplicates stay. They would fill the queue only if an index returned to one moment very often.
+    /// Duplicates of current entries stay. They are rare: an index must leave a moment and return to it.
     fn sweep(&mut self) {
         let moments = &self.moments;
         let is_current = |Reverse((moment, index)): &Entry| moments.get(*index) == Some(moment);
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(queue.first(), Some(at(3)));
         assert_eq!(taken(&mut queue, at(25)), [0, 1, 3]);
         assert_eq!(queue.first(), Some(at(26)));
-        // The first moment is in the open slot, the second in an earlier slot.
+        // The first of these moments is in the open slot, the second is in an earlier slot.
         queue.set(5, at(24));
         queue.set(6, at(2));
         assert_eq!(taken(&mut queue, at(1000)), [2, 4, 5, 6]);

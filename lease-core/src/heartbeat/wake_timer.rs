@@ -18,7 +18,7 @@ pub(crate) struct WakeTimer {
 }
 
 impl WakeTimer {
-    /// Completes at `moment`, or sometimes earlier. Without a `moment`, never completes.
+    /// Completes at `moment`, or sometimes earlier. Never completes if `moment` is `None`.
     pub(crate) async fn wait_until(
         self: Pin<&mut Self>,
         moment: Option<Moment>,

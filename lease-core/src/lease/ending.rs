@@ -19,7 +19,7 @@ use crate::store::grant::Heartbeat;
 use crate::store::lease_table::LeaseTable;
 use crate::store::time_limit::within;
 
-/// How a hand-over ended.
+/// The result of a hand-over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a hand-over that no process resumes keeps the key until its ttl has passed"]
 #[expect(clippy::exhaustive_enums, reason = "a lease is handed over, or was lost before")]
@@ -34,7 +34,7 @@ impl Lease {
     /// Releases the key.
     ///
     /// The lease is no longer held from the first poll on. If the store does not answer, the request is
-    /// repeated until it does, or until the ttl has passed.
+    /// repeated until the store answers, or until the ttl has passed.
     ///
     /// A caller on the locker's runtime sends the request itself. If the caller keeps the future without
     /// polling it, the ttl frees the key. For other callers, a task on the locker's runtime sends the request.
@@ -96,8 +96,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key was transferred. If it was, any lessee can obtain it after `reserved`.
-    /// If not, any lessee can obtain it after its ttl.
+    /// If it is unknown whether the key was transferred. Any lessee can obtain a transferred key after
+    /// `reserved`, and a key that was not transferred after its ttl.
     ///
     /// # Cancel safety
     ///
@@ -195,7 +195,7 @@ impl Lease {
         self.runtime.run_to_end(sent).await
     }
 
-    /// Makes a request for the heartbeater. `deadline` is read before the lease ends.
+    /// Makes a request for the heartbeater. Read `deadline` from the cell before the lease ends.
     fn release_request(&self, request: GiveBack, deadline: Moment) -> Release {
         let (cell, guard) = (Arc::clone(&self.cell), self.runtime.request_guard());
         Release { cell, request, reach: self.reach, deadline, _guard: Some(guard) }
@@ -217,15 +217,15 @@ impl Lease {
     /// Safe: if the caller drops the call, a task releases the key.
     pub async fn hand_over(self, wait: Ttl) -> Result<Handed, StoreError> {
         let runtime = self.runtime.clone();
-        // If the caller drops this call, the lease is dropped with the answer, and released.
+        // If the caller drops this call, the answer is dropped, and the lease in it is released.
         let (mut lease, handed) = runtime.run_in_task(self.last_heartbeat(wait)).await?;
-        // From here on, the key belongs to the holder of the hand-over.
+        // From here on, the key is reserved for the process that resumes the hand-over.
         lease.given_away |= matches!(handed, Handed::Over(_));
         drop(lease.cell.take_turn());
         Ok(handed)
     }
 
-    /// Ends the lease here, and sends a heartbeat for `wait`. No heartbeat follows it.
+    /// Ends the lease here, and sends its last heartbeat, which extends the grant by `wait`.
     async fn last_heartbeat(mut self, wait: Ttl) -> Result<(Self, Handed), StoreError> {
         let _guard = self.runtime.request_guard();
         let settings = Arc::clone(&self.settings);
@@ -269,7 +269,7 @@ impl Lease {
         }
     }
 
-    /// Counts a loss that the heartbeater no longer sees.
+    /// Reports a loss to the metrics and the log. The heartbeater no longer sees this lease.
     fn lost_in_hand_over(mut self, cause: LossCause) -> (Self, Handed) {
         // The store has ended the lease: a release would change nothing.
         self.given_away = true;
@@ -295,12 +295,12 @@ impl Lease {
 }
 
 impl Drop for Lease {
-    /// Signals only: the heartbeater sends the release.
+    /// Sends the release to the heartbeater, which sends it to the store.
     fn drop(&mut self) {
         if !self.given_away {
             let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
             let release = self.release_request(GiveBack::Release(None), deadline);
-            // The end of a session frees the keys under it. Thousands of releases would only load the store.
+            // The end of the session frees the key. Thousands of such releases would only load the store.
             if self.cell.end(Ending::Released) == Ending::Lost(LossCause::SessionEnded) {
                 return;
             }

@@ -13,8 +13,8 @@ use crate::token::FencingToken;
 /// A lease that was handed over and not yet resumed. Its text form can be sent to another process.
 ///
 /// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
-/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, so that it can be a part
-/// of a larger message. Send the text only to processes that may hold the lease: any process that has it can
+/// resumes it, at most once. Its text form is JSON. The type implements serde's traits, so it can be a part
+/// of a larger message. Send the text only to processes that may hold the lease: any process with it can
 /// obtain the lease.
 ///
 /// # Examples
@@ -63,7 +63,7 @@ impl FromStr for HandOver {
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
         serde_json::from_str(text).map_err(|error| {
             InvalidInput::new(format!(
-                "hand-over cannot be read, since the text is not that of a hand-over: {error}"
+                "hand-over cannot be read, since the text is not a hand-over: {error}"
             ))
         })
     }

@@ -103,7 +103,7 @@ impl Lease {
         cell.continue_beats(beat);
         let cell = Arc::new(cell);
         match cell.standing() {
-            // The heartbeats of the session suffice.
+            // The session's heartbeats extend this lease, too.
             Some(standing) => standing.register(&cell),
             None => runtime.send(Command::Add(Arc::clone(&cell))),
         }
@@ -141,7 +141,7 @@ impl Lease {
     }
 
     /// The attributes of the record when the key was granted, including those of
-    /// [`Locker::with_attributes`](crate::Locker::with_attributes). Later updates do not change this.
+    /// [`Locker::with_attributes`](crate::Locker::with_attributes). Later updates do not change them.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -151,7 +151,7 @@ impl Lease {
     /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete): they
     /// have a time limit, and end the lease if the write ends the grant. After a transfer or a delete
     /// through the table itself, [`is_held`](Self::is_held) stays true until the next heartbeat, although
-    /// another lessee may have the key. So stop the work before, and drop the lease right after.
+    /// another lessee may have the key. So stop the work before the write, and drop the lease right after it.
     pub fn grant(&self) -> &Grant {
         &self.cell.grant
     }
@@ -169,7 +169,7 @@ impl Lease {
         self.cell.remaining()
     }
 
-    /// Follows the state of the lease.
+    /// Subscribes to the state of the lease.
     ///
     /// Returns a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html): `borrow` reads
     /// the current state, and `wait_for` waits for a state. At [`LeaseState::AtRisk`], start no new work.
@@ -225,7 +225,7 @@ impl Lease {
     /// As safe as `work`, which is dropped too.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         select! {
-            // Loss first: after a loss, the work is not polled again.
+            // Polls the loss first, so that the work is not polled again after a loss.
             biased;
             lost = self.lost() => Err(lost),
             // The deadline may have passed during the last poll of the work.

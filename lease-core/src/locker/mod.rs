@@ -310,8 +310,8 @@ impl Locker {
     /// `main`.
     ///
     /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait for
-    /// requests that other tasks start meanwhile. The caller of an attempt or a release may never poll it, so
-    /// this call waits for at most one [request timeout](LeaseOptions::request_timeout) if it was not dropped.
+    /// requests that other tasks start meanwhile. A caller may keep an attempt or a release unpolled. Then
+    /// `close` waits for such a request for at most one [request timeout](LeaseOptions::request_timeout).
     ///
     /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
     /// granted, and one to release it. By then, every key that was not released has expired.
@@ -338,11 +338,11 @@ impl Locker {
         select! {
             biased;
             () = in_callers.ended() => (),
-            // With a limit: a caller may keep an attempt without polling it, and wait for this call.
+            // The wait has a limit: a caller may keep an attempt without polling it until this call ends.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Three rounds: an attempt may leave an unclear claim to a cleanup task, and either of the two may
-        // obtain a lease without a caller, which a third task releases.
+        // Waits in three rounds. An attempt may leave an unclear claim to a cleanup task. The attempt or the
+        // cleanup may obtain a lease that no caller waits for. A third task releases this lease.
         for _each in 0..3 {
             in_tasks.ended().await;
         }

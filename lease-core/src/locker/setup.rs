@@ -37,7 +37,7 @@ impl Locker {
     /// The store sets them in the request that grants the key. So they cost no extra request, and no
     /// reader sees the grant without them. They replace attributes of the same name; other attributes stay.
     /// [`Lease::attributes`](crate::Lease::attributes) returns both. [`resume`](Self::resume) sets them,
-    /// too. A claim that is refused changes nothing. From then on, the record outlasts the lease, as after a
+    /// too. A claim that is refused changes nothing. After a grant, the record outlasts the lease, as after a
     /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     ///
     /// Use them to describe the holder, and `update` for progress. The claim of a failed or dropped
@@ -118,7 +118,7 @@ impl Locker {
     /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
     /// that stuck work does not keep its keys for ever. Off by default.
     ///
-    /// Choose a limit longer than the longest time between two calls. After the limit, leases expire as if the
+    /// Choose a limit above the longest time between two such calls. After the limit, leases expire as if the
     /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of leases
     /// that have not expired. The time starts at `with_watchdog`: a test must set its clock before. Lockers
     /// that are made from this one share its watchdog: a call of `alive` on any of them counts for all.

@@ -24,11 +24,11 @@ pub struct WaitInTurn {
 }
 
 impl WaitInTurn {
-    /// The number of waiters that are before this one in the queue of the store.
+    /// The number of waiters before this waiter in the queue of the store.
     ///
     /// `None` before the first answer of the store, and if the store keeps no queue for the key. The waiter
     /// learns its position when it joins the queue and when it renews its place, every third of a ttl. So the
-    /// position may be outdated by that long. It includes crashed waiters until their places expire.
+    /// position may be a third of a ttl old. It includes crashed waiters until their places expire.
     pub fn position(&self) -> Option<u64> {
         *self.position.borrow()
     }

@@ -25,10 +25,10 @@ impl Locker {
     /// also notice when the lease of a crashed holder expires.
     ///
     /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker queue
-    /// for a key in the order of their calls. Only the first one contends with other processes. If the store
-    /// can notify, a release wakes this waiter. If not, the waiter retries every
+    /// for a key in the order of their calls. Only the first waiter contends with other processes. If the
+    /// store can notify, a release wakes this waiter. If not, the waiter retries every
     /// [`poll_interval`](crate::LeaseOptions::poll_interval). In both cases it also retries within 20 ms after
-    /// the holder's lease expires. Different lockers then have no order: a process that releases the key and
+    /// the holder's lease expires. Waiters of two lockers have no order: a process that releases the key and
     /// claims it again may be first.
     ///
     /// A task that waits for a key that it holds itself waits for ever.
@@ -95,8 +95,8 @@ impl Locker {
     /// Waits without a limit until any one of `keys` is obtained.
     ///
     /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and obtains
-    /// only one, even if several become free. A store with queues may grant it another key at the same time;
-    /// this key is freed at once.
+    /// one key, even if several become free. A store with queues may grant a second key at the same time.
+    /// The locker then releases the second key at once.
     ///
     /// # Errors
     ///

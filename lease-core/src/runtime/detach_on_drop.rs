@@ -12,10 +12,10 @@ use futures_util::future::CatchUnwind;
 /// Runs a future on the task that polls it, which saves two switches between tasks. If this is dropped
 /// before the future has completed, `detach` gets the rest of the future and must run it to its end.
 ///
-/// A caller that keeps this without polling it also stops the future. Do not use it for work that must
-/// still make progress.
+/// If the caller neither polls nor drops this, the future makes no progress. Do not use it for work that must
+/// make progress even then.
 ///
-/// Completes once, with the output or the panic of the future, and is pending from then on.
+/// Completes once, with the output or the panic of the future. Later polls return `Pending`.
 pub(crate) struct DetachOnDrop<F: Future + Unpin, D: FnOnce(Work<F>)> {
     work: Option<Work<F>>,
     detach: Option<D>,

@@ -57,17 +57,17 @@ fn run<S, E>(
         OwnThread { runtime: runtime.handle().clone(), guard: ThreadGuard { _open: open } };
     runtime.block_on(async {
         let store = select! {
-            // Without a caller, the connection is not needed.
+            // If the caller has dropped its future, no connection is needed.
             biased;
             () = started.closed() => return,
             store = connect() => store,
         };
-        // The answer contains the guard. After an error, or without a receiver, the thread ends.
+        // The answer contains the guard. If `connect` failed, or the caller is gone, the thread ends.
         drop(started.send(store.map(|store| (thread, store))));
-        // Nothing is ever sent: completes once the last guard has been dropped.
+        // No value is ever sent: `recv` completes once the last guard has been dropped.
         let _ = closed.recv().await;
     });
-    // Does not wait for blocking work, such as a name look-up that hangs.
+    // The shutdown does not wait for blocking work, such as a name look-up that hangs.
     runtime.shutdown_background();
 }
 

@@ -1,7 +1,7 @@
 //! One attempt to obtain a key under a session, or to take over a key whose session has ended.
 //!
-//! The attempt reads the record, proves the end of the session that holds the key, and sends one claim. The
-//! first request of this claim that arrives decides, so a refused claim needs no cleanup. An unanswered claim is
+//! The attempt reads the record, proves the end of the session that holds the key, and sends one claim. Its
+//! first request to arrive decides, so a refused claim needs no cleanup. An unanswered claim is
 //! repeated until it is answered, or until its session has ended.
 
 use std::error::Error;
@@ -56,7 +56,7 @@ pub(crate) async fn take_over(
 struct ChildAttempt {
     settings: Arc<Settings>,
     runtime: LockerRuntime,
-    /// `None`: the lease has a ttl of its own.
+    /// `None` if the lease has a ttl of its own.
     session: Option<Arc<Membership>>,
     key: LeaseKey,
     /// When the last claim was sent.
@@ -231,7 +231,7 @@ impl ChildAttempt {
         let was_sent =
             !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unsupported);
         let Some(session) = self.session.clone().filter(|_| was_sent) else { return };
-        // Stored before the caller gets the error: its next attempt must repeat this claim.
+        // Stores the claim before the caller gets the error: the caller's next attempt must repeat the claim.
         let claim = UnsettledChild { clearing: Arc::default(), ..claim };
         session.put(claim.clone());
         let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
@@ -300,7 +300,7 @@ async fn read(sessions: &dyn Sessions, key: &LeaseKey) -> Result<Option<LeaseRec
     answers.into_iter().next().unwrap_or_else(|| Err(unexpected()))
 }
 
-/// The read contradicts itself.
+/// The error for an answer of a store that contradicts itself.
 fn unexpected() -> StoreError {
     StoreError::new(
         StoreErrorKind::Corrupt,
@@ -308,6 +308,6 @@ fn unexpected() -> StoreError {
     )
 }
 
-/// How often an attempt looks again after a refused claim. The key was then granted between the look and the
-/// claim.
+/// How often an attempt looks again after a refused claim. A refusal means that the key was granted after the
+/// look.
 const MOST_REFUSALS: usize = 2;

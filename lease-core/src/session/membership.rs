@@ -16,7 +16,7 @@ use crate::store::session::{Ended, Parent, Vacancy};
 pub(crate) struct Membership {
     pub(crate) cell: Arc<LeaseCell>,
     pub(crate) parent: Parent,
-    /// Claims without an answer. Several tasks may each leave a claim of one key.
+    /// Unanswered claims. Several tasks may each leave a claim of the same key.
     unsettled: Mutex<HashMap<LeaseKey, Vec<UnsettledChild>>>,
     /// The last proof for each session that has ended. A crashed process leaves many keys under one session.
     proofs: Mutex<HashMap<LeaseKey, Ended>>,
@@ -80,7 +80,7 @@ impl Membership {
 
     /// Returns the proof that `session` has ended, if it is known.
     pub(crate) fn proof(&self, session: &Parent) -> Option<Ended> {
-        // If a former session had the key of this session, the later grant proves its end.
+        // If `session` is a former session with the same key, the grant of this session proves its end.
         if let Some(proof) = Ended::by_successor(session, &self.cell.grant) {
             return Some(proof);
         }

@@ -23,7 +23,7 @@ use crate::session::membership::Membership;
 /// lost, by the same deadline. A session that is started again has a new token, so the leases of the former
 /// session are lost, too.
 ///
-/// Use it if the keys are held by one process for long. A lease under a session differs from any other lease in
+/// Use it if one process holds the keys for long. A lease under a session differs from any other lease in
 /// three ways:
 ///
 /// - It has no ttl. If a claim or a release is not answered, a task repeats it until it is answered or the
@@ -137,7 +137,7 @@ impl Locker {
     /// [`Misconfigured`](StoreErrorKind::Misconfigured), if `session` is itself under a session.
     pub fn under(&self, session: &Lease) -> Result<Self, StoreError> {
         if self.settings.store.sessions().is_none() {
-            let text = "this store cannot keep leases under a lease";
+            let text = "this store cannot keep leases under a session";
             return Err(StoreError::new(StoreErrorKind::Unsupported, text));
         }
         if session.grant().parent.is_some() {

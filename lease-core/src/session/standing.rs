@@ -11,7 +11,7 @@ use crate::heartbeat::lease_cell::LeaseCell;
 /// The session of a child.
 pub(crate) struct Standing {
     pub(crate) session: Arc<LeaseCell>,
-    /// Sends to the heartbeater that counts and logs the loss.
+    /// Sends commands to the heartbeater, which counts and logs the loss of the child.
     pub(crate) heartbeater: CommandSender,
     place: OnceLock<usize>,
 }
@@ -41,7 +41,7 @@ impl Drop for Standing {
 }
 
 impl Children {
-    /// All children. Never holds the lock while a child is changed or dropped.
+    /// Returns all children, and frees the lock before the caller changes or drops a child.
     pub(crate) fn all(&self) -> Vec<Arc<LeaseCell>> {
         self.0.lock().iter().filter_map(|(_, child)| child.upgrade()).collect()
     }

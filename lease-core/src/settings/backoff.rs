@@ -8,7 +8,7 @@ use crate::options::LeaseOptions;
 use crate::settings::random::Random;
 
 /// Pauses between attempts. The longest pause is the heartbeat period, and at most
-/// [`LONGEST`](Pauses::LONGEST). Pauses double, from a sixteenth of the longest. Each is reduced at random
+/// [`LONGEST`](Pauses::LONGEST). Pauses double, from a sixteenth of the longest. Each pause is cut at random
 /// by up to half, so that clients that failed together do not retry together.
 pub(crate) struct Pauses<'a> {
     lengths: backon::ExponentialBackoff,

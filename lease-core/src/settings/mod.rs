@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) lessee: Lessee,
     pub(crate) options: LeaseOptions,
-    /// Each grant sets these on the record of its key.
+    /// The attributes that each grant sets on the record of its key.
     pub(crate) attributes: Attributes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,

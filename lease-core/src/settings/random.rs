@@ -1,6 +1,6 @@
 //! Random numbers: nonces from the operating system, jitter and shuffles from a generator of this process.
 //!
-//! A seed replaces both, so that a test can repeat a run.
+//! With a seed, a seeded generator makes all of these numbers, so that a test can repeat a run.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Lockers that were made from one locker share its watchdog: a call of `alive` on one counts for all.
+/// The watchdog of a locker and of all lockers made from it: a call of `alive` on one counts for all.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     limit: Duration,
@@ -14,7 +14,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Counts from `now`.
+    /// Makes a watchdog that counts the silence from `now`.
     pub(crate) fn new(limit: Duration, now: Moment) -> Self {
         Self { limit, last: AtomicU64::new(now.as_nanos()) }
     }

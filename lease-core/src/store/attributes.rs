@@ -10,7 +10,7 @@ use crate::invalid::InvalidInput;
 /// change the attributes of the record.
 pub type Attributes = BTreeMap<String, Value>;
 
-/// One attribute.
+/// The value of an attribute.
 ///
 /// The types are those of `DynamoDB`, since no other store has more types. So columns of an existing table
 /// are read without a conversion.
@@ -239,7 +239,7 @@ impl Change {
     }
 }
 
-/// Sets each of the attributes.
+/// Makes a change that sets each of the attributes.
 impl From<Attributes> for Change {
     fn from(attributes: Attributes) -> Self {
         let values = attributes.into_iter().map(|(name, value)| (name, Some(value))).collect();

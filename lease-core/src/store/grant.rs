@@ -14,7 +14,7 @@ use crate::token::FencingToken;
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
 ///
-/// A heartbeat that arrives after one with a larger number changes nothing. So a late or doubled request can
+/// A heartbeat that arrives after a heartbeat with a larger number changes nothing. So a late request can
 /// neither shorten nor extend a lease. Numbers need not be consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -70,24 +70,24 @@ impl RequestNumber {
     }
 }
 
-/// Asks a store for a key.
+/// A request to a store for a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// The key that is asked for.
+    /// The key that the lessee claims.
     pub key: LeaseKey,
-    /// The lessee that asks.
+    /// The lessee that claims the key.
     pub lessee: Lessee,
     /// Identifies the logical attempt: its retries have the same nonce.
     pub nonce: Nonce,
-    /// The number of this request among those with the same nonce.
+    /// The number of this request among the requests with the same nonce.
     pub request: RequestNumber,
     /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions)
     /// limits the values that a locker sends.
     pub ttl: Duration,
     /// The attributes that the grant sets on the record of the key; none by default.
     pub attributes: Attributes,
-    /// The session under which the key is asked for; none by default.
+    /// The session under which the key is claimed; none by default.
     pub parent: Option<Parent>,
 }
 
@@ -98,7 +98,7 @@ impl Claim {
         Self { key, lessee, nonce, request, ttl, attributes, parent: None }
     }
 
-    /// Returns the same claim as its next request.
+    /// Returns the same claim with the next request number.
     #[must_use]
     pub fn repeated(self) -> Self {
         Self { request: self.request.next(), ..self }
@@ -148,13 +148,13 @@ impl Claim {
 /// A claim that was granted.
 ///
 /// A grant proves nothing by itself: the store checks every write under it against its own record.
-/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) passes one to another process.
+/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) passes it to another process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Grant {
     /// The key that is held.
     pub key: LeaseKey,
-    /// The lessee that holds it.
+    /// The lessee that holds the key.
     pub lessee: Lessee,
     /// The nonce of the claim that was granted.
     pub nonce: Nonce,
@@ -162,7 +162,7 @@ pub struct Grant {
     /// know which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestNumber>,
-    /// Orders this grant among all grants of the key.
+    /// The fencing token, which orders this grant among all grants of the key.
     pub token: FencingToken,
     /// How long the lease lasts after each heartbeat.
     pub ttl: Duration,
@@ -182,7 +182,7 @@ pub struct Grant {
 pub struct GrantId(String);
 
 impl GrantId {
-    /// Wraps the text of a store, or one that an operator has copied.
+    /// Wraps the text of a store, or a text that an operator has copied.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -204,7 +204,7 @@ impl From<Nonce> for GrantId {
     }
 }
 
-/// For stores that name a grant by its token.
+/// Names a grant by its token, for stores that do so.
 impl From<FencingToken> for GrantId {
     fn from(token: FencingToken) -> Self {
         Self(token.to_string())
@@ -295,8 +295,8 @@ impl HeldKey {
 }
 
 impl Grant {
-    /// Returns the holder of this grant, for the answer to a request that finds the key held or the grant
-    /// gone.
+    /// Returns the holder of this grant, for the answer to a request that found the key held, or the grant
+    /// no longer valid.
     pub fn holder(&self, expires_in: Option<Duration>) -> Holder {
         let holder = Holder::new(self.lessee.clone(), expires_in);
         holder.named_by(self.token)
@@ -333,7 +333,7 @@ pub enum Written {
     /// The grant was valid, and the write was applied.
     Applied,
     /// The grant was valid, but an attribute was not as the [`Change`](crate::Change) expects. Nothing was
-    /// changed. An earlier try of the same change may have written the current value: see
+    /// changed. An earlier request with the same change may have written the current value: see
     /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     Unexpected,
     /// The grant is no longer valid. Nothing was changed.

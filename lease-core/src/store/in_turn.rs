@@ -24,10 +24,10 @@ use crate::store::grant::{Claim, Grant};
 ///   from the moment at which the waiter sent this request. So even after a late answer, the lease ends before
 ///   the store grants the key to a successor.
 /// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. The store skips a
-///   place that was not renewed for that long. It may skip a place earlier if it knows that the waiter no
+///   place that was not renewed for a ttl. It may skip a place earlier if it knows that the waiter no
 ///   longer listens.
 /// - **A claim by `obtain` does not overtake the queue.** While claims with unexpired places are queued,
-///   a release grants the key to one of them. The same holds if a waiter that was granted the key leaves. So
+///   a release grants the key to one of them, and so does a waiter that was granted the key but leaves. So
 ///   `obtain` never finds the key free. After an expiry, no request of a holder frees the key, so a claim by
 ///   `obtain` may come first.
 /// - **Every enqueue and every renewal checks whether the key is free**, and grants a free key to the first
@@ -38,7 +38,7 @@ use crate::store::grant::{Claim, Grant};
 pub trait InTurn: Send + Sync {
     /// Starts to deliver the notices for the nonce of `claim`. Call it before [`enqueue`](Self::enqueue).
     ///
-    /// If the claim is granted after this returns, the notice of the grant is delivered, or [`Notice::Missed`]
+    /// If the claim is granted after this call, the waiter receives a notice, or [`Notice::Missed`]
     /// instead. A store without notifications returns [`Notices::never`]: its waiters renew their places every
     /// poll interval.
     ///
@@ -57,7 +57,7 @@ pub trait InTurn: Send + Sync {
     /// If the outcome is unknown.
     async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Renews the place of `claim`. As [`enqueue`](Self::enqueue), but a claim that has no place gets none: the
+    /// Renews the place of `claim`, like [`enqueue`](Self::enqueue). A claim without a place gets none: the
     /// answer is [`Enqueued::Gone`].
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Notices {
         self.stream.is_some()
     }
 
-    /// The next notice.
+    /// Waits for the next notice.
     ///
     /// # Cancel safety
     ///
@@ -166,7 +166,7 @@ impl fmt::Debug for Notices {
     }
 }
 
-/// Notices from a channel, for stores that notify through one.
+/// Makes notices from a channel, for stores that notify through a channel.
 impl From<tokio::sync::mpsc::UnboundedReceiver<Notice>> for Notices {
     fn from(received: tokio::sync::mpsc::UnboundedReceiver<Notice>) -> Self {
         Self::new(stream::unfold(received, async |mut received| {

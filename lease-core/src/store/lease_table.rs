@@ -49,7 +49,7 @@ pub trait LeaseTable: LockStore {
     /// Creates a record of `key` with `attributes` and without a holder, if the key has no record. Returns
     /// whether it created one.
     ///
-    /// An existing record is not changed. A record may also exist because its key is leased, or was a
+    /// An existing record is not changed. A record may also exist because its key is leased, or was leased a
     /// moment ago.
     ///
     /// # Errors
@@ -58,21 +58,21 @@ pub trait LeaseTable: LockStore {
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
     /// Changes attributes, if `grant` is still the current grant and all expected values match. Does not
-    /// extend the lease. From then on, the record outlasts the lease, even without [`create`](Self::create).
+    /// extend the lease. A changed record outlasts the lease, even without [`create`](Self::create).
     ///
     /// # To ensure correctness
     ///
     /// The check of the grant, the comparisons and the writes are one atomic step. Under a lost grant,
     /// return `Lost`, even if a value does not match. If a value does not match, write nothing, and do not
-    /// make the record last. A value matches if it equals the [`Value`](crate::Value), including its type.
-    /// [`Change::expecting`] lists the cases that each store decides.
+    /// make the record outlast the lease. A value matches if it equals the [`Value`](crate::Value) and its
+    /// type. [`Change::expecting`] lists the cases that each store decides.
     ///
     /// # Errors
     ///
     /// If the outcome is unknown: the request may still be applied. Repeat the same change, with the same
     /// expected values. [`Written::Applied`] and [`Written::Lost`] are then certain. After
     /// [`Written::Unexpected`], [`read`](Self::read) the record and compare: the earlier request may have
-    /// written it. This can also happen without an error, since a service's own client may repeat a
+    /// written the new values. This can also happen without an error: a service's own client may repeat a
     /// request whose answer was lost.
     ///
     /// # Examples
@@ -140,7 +140,7 @@ pub struct LeaseRecord {
     pub key: LeaseKey,
     /// The current holder, if any.
     pub holder: Option<Holder>,
-    /// The token of the last grant; `None` before the first.
+    /// The token of the last grant; `None` before the first grant.
     pub token: Option<FencingToken>,
     /// The attributes of the record.
     pub attributes: Attributes,
@@ -161,7 +161,7 @@ pub enum LastGrant {
     Ended,
 }
 
-/// Reserves a key that has no holder.
+/// The reservation of a key that has no holder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Reserved {
@@ -203,7 +203,7 @@ impl LeaseRecord {
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// All methods must be forwarded: a default method would hide the method of the inner store.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: LeaseTable + ?Sized> LeaseTable for Arc<T> {

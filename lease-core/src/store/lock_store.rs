@@ -21,7 +21,7 @@ use crate::store::session::Sessions;
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
 /// Each method is one conditional write, or one read. The locker implements retries, waiting, deadlines
-/// and heartbeats. Answers are values. An error means that the outcome is unknown, and its kind decides
+/// and heartbeats. A refusal is no error. An error means that the outcome is unknown, and its kind decides
 /// whether the locker retries.
 ///
 /// # To ensure correctness
@@ -29,10 +29,10 @@ use crate::store::session::Sessions;
 /// - **Time**: a grant, a heartbeat or an adoption keeps the key from other lessees for the grant's `ttl`,
 ///   less the [`grain`](Self::grain). The ttl counts from the moment when the store begins to apply the
 ///   request. Measure the time with one clock, the store's own. Never compare the clocks of two machines.
-/// - **Tokens**: each grant of a key has a larger token than every earlier one. This holds after a release,
+/// - **Tokens**: each grant of a key has a larger token than all earlier grants, also after a release,
 ///   an expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
 ///   time in microseconds since 1970.
-/// - **Nonces**: store the nonces of the current grant and of the last released one. They make lost, late
+/// - **Nonces**: store the nonces of the current grant and of the last released grant. They make lost, late
 ///   and duplicate requests harmless.
 /// - **Atomicity**: the check and the write are one atomic step. A read and a later write are not a lock.
 /// - **Requests may be applied twice, late, and after the caller has dropped them.** The request of a
@@ -46,10 +46,10 @@ use crate::store::session::Sessions;
 pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Grants `claim` if its key is free.
     ///
-    /// - Free: grant it, under a token larger than every earlier one of the key.
+    /// - Free: grant the claim, under a token that is larger than all earlier tokens of the key.
     /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost. Return the
     ///   grant again, with the [number](Grant::request) of the request that was granted, or `None` if the
-    ///   store does not know it. The token may be larger than that of the lost reply, never smaller. Do not
+    ///   store does not know it. The token may be larger than that of the lost reply, but not smaller. Do not
     ///   extend the lease, unless the grant names the present request.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
@@ -73,8 +73,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Never extends a lease that has ended: a grant that expired, was released or was replaced is
     /// [`Lost`](Heartbeat::Lost). The cause is [`Superseded`](crate::LossCause::Superseded) if the record's
-    /// token is larger. A `beat` not larger than the last one applied changes nothing and is
-    /// [`Overtaken`](Heartbeat::Overtaken). A ttl smaller than the last one shortens the lease: hand-overs
+    /// token is larger. A heartbeat whose number `beat` is not larger than the last applied number is
+    /// [`Overtaken`](Heartbeat::Overtaken), and changes nothing. A smaller ttl shortens the lease: hand-overs
     /// limit their time in this way.
     ///
     /// # Errors
@@ -82,9 +82,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError>;
 
-    /// Frees the key of `grant`, if `grant` still holds it, and wakes its watches.
+    /// Frees the key of `grant`, if `grant` still holds the key, and wakes the key's watches.
     ///
-    /// With `reserved`, no lessee may obtain the key for that long. The store keeps the nonce. If `grant`
+    /// With `reserved`, no lessee may obtain the key for this time. The store keeps the nonce. If `grant`
     /// does not hold the key, the store changes nothing and returns `Ok`. A store may release a grant that
     /// has expired, if the key was not granted since.
     ///
@@ -106,7 +106,7 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError>;
 
-    /// Returns the holder of `key`; `None` if the key has none.
+    /// Returns the holder of `key`; `None` if the key has no holder.
     ///
     /// # Errors
     ///
@@ -114,9 +114,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError>;
 
     /// Sends many heartbeats. Yields the answers as they arrive, each with its index in `beats`: a slow or
-    /// failed heartbeat delays no other.
+    /// failed heartbeat does not delay the other answers.
     ///
-    /// The heartbeater passes at most a few hundred at a time. By default, all are sent at once, each as
+    /// The heartbeater passes at most a few hundred heartbeats. By default, all are sent at once, each as
     /// one [`heartbeat`](Self::heartbeat). Stores that can batch override this. A missing index counts as
     /// unanswered.
     fn heartbeat_all<'a>(
@@ -134,9 +134,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Evicts a holder: refuses further heartbeats of the grant that `grant` names, so that the lease expires.
-    /// Returns whether this was the current grant.
+    /// Returns whether `grant` names the current grant.
     ///
-    /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) name grants. The holder's next
+    /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) return these names. The holder's next
     /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The store does not free
     /// the key before the ttl has passed, since the holder may still be working. Until then, other
     /// requests of the holder succeed. A holder that notices the loss ends its work, and its `Lease` then
@@ -161,7 +161,7 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
         stream::iter([Err(unsupported("this store cannot list its locks"))]).boxed()
     }
 
-    /// Watches `key` for being freed by a release.
+    /// Watches `key` until a release frees it.
     ///
     /// The watch is registered when this returns. A later release of the lease that holds the key wakes the
     /// watch, even if the watch is polled only after the release. So a caller may attempt to obtain the key
@@ -179,14 +179,14 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
         Ok(Freed::never())
     }
 
-    /// Returns the queues of this store, if it keeps one for each key. Waiters then wait in turn.
+    /// Returns the queues of this store, if it keeps a queue for each key. Waiters then wait in turn.
     ///
-    /// By default, a store has none: its waiters race for a freed key.
+    /// By default, a store has no queues: its waiters race for a freed key.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
     }
 
-    /// Returns the sessions of this store, if it can keep leases under a lease.
+    /// Returns the sessions of this store, if it can keep leases under a session.
     ///
     /// The default is `None`. A store with sessions is also a [`LeaseTable`](crate::store::LeaseTable).
     fn sessions(&self) -> Option<&dyn Sessions> {
@@ -209,11 +209,11 @@ pub enum Change {
     /// The key may be free. Waiters then claim it.
     Freed {
         /// The number of watches that receive this change, in all processes. With more watches, a waiter waits
-        /// longer, so that another waiter can claim the key first. A number that is too small causes refused
-        /// claims, too large a number delays them. `None` if unknown: each waiter then claims the key at once.
+        /// longer, so that another waiter can claim the key first. If the number is too small, claims are
+        /// refused. If it is too large, claims are late. If the number is `None`, each waiter claims at once.
         watches: Option<u64>,
     },
-    /// A claim has obtained the key since it was freed. Waiters that have not claimed it yet keep waiting. A store
+    /// A claim has obtained the freed key. Waiters that have not claimed the key yet keep waiting. A store
     /// need not report this: the waiters then claim the key, and are refused.
     Taken,
 }
@@ -253,7 +253,7 @@ impl Freed {
         !matches!(self.wake, Wake::Never)
     }
 
-    /// Waits for the next change. After the last one, the watch never wakes.
+    /// Waits for the next change. After the last change, the watch never wakes.
     ///
     /// # Cancel safety
     ///
@@ -292,7 +292,7 @@ impl fmt::Debug for Freed {
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// All methods must be forwarded: a default method would hide the method of the inner store.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<S: LockStore + ?Sized> LockStore for Arc<S> {

@@ -2,7 +2,7 @@
 //!
 //! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records have
 //! attributes and can be listed. [`InTurn`] is for stores that keep a queue of waiters per key, and
-//! [`Sessions`] for stores that keep leases under a lease. A program that only obtains leases needs none of
+//! [`Sessions`] for stores that keep leases under a session. A program that only obtains leases needs none of
 //! them: it starts with [`Locker`](crate::Locker). An operator's tool calls `evict`, `scan` and `list` on the
 //! store itself.
 //!
@@ -18,7 +18,7 @@ pub(crate) mod scope;
 pub(crate) mod session;
 pub(crate) mod time_limit;
 
-/// Put it on the `impl` of a store: `#[async_trait]`.
+/// Put `#[async_trait]` on the `impl` of a store.
 pub use async_trait::async_trait;
 /// To read a stream, use `TryStreamExt` of the crate `futures-util`.
 pub use futures_util::Stream;

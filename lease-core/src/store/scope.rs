@@ -39,7 +39,7 @@ pub async fn work_under<T>(grant: Grant, work: impl Future<Output = T>) -> T {
     CURRENT.scope(grant, work).await
 }
 
-/// Returns the grant under which this code works; `None` outside of [`work_under`]. If calls of
+/// Returns the grant under which the calling code works; `None` outside of [`work_under`]. If calls of
 /// [`work_under`] are nested, the innermost one counts.
 pub fn current_grant() -> Option<Grant> {
     CURRENT.try_with(Clone::clone).ok()

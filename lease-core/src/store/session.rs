@@ -38,7 +38,7 @@ use crate::token::FencingToken;
 /// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
 pub trait Sessions: Send + Sync {
-    /// Grants `claim`, if its key is still as `vacancy` has seen it.
+    /// Grants `claim`, if its key is still in the state that `vacancy` describes.
     ///
     /// - The token of the record is that of `vacancy`, and the key is free and not reserved for others: grant
     ///   the claim, under a larger token.
@@ -50,7 +50,7 @@ pub trait Sessions: Send + Sync {
     /// The grant sets the claim's session and its attributes on the record. A claim without a session gets a
     /// lease with a ttl.
     ///
-    /// The request that arrives first decides: it is granted, or finds a larger token than seen. Tokens only
+    /// The first request of a claim to arrive decides: it is granted, or the token has grown. Tokens only
     /// grow, so a late duplicate of a refused claim is refused, too.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ pub trait Sessions: Send + Sync {
     /// Ends `session`, if it is over: removes its lessee from the record, and keeps the token.
     ///
     /// The session is over if it has expired by the store's time, or has not changed for a ttl while the store
-    /// observed it. Then no heartbeat extends it any more. If its token is no longer the current one, or the
+    /// observed it. Then no heartbeat extends it any more. If its token is no longer the latest token, or the
     /// record has no lessee, the session has already ended. A session that is not over yet is
     /// [`SessionState::Held`], and stays as it is.
     ///
@@ -98,7 +98,7 @@ pub trait Sessions: Send + Sync {
 pub struct Parent {
     /// The key of the session.
     pub key: LeaseKey,
-    /// The token of the session's grant. A session that is obtained again has a larger one.
+    /// The token of the session's grant. A session that is obtained again has a larger token.
     pub token: FencingToken,
 }
 
@@ -123,7 +123,7 @@ impl From<&Grant> for Parent {
 pub struct Ended(Parent);
 
 impl Ended {
-    /// Returns the proof, if `record` shows that `session` has ended: its token is larger, or its last grant is
+    /// Returns the proof, if `record` shows the end of `session`: the token is larger, or the last grant is
     /// that of the session and [has ended](LastGrant::Ended). The read may be stale.
     pub fn shown_by(record: &LeaseRecord, session: &Parent) -> Option<Self> {
         let token = record.token.filter(|_| record.key == session.key)?;
@@ -148,7 +148,7 @@ impl Ended {
     }
 }
 
-/// A key that was seen free, or held under a session that has ended. A claim under a session needs such a
+/// A key that a read found free, or held under a session that has ended. A claim under a session needs such a
 /// vacancy.
 ///
 /// A vacancy names the token that the record had then. If the record has a larger token when the claim arrives,
@@ -204,7 +204,7 @@ impl Vacancy {
         self.token
     }
 
-    /// The session under which the key was held. It has ended.
+    /// The session under which the key was held, and which has ended.
     pub fn former(&self) -> Option<&Parent> {
         self.ended.as_ref().map(Ended::session)
     }

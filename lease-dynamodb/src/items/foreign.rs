@@ -22,7 +22,7 @@ pub(crate) struct ForeignItem {
     pub(crate) is_of_lock_client: bool,
 }
 
-/// A hash of an item's columns. An item may have 400 KB, and a store observes thousands of items.
+/// A short hash of an item's columns. An item may have 400 KB, and a store observes thousands of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
@@ -38,7 +38,7 @@ impl ForeignItem {
         let mut hasher = DefaultHasher::new();
         for (name, value) in &columns {
             name.hash(&mut hasher);
-            // The maps in a `Value` are sorted; those in an `AttributeValue` are not.
+            // The maps in a `Value` are sorted. The maps in an `AttributeValue` are not.
             match from_dynamodb(value.clone()) {
                 Ok(value) => format!("{value:?}").hash(&mut hasher),
                 Err(_unreadable) => format!("{value:?}").hash(&mut hasher),

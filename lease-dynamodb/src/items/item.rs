@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) lessee: Option<Lessee>,
-    /// A string: an adopted table may contain values that are not nonces of this crate.
+    /// This is a string, since an adopted table may contain values that are not nonces of this crate.
     nonce: Option<String>,
     pub(crate) token: Option<FencingToken>,
     /// The token, or zero on an item of another program, which has none.
@@ -109,7 +109,7 @@ impl Item {
 
 /// Whether another program may have written `raw`.
 ///
-/// The lock client takes over an item of this store without a change to its token and beat.
+/// The lock client can take an item of this store, and does not change the item's token and beat.
 fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
     let lacks = |column| !raw.contains_key(columns.name(column));
     lacks(Column::Token)

@@ -2,10 +2,10 @@
 //!
 //! Each answer has a `Date` header. DynamoDB wrote it between the sending of the request and the receipt of the
 //! answer, in whole seconds. So at that moment DynamoDB's time was at least `Date` and less than `Date` + 1 s.
-//! Two bounds follow. They use the lease time of this process, whose rate error is ρ:
+//! This gives two bounds. They use the lease time of this process, and the error ρ of its rate:
 //!
-//! - *lowest*: `Date` at the receipt, increasing from there at the rate 1 − ρ;
-//! - *highest*: `Date` + 1 s at the sending, increasing from there at the rate 1 + ρ.
+//! - *lowest* equals `Date` at the receipt, and then increases at the rate 1 − ρ;
+//! - *highest* equals `Date` + 1 s at the sending, and then increases at the rate 1 + ρ.
 //!
 //! A pause between sending and receipt widens the bounds, but they stay correct. A store keeps
 //! the tightest bounds of all answers.
@@ -19,9 +19,9 @@ use parking_lot::{Mutex, MutexGuard};
 /// Bounds of DynamoDB's current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerNow {
-    /// Not later than the true time.
+    /// The lower bound: not later than the true time.
     pub(crate) lowest: Timestamp,
-    /// Not earlier than the true time.
+    /// The upper bound: not earlier than the true time.
     pub(crate) highest: Timestamp,
 }
 
@@ -43,7 +43,7 @@ impl Timestamp {
         u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Whole milliseconds, rounded down: time that has certainly passed.
+    /// Whole milliseconds, rounded down: a lower bound may be too early, but never too late.
     pub(crate) fn as_millis_down(self) -> u64 {
         u64::try_from(self.0 / 1_000_000).unwrap_or(u64::MAX)
     }
@@ -116,7 +116,7 @@ impl ServerTime {
     /// Adds an answer with the date `date`, in seconds since 1970.
     ///
     /// If the answer contradicts the earlier answers, a clock has stepped, at DynamoDB or on this machine.
-    /// Then all answers are forgotten, this one included.
+    /// Then the store forgets all answers, including this answer.
     pub(crate) fn add_answer(&self, sent: Moment, received: Moment, date: u64) {
         let date = Timestamp::from_seconds(date);
         let new = Bounds {

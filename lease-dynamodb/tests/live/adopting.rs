@@ -1,4 +1,4 @@
-//! Tables of other programs.
+//! Tests on tables that other programs have made.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn columns_may_have_any_name() {
     let server = Server::dynoxide().await;
     let mut builder = with_long_timeout(server.client(), "odd");
     for (column, name) in [
-        (Column::Key, "name"), // a reserved word, like the next two
+        (Column::Key, "name"), // `name` is a reserved word, like the next two names
         (Column::Lessee, "owner"),
         (Column::Token, "counter"),
         (Column::ExpiresAt, "a.b-c #d :e"),

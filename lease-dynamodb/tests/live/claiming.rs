@@ -1,4 +1,4 @@
-//! Attributes of a claim: their costs and their limits.
+//! Tests of the attributes of a claim: their costs and their limits.
 
 use std::error::Error;
 

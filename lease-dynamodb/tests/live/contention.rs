@@ -1,4 +1,4 @@
-//! Many contenders at once.
+//! Tests with many contenders at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     let start = Arc::new(Barrier::new(CONTENDERS));
     let stores: Vec<_> =
         (0..CONTENDERS).map(|_| builder(&server, &client).build().unwrap()).collect();
-    // Before the race, an answer shows DynamoDB's time to each store.
+    // Before the race, each store learns DynamoDB's time from an answer.
     for store in &stores {
         assert_eq!(store.holder(&key).await.unwrap(), None);
     }
@@ -66,7 +66,7 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     }
 }
 
-/// The requests of lockers that obtain one key in turn. Counted from the moment when all lockers wait.
+/// The number of requests of lockers that obtain one key in turn, since the moment when all lockers wait.
 struct Contention {
     requests: f64,
     hand_overs: f64,

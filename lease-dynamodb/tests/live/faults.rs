@@ -1,4 +1,4 @@
-//! Faults of earlier systems. Each test checks the correct behaviour.
+//! Each test checks that this store does not have a certain fault of earlier systems.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ async fn lease_is_taken_after_expiry_and_not_before() {
     let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     let key = fresh_key("shard");
-    obtain(&store, &key, "holder", LONG).await; // 60 s, and a margin of 2 s
-    // New processes that start at different times.
+    obtain(&store, &key, "holder", LONG).await; // for 60 s, plus a margin of 2 s
+    // Each contender is a new process that starts at another time.
     let contender = || DynamoDbStore::new(client_of(proxy.address()), TABLE);
 
     for (seconds_later, taken) in [(0, false), (55, false), (59, false), (66, true)] {

@@ -1,4 +1,4 @@
-//! Items that Amazon's DynamoDB lock client writes.
+//! Tests on items that Amazon's DynamoDB lock client writes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lost, late, doubled and reordered requests and answers.
+//! Tests with lost, late, doubled and reordered requests and answers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::setup::{LONG, MARGINS, TABLE, item, server_and_store, with_short_time
 
 const UPDATE: &str = "UpdateItem";
 
-/// Returns a server, a store on it, a proxy, and a store behind it. Both stores know the server's time.
+/// Returns a server, its store, a proxy, and a store behind the proxy. Both stores know the server's time.
 async fn behind_a_proxy() -> (Server, DynamoDbStore, Proxy, DynamoDbStore) {
     let (server, store) = server_and_store().await;
     let proxy = server.proxy().await;
@@ -141,7 +141,7 @@ async fn doubled_request_has_one_effect() {
 }
 
 #[tokio::test]
-async fn late_heartbeat_after_newer_one_changes_nothing() {
+async fn late_heartbeat_after_newer_heartbeat_changes_nothing() {
     let (server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&direct, &key, "a", LONG).await;

@@ -1,4 +1,4 @@
-//! Purging of items by the table's TTL.
+//! Tests of the purging of items by the table's TTL.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn only_unused_items_are_purged_after_eight_days() {
     }
     assert!(item(&server, &bare_by_hand).await.is_some());
     assert!(now.holder(&held_again).await.unwrap().is_some());
-    // The new token is larger, although no item contains the former one.
+    // The new token is larger, although no item contains the former token.
     let again = obtain(&now, &idle, "a", LONG).await;
     let former: u64 = former["token"].as_n().unwrap().parse().unwrap();
     assert!(again.token.get() > former);

@@ -1,4 +1,4 @@
-//! The number of requests per operation.
+//! Tests of the number of requests per operation.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ async fn first_grant_of_item_made_by_hand_costs_one_more_request() {
     assert_eq!(count.take(), 1);
 }
 
-/// A refused write costs as much as an applied one. A read of a small item costs a fifth.
+/// A refused write costs as much as an applied write. A read of a small item costs a fifth of a write.
 #[tokio::test]
 async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     let (server, _, _, store) = counted().await;

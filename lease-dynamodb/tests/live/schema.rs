@@ -1,4 +1,4 @@
-//! Creation and checks of the table.
+//! Tests of the calls that create and check the table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{

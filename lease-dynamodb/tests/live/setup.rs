@@ -15,7 +15,7 @@ pub(crate) const TABLE: &str = "leases";
 /// A ttl that is longer than any test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// More than the margin of a store and the inaccuracy of DynamoDB's time.
+/// A time that is longer than a store's margin plus the inaccuracy of DynamoDB's time.
 pub(crate) const MARGINS: Duration = Duration::from_secs(6);
 
 pub(crate) type Raw = HashMap<String, AttributeValue>;
@@ -34,7 +34,7 @@ pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
     store
 }
 
-/// A builder of a store that waits for slow servers: for tests without late answers.
+/// Returns a builder of a store that waits long for slow servers. Use it in tests without late answers.
 pub(crate) fn with_long_timeout(client: Client, table: &str) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(client, table).with_request_timeout(Duration::from_mins(1))
 }

@@ -1,4 +1,4 @@
-//! Takeovers: how long a crashed holder's lease excludes other lessees.
+//! Tests of takeovers: how long a crashed holder's lease excludes other lessees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +23,7 @@ async fn long_expired_lease_goes_to_first_call_of_new_process() {
     let (count, config) = Count::of(config_of(proxy.address()));
     let client = Client::from_conf(config.build());
     let key = fresh_key("job");
-    // The holder crashes before its first heartbeat, after its first call.
+    // The holder crashes after its first call, and before its first heartbeat.
     obtain(&with_long_timeout(client.clone(), TABLE).build().unwrap(), &key, "dead", LONG).await;
 
     clock.set(0);
@@ -46,7 +46,7 @@ async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
     count.take();
 
     // An hour passes on the server, but no time in this process. The first answer contradicts the
-    // known time; the second sets it.
+    // known time. The second answer sets the time.
     clock.set(3600);
     let first = idle.obtain(&claim(&key, "b", LONG)).await.unwrap();
     held(first);

@@ -14,7 +14,7 @@ use crate::buffer::gate::Gate;
 use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
 
-/// Keeps buckets in memory, for one process. Clones share them.
+/// Keeps buckets in memory, for one process. Clones share the buckets.
 #[derive(Debug, Clone)]
 pub struct MemoryBuckets {
     options: BucketOptions,
@@ -35,7 +35,7 @@ struct Kept {
 
 impl MemoryBuckets {
     /// An empty store. Time starts at the current wall-clock time and advances with [`BootClock`],
-    /// so a test's paused time applies.
+    /// so a test can pause the time.
     pub fn new(options: BucketOptions) -> Self {
         let clock = BootClock::new();
         let born = (clock.now(), micros_since_1970() / 1_000_000);

@@ -24,14 +24,14 @@ pub use redis::RedisBuckets;
 ///
 /// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no more
 /// changes, so an exporter can remove exactly the entries that it has read. The intake is stopped
-/// until an operator [opens](Self::set_intake) it: before that, perhaps no exporter empties the buckets.
+/// until an operator [opens](Self::set_intake) it. Until then, perhaps no exporter runs that empties buckets.
 ///
 /// # To ensure correctness
 ///
-/// Only the store's clock counts. The store puts no change into a bucket up to the marker, or into a
-/// bucket that it has returned as closed. This holds even if its clock goes back. Otherwise a late change
-/// would never be read, or would be removed unread. Each call is one atomic step. A removal is refused if
-/// its token is smaller than the largest seen.
+/// Only the store's clock counts. The *marker* is the latest removed bucket. The store puts no change into a
+/// bucket up to the marker, or into a bucket returned as closed, even if its clock goes back. Such a change
+/// might never be read, or might be removed unread. Each call is one atomic step. A removal is refused if
+/// its token is smaller than the largest token seen.
 ///
 /// # Cancel safety
 ///
@@ -87,7 +87,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Fenced<u64>, ServiceError>;
 
     /// Removes exactly `keys` of a closed bucket, and the bucket itself if no key is left. Leaves
-    /// the marker where it is. The exporter uses this for a bucket that is too large for one step,
+    /// the marker unchanged. The exporter uses this for a bucket that is too large for one step,
     /// or that follows an unreadable bucket. Returns the number of keys that existed.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl BucketOptions {
     /// If `interval` is any other length.
     pub fn new(interval: Duration) -> Result<Self, InvalidInput> {
         let seconds = interval.as_secs();
-        // 0 first: the last check divides by the interval.
+        // Checks for 0 first, since the last check divides by the interval.
         if seconds == 0 || interval.subsec_nanos() != 0 || 60 % seconds != 0 {
             return Err(InvalidInput::new(format!(
                 "interval {interval:?} is out of range: whole seconds of which a minute is a \
@@ -297,7 +297,7 @@ impl Piece {
     }
 }
 
-// `Arc` has to forward every method: a default body must not replace the store's own.
+// `Arc` has to forward every method: a default method must not replace the store's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
@@ -361,7 +361,7 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
 
 const ENTRY_BYTES: usize = 100;
 
-/// An operator opens the intake: without an exporter, collected changes are useless.
+/// Only an operator opens the intake, since changes are useless while no exporter collects them.
 const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct RedisBuckets {
 }
 
 impl RedisBuckets {
-    /// The buckets `name`. All processes that share them must use the same `options`.
+    /// Opens the buckets `name`. All processes that share these buckets must use the same `options`.
     pub fn new(link: RedisLink, name: &str, options: BucketOptions) -> Self {
         let keys = ["index", "state", "in:"].map(|part| key("buckets", name, part));
         Self { link, options, keys }

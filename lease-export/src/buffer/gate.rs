@@ -51,7 +51,7 @@ impl Gate {
         before
     }
 
-    /// Checks that `token` is not smaller than the largest seen, and records it.
+    /// Checks that `token` is not smaller than the largest token seen, and records `token`.
     pub(crate) fn admits(&mut self, token: FencingToken) -> Fenced<()> {
         match self.largest {
             Some(largest) if token < largest => Fenced::Stale { largest },

@@ -16,7 +16,7 @@ use crate::buffer::{
 use crate::error::ServiceError;
 use crate::event::Event;
 
-/// Keeps events in memory, for one process. Clones share them.
+/// Keeps events in memory, for one process. Clones share the events.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBuffer {
     capacity: Capacity,
@@ -85,7 +85,7 @@ impl EventBuffer for MemoryBuffer {
                     self.capacity.warn_of_pause();
                     return Ok(Appended::Stopped(StopCause::Emergency));
                 }
-                // An append larger than the capacity would drop its own events.
+                // Refused, since an append that is larger than the capacity would drop its own events.
                 Overflow::DropOldest if events.len() as u64 > self.capacity.events => {
                     return Ok(Appended::Full);
                 }

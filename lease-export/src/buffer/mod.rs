@@ -23,8 +23,8 @@ pub use redis::RedisBuffer;
 
 /// Keeps events until the sink has taken them.
 ///
-/// An exporter reads and removes under a lease, and passes its token. The buffer records the
-/// largest token and refuses smaller ones. A former holder therefore removes no event that its
+/// An exporter reads and removes events under a lease, and passes the lease's token. The buffer records the
+/// largest token and refuses smaller tokens. A former holder therefore removes no event that its
 /// successor has not sent. Producers append without a lease.
 ///
 /// # To ensure correctness
@@ -49,7 +49,7 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// them twice, each time under the same id.
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError>;
 
-    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one if an event
+    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one event if any
     /// exists. The events stay in the buffer. From then on, the buffer refuses smaller tokens.
     ///
     /// # Errors
@@ -184,9 +184,9 @@ pub enum Appended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "an intake is open or stopped")]
 pub enum Intake {
-    /// It takes new data.
+    /// The intake is open.
     Open,
-    /// It takes no new data.
+    /// The intake is stopped.
     Stopped(StopCause),
 }
 
@@ -197,7 +197,7 @@ pub enum StopCause {
     /// There was no room. The intake opens by itself when no event is pending. It also opens if an export has
     /// tried all events and few of them are left: see [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
-    /// An operator stopped it. Only an operator opens it.
+    /// An operator stopped the intake. Only an operator opens it.
     Operator,
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn no_room_aside(capacity: u64) -> ServiceError {
     ServiceError::new("event buffer", ServiceErrorKind::Refused, sentence)
 }
 
-// `Arc` has to forward every method: a default body must not replace the buffer's own.
+// `Arc` has to forward every method: a default method must not replace the buffer's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {

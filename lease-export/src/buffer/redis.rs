@@ -19,7 +19,7 @@ use crate::redis::{RedisLink, key, script, unreadable};
 /// `events:{NAME}:stream` has one entry per event, with the fields `id` and `line`.
 /// `events:{NAME}:state` has the largest token, the intake and the number of dropped events.
 /// `events:{NAME}:aside` is a stream of the events that were set aside. A read also moves entries of
-/// other programs there, and logs their text as a warning.
+/// other programs to this stream, and logs their text as a warning.
 ///
 /// A full server (`maxmemory`, `noeviction`) refuses appends, but serves reads and removals.
 ///
@@ -35,7 +35,7 @@ pub struct RedisBuffer {
 }
 
 impl RedisBuffer {
-    /// The buffer `name`. All processes that share it must use the same `capacity`.
+    /// Opens the buffer `name`. All processes that share this buffer must use the same `capacity`.
     pub fn new(link: RedisLink, name: &str, capacity: Capacity) -> Self {
         let keys = ["stream", "state", "aside"].map(|part| key("events", name, part));
         Self { link, capacity, keys }
@@ -140,7 +140,7 @@ impl EventBuffer for RedisBuffer {
                 }
             }
             match last {
-                // An empty result would mean that no event is left. Continue after the entries
+                // An empty result would mean that no event is left. So this continues after the entries
                 // that were set aside.
                 Some(last) if pending.is_empty() => from = format!("({last}"),
                 _ => return Ok(Fenced::Done(pending)),
@@ -258,5 +258,5 @@ script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 
 const SERVICE: &str = "event buffer";
 
-/// A buffer is bounded, so it may take events before an exporter runs.
+/// Open at first: a buffer is bounded, so it may take events before an exporter runs.
 const AT_FIRST: Intake = Intake::Open;

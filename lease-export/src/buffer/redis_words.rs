@@ -40,7 +40,7 @@ pub(crate) fn stopped(answer: &Value) -> Result<StopCause, ServiceError> {
     }
 }
 
-/// Decodes a script's answer if the token is stale: the largest token, as text.
+/// Decodes a script's answer if the token is stale: the answer is the largest token, as text.
 pub(crate) fn stale<T>(answer: &Value) -> Result<Fenced<T>, ServiceError> {
     let largest = match answer {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),

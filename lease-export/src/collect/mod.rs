@@ -82,7 +82,7 @@ impl BucketSource {
     /// ids. They are at most the entries of one step.
     ///
     /// An unreadable bucket is logged, and stays for the next job. The other buckets are collected,
-    /// including later values of its keys. After an error, the result counts the entries that were
+    /// including later values of the same keys. After an error, the result counts the entries that were
     /// collected before it.
     pub(crate) async fn collect(
         &self,
@@ -140,7 +140,7 @@ impl BucketSource {
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
             loop {
-                // A step larger than the capacity would never succeed.
+                // Limits the step: a step that is larger than the capacity would never succeed.
                 let entries = portion(&mut rest, EVENTS_AT_ONCE.min(capacity));
                 let is_last = rest.peek().is_none();
                 let keys: Vec<_> = entries.iter().map(|(entry, _)| entry.key.clone()).collect();
@@ -155,7 +155,7 @@ impl BucketSource {
                     }
                 }
                 collected.events += events.len() as u64;
-                // Reported after the append: if the buffer is full, the entries stay in their
+                // Reports bad entries after the append: if the buffer is full, the entries stay in their
                 // bucket, and the next job reports them.
                 let made = self.pipeline.make(others);
                 collected.filtered += made.filtered;
@@ -177,7 +177,7 @@ impl BucketSource {
         Ok(Fenced::Done(ControlFlow::Continue(())))
     }
 
-    /// Reads the next pieces, oldest first, as many as fit into memory together. Returns none at
+    /// Reads the next pieces, oldest first, as many as fit into memory together. Returns no piece at
     /// the end.
     ///
     /// Skips a bucket whose read fails. If the store does not answer at all, reading stops: each further
@@ -209,7 +209,7 @@ impl BucketSource {
         pieces
     }
 
-    /// Judges the entries of `pieces`, newest first, since newer values replace older ones.
+    /// Judges the entries of `pieces`, newest first, since newer values replace older values.
     async fn judge(&self, pieces: Vec<(Bucket, Piece)>) -> Vec<JudgedPiece> {
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
@@ -220,7 +220,7 @@ impl BucketSource {
                     PARSED_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
                 if unbroken > UNBROKEN_BYTES {
                     unbroken = 0;
-                    // The lease's heartbeat may run on the same thread.
+                    // Yields, since the lease's heartbeats may run on the same thread.
                     yield_now().await;
                 }
                 let judgement = if replaced.contains(&entry.key) {
@@ -299,10 +299,10 @@ const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 /// together, and a key in several of them is sent once.
 const READ_BYTES: usize = 8 * 1024 * 1024;
 
-/// Parsing yields after this many bytes: a few milliseconds, so that a lease of 100 ms is extended
+/// Parsing yields after this many bytes. They take a few milliseconds, so a lease of 100 ms is extended
 /// in time.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
-/// Added per entry, since even the shortest entry takes time to parse. At most 256 entries are parsed
+/// Added to the bytes of each entry, since even the shortest entry takes time. At most 256 entries are parsed
 /// without a yield.
 const PARSED_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! Makes events of collected entries: filters, parses and stamps them, and reports bad ones.
+//! Makes events of collected entries: filters, parses and stamps them, and reports bad entries.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -90,7 +90,7 @@ pub enum BadEvent {
 pub(crate) enum Judgement {
     Event(Event),
     Filtered,
-    /// A later event of the same key replaces it.
+    /// A later event of the same key replaces the entry.
     Replaced,
     Bad(BadEvent),
 }
@@ -159,7 +159,7 @@ impl Pipeline {
         self.make(judged)
     }
 
-    /// Makes events of judged entries, and reports the bad ones.
+    /// Makes events of judged entries, and reports the bad entries.
     pub(crate) fn make(&self, judged: impl IntoIterator<Item = (Entry, Judgement)>) -> Made {
         let mut made = Made::default();
         for (entry, judgement) in judged {
@@ -222,7 +222,7 @@ fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     EventId::new(format!("{bucket}/{readable}~{:032x}", hasher.finish128().as_u128()))
 }
 
-/// In characters.
+/// The longest reason that is kept, in characters.
 const LONGEST_SENTENCE: usize = 300;
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Captures the log.
+    /// A writer that captures the log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

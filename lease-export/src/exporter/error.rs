@@ -24,8 +24,8 @@ pub enum ExportError {
     /// The lease was lost, and another exporter may run. The last request may still reach the sink.
     #[error("export has stopped")]
     Lost(#[source] Lost),
-    /// The scheduler job that runs this export has the exporter's key as its name. So it holds the exporter's
-    /// lease.
+    /// The scheduler job that runs this export has the exporter's key as its name. So the job holds the
+    /// exporter's lease.
     #[error(
         "export cannot obtain its lease: the job {key} that runs it holds the lease of that name; \
          use another key for the exporter"
@@ -45,8 +45,8 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether a retry may succeed without a change by an operator. Also true if another exporter
-    /// has the lease, which it releases at its end.
+    /// Whether a retry may succeed without a change by an operator. This is also true if another exporter
+    /// has the lease, since that exporter releases the lease at its end.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Lease(error) | Self::Switch(error) => error.is_retryable(),

@@ -10,7 +10,7 @@ use crate::queue::JobId;
 #[must_use = "the value says whether a job was enqueued"]
 #[non_exhaustive]
 pub enum Scheduled {
-    /// A job is in the queue. It carries the lease.
+    /// The job is in the queue, and carries the lease.
     Enqueued(JobId),
     /// Export is disabled.
     Disabled,

@@ -31,7 +31,7 @@ impl Failures {
         self.counts().get(&position).copied().unwrap_or(0)
     }
 
-    /// Forgets events before `oldest`, the first pending one: another process has sent them.
+    /// Forgets events before `oldest`, the first pending event: another process has sent them.
     pub(crate) fn forget_before(&self, oldest: Position) {
         let mut counts = self.counts();
         *counts = counts.split_off(&oldest);

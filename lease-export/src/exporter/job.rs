@@ -88,7 +88,7 @@ impl Exporter {
     /// # Errors
     ///
     /// As for [`flush_pending_events`](Self::flush_pending_events), and if the queue did not answer.
-    /// The queue delivers the job again.
+    /// After an error, the queue delivers the job again.
     ///
     /// # Cancel safety
     ///
@@ -142,7 +142,7 @@ impl Exporter {
             queued = ?delivery.waited(), "export job started"
         );
         let exported = self.export_keeping(delivery, lease).await?;
-        // Finished last: if this fails, the job runs twice, which is harmless.
+        // Finishes the job last: if this fails, the job runs twice, which is harmless.
         queue.finish(delivery).await?;
         Ok(Worked::Done(id, exported))
     }
@@ -188,8 +188,8 @@ impl Exporter {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the current job is dropped, its lease is released, and the queue delivers it
-    /// again after the job's visibility has ended.
+    /// Cancel safe: the current job is dropped, and its lease is released. The queue delivers the job
+    /// again after its visibility has ended.
     pub async fn run_jobs(&self, stop: &CancellationToken) {
         let grace_is_over = async {
             stop.cancelled().await;

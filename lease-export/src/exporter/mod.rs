@@ -34,13 +34,13 @@ mod setup;
 /// Sends pending events to a sink, one exporter at a time, each event at least once.
 ///
 /// An export holds the lease from before it reads the first event until after it has removed the last
-/// one. The buffer refuses an exporter with an old token. The exporter removes events after the sink has
-/// taken them. So a crash at any step loses no event, and may repeat some under the same ids.
+/// event. The buffer refuses an exporter with an old token. The exporter removes events after the sink has
+/// taken them. So a crash at any step loses no event, but may repeat events under the same ids.
 /// [`flush_pending_events`](Self::flush_pending_events) exports at once.
 /// [`schedule_job`](Self::schedule_job) leaves the export to a worker, which calls
 /// [`run_next_job`](Self::run_next_job) or [`run_jobs`](Self::run_jobs).
 ///
-/// Clones share everything.
+/// Clones share the parts and the counts of failures.
 ///
 /// # Examples
 ///
@@ -103,7 +103,7 @@ pub struct Exporter {
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_structs, reason = "a caller names all of them")]
 pub struct Parts {
-    /// Whether export is enabled, for all processes that share it.
+    /// Enables and disables export, for all processes that share the switch.
     pub switch: Arc<dyn Switch>,
     /// Carries jobs to workers. Each exporter needs its own queue.
     pub queue: Arc<dyn JobQueue>,
@@ -114,7 +114,7 @@ pub struct Parts {
 }
 
 impl Exporter {
-    /// An exporter of `parts`, under the lease `key`.
+    /// Makes an exporter of `parts`, which exports under the lease `key`.
     ///
     /// All processes must use the same `key`. No scheduler job may have that name: a job that runs
     /// the exporter would hold the exporter's lease. The `locker`'s ttl is also the longest time
@@ -138,12 +138,12 @@ impl Exporter {
         }
     }
 
-    /// The buffer, to append events to.
+    /// The buffer to which producers append events.
     pub fn buffer(&self) -> &Arc<dyn EventBuffer> {
         &self.parts.buffer
     }
 
-    /// The buckets, to put changes into. `None` without a [source](Self::with_source).
+    /// The buckets into which producers put changes. `None` without a [source](Self::with_source).
     pub fn buckets(&self) -> Option<&Arc<dyn BucketStore>> {
         self.source.as_ref().map(|source| source.buckets())
     }
@@ -203,7 +203,7 @@ impl Exporter {
     /// Schedules an export for a worker. If export is enabled and the lease is free, this enqueues
     /// exactly one job, which carries the lease. Until that job has ended, no other process
     /// schedules or flushes. The job replaces jobs in the queue that no worker has: one export
-    /// sends the events of all of them.
+    /// sends all pending events.
     ///
     /// # Errors
     ///
@@ -406,10 +406,10 @@ impl Exporter {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;
         if let Some(source) = &self.source {
-            // If the buckets do not answer, send: waiting for their events may never end.
+            // If the buckets do not answer, the job sends: a wait for their events might never end.
             is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
         }
-        // A stopped intake will never supply the missing events.
+        // The job also sends if the intake is stopped: then the missing events will not come.
         let least = if is_open { self.min_per_job.min(buffer.capacity().events()) } else { 1 };
         Ok(least.max(1))
     }

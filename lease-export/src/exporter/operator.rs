@@ -73,8 +73,8 @@ pub enum Refusal {
     ExportIsDisabled,
     /// Export cannot be disabled while the intake is open: it would fill up.
     IntakeIsOpen,
-    /// Export cannot be disabled while the intake is stopped for lack of room, since it opens again
-    /// once it is drained. Stop the intake first.
+    /// Export cannot be disabled while the intake is stopped for lack of room, since the intake reopens
+    /// when it is drained. Stop the intake first.
     IntakeOpensByItself,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Refusal {
 
 #[expect(clippy::missing_errors_doc, reason = "the type documents it")]
 impl<'a> Operator<'a> {
-    /// The commands on `exporter`.
+    /// Makes the commands for `exporter`.
     pub fn new(exporter: &'a Exporter) -> Self {
         Self { exporter }
     }

@@ -20,14 +20,14 @@ pub(crate) struct Sending<'a> {
     exporter: &'a Exporter,
     token: FencingToken,
     exported: Exported,
-    /// Batches in a row of which the sink took nothing.
+    /// The number of successive batches of which the sink took nothing.
     failed_batches: u32,
     /// Events that the sink refused, each in its own record. The refusal may be temporary, or may concern all
     /// events.
     suspects: Vec<Refused>,
     /// Events that the sink did not take, up to [`MOST_COUNTED`].
     failed: Vec<Position>,
-    /// Events that reached the limit of failures, up to one request.
+    /// Events that reached the limit of failures, at most as many as fit into one request.
     last_tries: Vec<Pending>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Sending<'a> {
         limit: Option<u64>,
     ) -> Result<Exported, ExportError> {
         let Exporter { parts, events_at_once, .. } = self.exporter;
-        // The next export sends events that are appended meanwhile. Otherwise this one might never end.
+        // The next export sends events that are appended meanwhile. Otherwise this export might never end.
         let mut unread = parts.buffer.pending().await?;
         let mut left = limit.unwrap_or(u64::MAX);
         let limits = parts.sink.limits();
@@ -106,7 +106,7 @@ impl<'a> Sending<'a> {
             }
         }
         if let Some(batch) = packer.finish() {
-            // The last batch: its result does not matter.
+            // This is the last batch. If the sink refuses all requests, the last tries are not sent.
             if self.send(batch).await?.is_break() {
                 return Ok(self.end().await);
             }
@@ -226,7 +226,7 @@ impl<'a> Sending<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sends `records`, removes the events that the sink took, and counts.
+    /// Sends `records`, removes the events that the sink took, and counts the events.
     async fn deliver(
         &mut self,
         records: Vec<Record>,
@@ -259,7 +259,7 @@ impl<'a> Sending<'a> {
         Ok(SinkAnswer { has_taken: !taken.is_empty(), refuses_all, refused, failed })
     }
 
-    /// Moves an event that the sink never takes to the dead letters, or sets it aside.
+    /// Moves to the dead letters an event that the sink never takes, or sets it aside.
     async fn remove_unsendable(
         &mut self,
         position: Position,
@@ -279,7 +279,7 @@ impl<'a> Sending<'a> {
         match remove_unsendable {
             Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
             Err(error) => {
-                // The event stays pending, and the others are sent.
+                // The event stays pending, and the other events are sent.
                 let cause: &(dyn std::error::Error + 'static) = &error;
                 warn!(
                     %key, id = %event.id(), error = cause,

@@ -20,10 +20,10 @@ impl Exporter {
         self
     }
 
-    /// Moves events that are too large, refused or given up to `dead_letters`.
+    /// Moves to `dead_letters` the events that are too large, refused or given up.
     /// Without dead letters they are [set aside](crate::EventBuffer::set_aside) in the buffer until an
     /// operator [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and
-    /// none blocks the others.
+    /// no event blocks the others.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = Some(dead_letters);
@@ -94,7 +94,7 @@ impl Exporter {
 
     /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is 6 minutes. A
     /// job that waits longer obtains the lease anew. If a process crashes after it has obtained the lease and
-    /// before it has enqueued its job, no process can export for that long.
+    /// before it has enqueued its job, no process can export for the time `wait`.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::error::ServiceError;
 use crate::queue::{Delivery, JobId, JobQueue};
 
-/// Keeps jobs in memory, for the workers of one process. Clones share them.
+/// Keeps jobs in memory, for the workers of one process. Clones share the jobs.
 #[derive(Debug, Clone)]
 pub struct MemoryQueue {
     visibility: Duration,
@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl MemoryQueue {
-    /// Makes an empty queue. The queue hides a job that was taken from other workers for `visibility`.
+    /// Makes an empty queue. For `visibility`, the queue hides a taken job from other workers.
     pub fn new(visibility: Duration) -> Self {
         Self { visibility, clock: BootClock::new(), jobs: Arc::default(), changed: Arc::default() }
     }
@@ -81,7 +81,7 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Appends hidden jobs that become visible. At the front, a job that cannot run would block the others.
+    /// Appends hidden jobs that become visible. At the front, a job that cannot run would block other jobs.
     fn requeue_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
@@ -147,7 +147,7 @@ impl JobQueue for MemoryQueue {
                 (jobs.take(now, self.visibility), jobs.next_due())
             };
             if let Some(delivery) = taken {
-                // Two notifications may wake only one waiter. So this waiter wakes the next one.
+                // Two notifications may wake only one waiter. So this waiter wakes the next waiter.
                 self.changed.notify_one();
                 return Ok(Some(delivery));
             }

@@ -41,12 +41,12 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown: the queue may have the job.
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Replaces all jobs that no worker has by one job with `body`: waiting jobs, and jobs whose
+    /// Replaces all jobs that no worker has by one job with `body`. No worker has waiting jobs, or jobs whose
     /// visibility has ended.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown: the queue has either the new job or the old ones.
+    /// If the outcome is unknown: the queue has either the new job or the old jobs.
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
 
     /// Takes the first job, and waits up to `patience` for one. A job that was returned, or whose worker
@@ -85,7 +85,7 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn give_back(&self, delivery: &Delivery, delay: Duration) -> Result<bool, ServiceError>;
 
-    /// Returns the number of jobs, including taken ones.
+    /// Returns the number of jobs, including jobs that were taken.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Delivery {
         &self.body
     }
 
-    /// The number of deliveries of this job, including this one: 1 on the first.
+    /// The number of deliveries of this job, including this one: 1 at the first delivery.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -156,7 +156,7 @@ impl Delivery {
     }
 }
 
-// `Arc` has to forward every method: a default body must not replace the queue's own.
+// `Arc` has to forward every method: a default method must not replace the queue's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: JobQueue + ?Sized> JobQueue for Arc<T> {

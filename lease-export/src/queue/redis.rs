@@ -25,7 +25,7 @@ pub struct RedisQueue {
 }
 
 impl RedisQueue {
-    /// The queue `name`. A job that was taken is invisible for `visibility`, in whole milliseconds.
+    /// Opens the queue `name`. A job that was taken is invisible for `visibility`, in whole milliseconds.
     /// All processes that share the queue must use the same `visibility`.
     pub fn new(link: RedisLink, name: &str, visibility: Duration) -> Self {
         let keys = ["ready", "hidden", "job"].map(|part| key("jobs", name, part));

@@ -5,7 +5,7 @@ use std::error::Error;
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::sink::{Put, SERVICE};
 
-/// Maps the error code of a request that failed as a whole. `None`: the service did not answer.
+/// Maps the error code of a request that failed as a whole. `None` means that the service did not answer.
 ///
 /// The codes are those of "Common errors", `PutRecords` and `PutRecordBatch` in the API references
 /// of both services. A code that can concern either the records or the stream counts as an error

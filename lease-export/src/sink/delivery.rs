@@ -99,7 +99,7 @@ pub(crate) struct SinkCall<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BisectMode {
     Thorough,
-    /// For a sink that took nothing of the last batches.
+    /// Fewer refusals, for a sink that took nothing of the last batches.
     Brief,
 }
 
@@ -117,19 +117,19 @@ impl SinkCall<'_> {
     pub(crate) async fn deliver(self, records: Vec<Record>, mode: BisectMode) -> Delivered {
         let mut delivered = Delivered::default();
         let events = events_of(&records);
-        // The number of refusals on the way from all events to one.
+        // The number of refusals until the bisection of all events has found one event.
         let depth = events.checked_ilog2().unwrap_or(0) + 2;
         let places = if mode == BisectMode::Thorough { PLACES } else { BRIEF_PLACES };
         // Different tokens must choose different halves. Knuth's multiplicative hashing spreads
         // their bits.
         let choices = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut refusals = 0;
-        // A stack, with the oldest records on top.
+        // A stack of parts, with the oldest records on top.
         let mut parts = vec![records];
         while let Some(part) = parts.pop() {
             let sent = self.send(part).await;
             if !sent.taken.is_empty() {
-                // Postponed parts are next, oldest first.
+                // Continues with the postponed parts, oldest first.
                 if refusals > depth {
                     parts.sort_by_cached_key(|part| {
                         Reverse(part.iter().flat_map(Record::positions).min())
@@ -161,7 +161,7 @@ impl SinkCall<'_> {
                         parts.sort_by_cached_key(|part| events_of(part));
                     }
                 }
-                // Other parts would fail, too.
+                // The sink or the stream has failed, so the other parts would fail, too.
                 Some(error) => {
                     delivered.failed.extend(sent.failed);
                     delivered.error = Some(error);
@@ -173,7 +173,7 @@ impl SinkCall<'_> {
         delivered
     }
 
-    /// Sends `records` in one request, and retries the failed ones.
+    /// Sends `records` in one request, and retries the failed records.
     async fn send(self, records: Vec<Record>) -> Delivered {
         let mut pauses = self.retries.pauses();
         let mut sent = Delivered { failed: records, ..Delivered::default() };

@@ -13,7 +13,7 @@ use crate::event::EventId;
 use crate::limits::Limits;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// Takes records in memory, for tests. Clones share them.
+/// Takes records in memory, for tests. Clones share the records.
 #[derive(Debug, Clone)]
 pub struct MemorySink {
     limits: Limits,
@@ -58,7 +58,7 @@ impl MemorySink {
         Self { limits, seen: Arc::default() }
     }
 
-    /// Uses `responses` for the next requests, one each. The sink takes all records of later requests.
+    /// Uses `responses` for the next requests, one per request. The sink takes all records of later requests.
     pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
         self.seen().responses.extend(responses);
     }
@@ -74,7 +74,7 @@ impl MemorySink {
         self.seen().requests.clone()
     }
 
-    /// Every record that was taken, in order, with its token.
+    /// Every record that was taken, in order, with the token of its request.
     pub fn taken(&self) -> Vec<(FencingToken, Record)> {
         self.seen().taken.clone()
     }

@@ -40,7 +40,7 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     fn limits(&self) -> Limits;
 
     /// Sends `records` in one request. A sink that can compare tokens refuses the whole request if
-    /// its token is smaller than the largest seen.
+    /// its token is smaller than the largest token seen.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ pub enum Put {
     Failed(String),
 }
 
-// `Arc` has to forward every method: a default body must not replace the sink's own.
+// `Arc` has to forward every method: a default method must not replace the sink's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: Sink + ?Sized> Sink for Arc<T> {

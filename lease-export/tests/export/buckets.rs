@@ -1,4 +1,4 @@
-//! Bucket stores: closing, reading and removing buckets.
+//! Tests of bucket stores: closing, reading and removing buckets.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn current_bucket_is_open(_: World, mut minutes: Minutes) {
 async fn bucket_stays_open_during_margin(_: World, mut minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
 
-    // One second of the minute had passed before.
+    // One second of the minute had passed before the put.
     minutes.pass(MINUTE).await;
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
 
@@ -250,7 +250,7 @@ async fn store_at_cap_takes_nothing_until_drained(_: World, mut minutes: Minutes
     }
     drop(listening);
     let lines = warnings.lines();
-    assert_eq!(lines.len(), 1, "one stop: {lines:?}");
+    assert_eq!(lines.len(), 1, "the log should have one stop: {lines:?}");
     assert!(lines[0].contains("cap reached cap=5"), "{lines:?}");
     assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Stopped(EMERGENCY));
 
@@ -334,7 +334,7 @@ async fn put_large(minutes: &Minutes) -> (Bucket, Vec<String>) {
     }
 }
 
-/// Which entries are removed from a bucket while it is read.
+/// Which entries the test removes from a bucket while it reads the bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remove {
     Nothing,
@@ -363,7 +363,7 @@ async fn read_in_pieces(minutes: &Minutes, bucket: Bucket, remove: Remove) -> Ve
     }
 }
 
-/// The clock of the store in memory never goes back.
+/// This test runs only on Redis: the clock of the store in memory never goes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_bucket_takes_nothing_after_clock_goes_back() {
     let Some(mut minutes) = Minutes::on_redis(crate::world::minutes()).await else { return };
@@ -375,7 +375,7 @@ async fn sealed_bucket_takes_nothing_after_clock_goes_back() {
     minutes.go_back(MINUTE + MARGIN);
     let late = put(&minutes, "b", "2").await;
 
-    assert!(late > bucket, "a sealed bucket does not change");
+    assert!(late > bucket, "a sealed bucket should not change");
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
     assert_eq!(remove(&minutes, &[bucket]).await, 1);
     minutes.pass(MINUTE * 3).await;

@@ -1,4 +1,4 @@
-//! Event buffers: order, capacity, and stale tokens.
+//! Tests of event buffers: order, capacity, and stale tokens.
 
 use lease_export::{
     Appended, Capacity, EventBuffer, Fenced, Intake, Overflow, Pending, ReadLimit, StopCause,
@@ -64,7 +64,7 @@ async fn remove_removes_exactly_the_named_events(world: World) {
         world.append(1_000).await;
     }
     let before = read(&*buffer, 1).await;
-    // Every other event: more than the 8,000 that fit on a script's stack at once.
+    // Removes every other event: more than the 8,000 events that fit on a script's stack.
     let odd: Vec<_> = before.iter().step_by(2).map(Pending::position).collect();
     let _kept = buffer.append(&[event(9_999)]).await.unwrap();
 

@@ -152,7 +152,7 @@ async fn job_reads_at_most_its_number_of_buckets(world: World, mut minutes: Minu
 
 async fn many_jobs_send_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
-    // Twenty buckets, five at a time, each with its own key and with one common key.
+    // Fills twenty buckets, five at a time. Each bucket has a key of its own and one common key.
     for round in 0..4 {
         for number in 0..5 {
             let own = format!("key-{round}-{number}");
@@ -168,7 +168,7 @@ async fn many_jobs_send_each_key_once(world: World, mut minutes: Minutes) {
     assert_eq!((own.len(), values.len()), (20, 24));
 }
 
-/// Twenty buckets in one job, each with its own key and with one common key.
+/// One job collects twenty buckets. Each bucket has a key of its own and one common key.
 async fn one_job_of_many_buckets_sends_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     for number in 0..20 {
@@ -263,7 +263,7 @@ async fn full_buffer_keeps_an_earlier_stop_of_the_buckets(world: World, mut minu
     drop(listening);
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
-    assert_eq!(stops(&warnings), Vec::<String>::new(), "the buckets were stopped before");
+    assert_eq!(stops(&warnings), Vec::<String>::new(), "an earlier stop is not logged again");
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 

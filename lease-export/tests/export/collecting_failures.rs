@@ -1,4 +1,4 @@
-//! Collecting from large buckets, and after errors.
+//! Tests that collect from large buckets, and after errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -164,7 +164,7 @@ async fn exporter(world: &World, buckets: &Arc<Watched>, pipeline: Pipeline) -> 
     world.enabled().await.with_source(source)
 }
 
-/// How often each event arrived.
+/// Returns how often each event arrived.
 fn arrivals(world: &World) -> BTreeMap<String, usize> {
     let mut arrivals = BTreeMap::new();
     for id in world.sink.ids() {
@@ -195,8 +195,8 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert!(removed.iter().all(|keys| (1..=4).contains(keys)), "{removed:?}");
     let moved_at_first: usize = removed.iter().take(2).sum();
     assert_eq!(exported.collected, 21 - moved_at_first as u64);
-    // The event that is too large counts twice if the removal of its piece failed. That depends on
-    // the order.
+    // The event that is too large counts twice if the removal of its piece failed. This depends on
+    // the order of the pieces.
     assert!((1..=2).contains(&(failed.too_large + exported.too_large)));
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
     assert!(twice.len() <= 4, "more than one step: {twice:?}");

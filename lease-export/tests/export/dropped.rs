@@ -149,7 +149,7 @@ async fn export_dropped_at_any_step_loses_nothing(world: World) {
             break;
         }
     }
-    // Three batches are sent and removed, after the first steps.
+    // An export has more than 15 steps, since it sends and removes three batches.
     assert!(steps > 15, "{steps} steps");
     assert!(world.sink.taken().is_sorted_by_key(|(token, _)| *token));
 }

@@ -191,7 +191,7 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
 /// The largest number of counted failures: see `MOST_COUNTED` in the exporter.
 const MOST_COUNTED: u64 = 100_000;
 
-/// If the process did not forget these failures, its bounded count would be full, and would count no others.
+/// If the process did not forget these failures, its map would be full, and would count no other failures.
 #[tokio::test(start_paused = true)]
 async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let world = World::in_memory();

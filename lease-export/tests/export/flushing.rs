@@ -1,4 +1,4 @@
-//! Flushes: the events that a flush sends, and the events that it leaves pending.
+//! Flushes: which events a flush sends, and which events stay pending.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use serde_json::Map;
 
 use crate::world::{event, run};
 
-/// An exporter with everything on one server, and its components.
+/// An exporter whose buckets, buffer and queue are on one server, with access to these parts.
 struct Exporting {
     server: RedisServer,
     buckets: Arc<RedisBuckets>,

@@ -54,7 +54,7 @@ async fn full_server_is_drained() {
     let buffer = buffer_on(&server).await;
     let count = fill(&buffer).await;
     assert!(count > 10, "{count}");
-    // The leases are in another store, since a grant needs memory on the server.
+    // The leases are in a memory store: the full Redis server has no memory for a grant.
     let store = MemoryStore::new();
     let locker = Locker::new(store.clone());
     let link = RedisLink::connect(&server.url()).await.unwrap();
@@ -67,10 +67,10 @@ async fn full_server_is_drained() {
     };
     let exporter = Exporter::new(locker, "export".parse().unwrap(), parts);
 
-    // Each flush has its own token, which the buffer has to record.
+    // Each flush has a new token. The full server has to store this token, too.
     assert_eq!(exporter.flush_pending_events(Some(2)).await.unwrap(), 2);
     let again = fill(&buffer).await;
-    assert!(again + 5 > count, "not full again: {again} of {count}");
+    assert!(again + 5 > count, "refilled buffer holds only {again} events, not about {count}");
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), again);
 
     assert_eq!(buffer.pending().await.unwrap(), 0);
@@ -152,7 +152,7 @@ async fn entry_of_other_program_is_set_aside_and_blocks_nothing() {
     let _kept = buffer.append(&[event(1)]).await.unwrap();
     add("line {} id y");
 
-    // The limit is one event. The entries of other programs come first, but must not look like the end.
+    // The read limit is one event. The buffer must skip the entries of other programs before this event.
     let read = read(&buffer, 1, ReadLimit::new(1, 1)).await;
 
     assert_eq!(read.len(), 1);

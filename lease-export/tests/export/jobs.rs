@@ -125,7 +125,7 @@ async fn job_with_panicking_sink_releases_lease(world: World) {
     let panicked = tokio::spawn(async move { exporter.run_next_job(Duration::ZERO).await }).await;
 
     assert!(panicked.is_err_and(|error| error.is_panic()));
-    // The lease is released in the background, long before its ttl.
+    // A background task releases the lease long before the ttl ends.
     let locker = world.locker();
     let waited = timeout(TTL / 2, locker.wait_until_obtained(&key())).await;
     drop(waited.unwrap().unwrap());
@@ -163,7 +163,7 @@ async fn hand_over_is_adopted_once(world: World) {
     assert!(world.locker().resume(handed).await.unwrap().is_none());
     lease.abandon();
 
-    // The queue delivers the job again: first while the lease is held, later after its expiry.
+    // The queue delivers the job again, first while the lease is held, and later after its expiry.
     let held = exporter.run_next_job(VISIBILITY * 2).await.unwrap();
     assert!(matches!(held, Worked::Returned(..)), "{held:?}");
     let mut worked = held;
@@ -258,7 +258,7 @@ async fn backlog_does_not_block_the_job_with_the_lease(world: World) {
             other => panic!("{other:?}"),
         }
         assert!(returned <= 3, "the job with the lease runs before the returned jobs");
-        // Longer than the delay of a returned job.
+        // Waits until the returned job is visible again.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
@@ -381,7 +381,7 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
         assert!(matches!(worked, Worked::Idle), "{worked:?}");
         assert_eq!(other.flush_pending_events(None).await.unwrap(), 0);
     };
-    // The worker takes the job before another worker looks for one.
+    // The slow worker takes the job before the other worker polls the queue.
     let working = async {
         let worked = slow.run_next_job(Duration::ZERO).await.unwrap();
         assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
@@ -402,7 +402,7 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-/// A sink. During its first request, another exporter obtains the lease.
+/// A sink that, during its first request, lets another exporter obtain the lease.
 #[derive(Debug)]
 struct Overtaken(lease_export::MemorySink, Arc<dyn lease_export::EventBuffer>);
 
@@ -429,7 +429,7 @@ async fn export_with_lost_lease_stops_and_job_is_redelivered(world: World) {
     let error = exporter.run_next_job(Duration::ZERO).await.unwrap_err();
 
     assert!(matches!(error, ExportError::Overtaken { .. }), "{error:?}");
-    assert_eq!(exporter.num_pending_events().await.unwrap(), 3, "a former holder removes nothing");
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 3, "a former holder removes no event");
     assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 

@@ -34,7 +34,7 @@ async fn jobs_are_delivered_in_order(world: World) {
     assert_eq!(queue.take(NOW).await.unwrap(), None);
     assert_eq!(queue.count().await.unwrap(), 3);
 
-    // They are delivered again in that order, too.
+    // The queue redelivers the jobs in the same order.
     for body in ["a", "b", "c"] {
         let delivery = queue.take(VISIBILITY * 4).await.unwrap().unwrap();
         assert_eq!((delivery.body(), delivery.number()), (body, 2));
@@ -122,7 +122,7 @@ async fn replace_removes_all_jobs_without_worker(world: World) {
     let only = queue.take(NOW).await.unwrap().unwrap();
     assert_eq!((only.id(), only.body(), only.number()), (id, "d", 1));
     assert_eq!(queue.take(NOW).await.unwrap(), None);
-    assert!(queue.finish(&at_work).await.unwrap(), "the job of a worker stays");
+    assert!(queue.finish(&at_work).await.unwrap(), "a taken job stays in the queue");
     assert!(!queue.finish(&returned).await.unwrap());
 }
 
@@ -158,7 +158,7 @@ async fn briefly_waiting_worker_gets_new_job(world: World) {
     loop {
         let since = clock.now();
         let (taken, after) = tokio::join!(queue.take(patience), async {
-            // Lets the first poll end.
+            // Waits until `take` has polled once without a job.
             tokio::time::sleep(Duration::from_millis(20)).await;
             queue.enqueue("a").await.unwrap();
             clock.now().since(since)
@@ -168,8 +168,8 @@ async fn briefly_waiting_worker_gets_new_job(world: World) {
             return;
         }
 
-        assert!(after >= patience, "no delivery, although the job came after {after:?}");
-        // The machine stalled, and the job came too late: try again.
+        assert!(after >= patience, "no delivery, although the job was enqueued after {after:?}");
+        // The machine stalled, so the test enqueued the job after `patience`. Try again.
         let late = queue.take(NOW).await.unwrap().unwrap();
         assert!(queue.finish(&late).await.unwrap());
     }

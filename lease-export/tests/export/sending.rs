@@ -1,4 +1,4 @@
-//! Jobs: the events and requests that a job sends, and the events that stay pending.
+//! Jobs: which events and requests a job sends, and which events stay pending.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ everywhere! {
     wrong_number_of_answers_is_refused
 }
 
-/// Ten events per record, five records per request.
+/// Limits the sink to ten events per record and five records per request.
 fn tens(world: World) -> World {
     world.with_limits(
         Limits::FIREHOSE

@@ -123,7 +123,7 @@ async fn kinesis_takes_largest_record_and_no_larger() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 1).await;
     let sink = KinesisSink::new(server.client(), "orders");
-    // 3 bytes for the quotes and the line break. AWS also counts the partition key, this server does not.
+    // The quotes and the line break need 3 bytes. AWS counts the partition key, too; this server does not.
     let largest = sink.limits().record_bytes() - 3;
 
     let packed = records(&sink, [bytes(1, largest - "event-1".len())]);
@@ -157,7 +157,7 @@ async fn missing_server_is_unavailable() {
     assert!(error.is_retryable(), "{error:?}");
 }
 
-/// A server with scripted answers, which records its requests.
+/// A server that returns scripted answers and records its requests.
 struct Service {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -171,7 +171,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Returns `answers` one after the other, and then repeats the last.
+    /// Starts a server that returns `answers` in order, and then repeats the last answer.
     async fn answering(answers: Vec<(StatusCode, Value)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -122,13 +122,13 @@ impl World {
         }
     }
 
-    /// The locker of another process.
+    /// Makes a new locker, as another process would have.
     pub(crate) fn locker(&self) -> Locker {
         let options = LeaseOptions::new(TTL).unwrap();
         Locker::new(self.table()).with_options(options)
     }
 
-    /// The exporter of another process.
+    /// Makes a new exporter, as another process would have.
     pub(crate) fn exporter(&self) -> Exporter {
         self.exporter_to(Arc::new(self.sink.clone()))
     }
@@ -150,14 +150,14 @@ impl World {
         Exporter::new(locker, key(), parts).with_retries(none).with_hand_over_wait(TTL).unwrap()
     }
 
-    /// An exporter that is enabled.
+    /// Makes a new exporter, and enables the export.
     pub(crate) async fn enabled(&self) -> Exporter {
         let exporter = self.exporter();
         exporter.enable().await.unwrap();
         exporter
     }
 
-    /// Appends `count` events, from `event-1`.
+    /// Appends `count` events: `event-1`, `event-2`, and so on.
     pub(crate) async fn append(&self, count: u64) {
         let events: Vec<_> = (1..=count).map(event).collect();
         let kept = self.buffer().append(&events).await.unwrap();
@@ -181,7 +181,7 @@ pub(crate) async fn run(exporter: &Exporter) -> Exported {
     }
 }
 
-/// Buckets of a minute, with a clock that can be set.
+/// Buckets that each span one minute, with a clock that the test can set.
 pub(crate) struct Minutes {
     pub(crate) buckets: Arc<dyn BucketStore>,
     clock: SetClock,
@@ -205,7 +205,7 @@ impl Minutes {
         Self::on_redis_with(options, &[]).await
     }
 
-    /// Starts a server with further options.
+    /// As `on_redis`, with more command-line options for the server.
     pub(crate) async fn on_redis_with(options: BucketOptions, server: &[&str]) -> Option<Self> {
         let server = RedisServer::with_clock_and(server)?;
         let link = link(&server).await;
@@ -240,18 +240,18 @@ impl Minutes {
     /// Sets the server's clock back by `length`, in whole seconds.
     pub(crate) fn go_back(&mut self, length: Duration) {
         match &mut self.clock {
-            SetClock::Paused => panic!("a paused clock does not go back"),
+            SetClock::Paused => panic!("a test in memory cannot set its clock back"),
             SetClock::Server { server, ahead } => {
                 *ahead -= i64::try_from(length.as_secs()).unwrap();
-                // Since the clock was set, some seconds may have passed, but fewer than 30.
+                // Some seconds may have passed since the clock was set, but fewer than 30.
                 set(server, *ahead, |now, aimed| now < aimed + 30);
             }
         }
     }
 }
 
-/// Sets the clock of `server`, and waits until it applies. The server reads the clock file for each
-/// command, but the file may change with a delay.
+/// Sets the clock of `server`, and waits until the server uses the new time. The server reads the clock
+/// file for each command, but the file may change with a delay.
 fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
     server.set_clock(&format!("{ahead:+}"));
     let aimed = i64::try_from(micros_since_1970() / 1_000_000).unwrap() + ahead;
@@ -261,12 +261,12 @@ fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
     });
 }
 
-/// A connection without a time-out: a slow answer here means a slow machine.
+/// Connects with a time limit of a minute, because a slow machine may answer slowly.
 async fn link(server: &RedisServer) -> RedisLink {
     RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap()
 }
 
-/// Like [`everywhere`], with buckets and a clock.
+/// Runs each test as [`everywhere`] does, and gives it buckets and a clock, too.
 macro_rules! everywhere_with_buckets {
     ($($story:ident)*) => {
         mod in_memory {
@@ -294,15 +294,15 @@ macro_rules! everywhere_with_buckets {
 }
 pub(crate) use everywhere_with_buckets;
 
-/// Buckets of a minute that close 10 s later, up to five of them.
+/// Options for at most five buckets. Each bucket spans one minute, and closes 10 s after its end.
 pub(crate) fn minutes() -> BucketOptions {
     BucketOptions::new(MINUTE).unwrap().with_cap(5).unwrap()
 }
 
-/// All entries of a bucket.
+/// Reads all entries of a bucket.
 pub(crate) async fn read_all(buckets: &dyn BucketStore, bucket: Bucket) -> Vec<Entry> {
     let piece = buckets.read(bucket, None, usize::MAX / 2).await.unwrap();
-    assert_eq!(piece.next, None, "it is the last");
+    assert_eq!(piece.next, None, "one read returns the whole bucket");
     piece.entries
 }
 
@@ -321,7 +321,7 @@ pub(crate) fn token(number: u64) -> FencingToken {
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// The visibility of a job: longer than a machine stalls, and shorter than the lease's ttl.
+/// The visibility of a job. It is longer than a machine stalls, and shorter than the lease's ttl.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(2);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);

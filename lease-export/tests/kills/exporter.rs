@@ -1,9 +1,9 @@
 //! The process of an exporter that is killed. It is this test program, started again to run only
 //! [`exporter_process`].
 //!
-//! It prints each step on standard output before and after it takes the step. If its environment
-//! names a step, it sends itself SIGKILL after it has printed that step the given number of times.
-//! Its sink is the list `sink` on the same Redis server. Each element has the token, the exporter's name,
+//! The process prints a line before and after each step. If its environment
+//! names a line, the process kills itself once it has printed that line the given number of times.
+//! The sink is the list `sink` on the same Redis server. Each element has the token, the exporter's name,
 //! and the ids of a record's events.
 
 use std::process::Stdio;

@@ -128,7 +128,7 @@ impl<T: JobQueue> JobQueue for TracedStep<T> {
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let taken = self.inner.take(patience).await;
-        // Most polls find no job, and are no step of an export.
+        // Most polls find no job. Such a poll does not count as a step of an export.
         if matches!(taken, Ok(Some(_))) {
             self.steps.take("after take");
         }
@@ -167,7 +167,7 @@ impl<T: Sink> Sink for TracedStep<T> {
     }
 }
 
-/// Appends to a Redis list, which the test reads in the order of arrival.
+/// A sink that appends records to a Redis list. The test reads the list in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct ListSink {
     url: String,

@@ -1,4 +1,4 @@
-//! The table keeps every promise of both traits that KCL's rows can keep, on live servers.
+//! The table keeps the promises of `LockStore` and `LeaseTable`, except one. The tests use live servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use lease_test_servers::dynamodb::Server;
 use lease_test_servers::promises::broken_of_both;
 use tokio::sync::OnceCell;
 
-/// The promises that KCL's rows cannot keep, each with the reason and the test of the actual behaviour.
+/// The promises that this table cannot keep. Each has a reason, and a test of the actual behaviour.
 const NOT_KEPT: [&str; 1] = [
     // KCL would read a tombstone as a lease, so a deletion leaves no row. The store refuses a late claim
     // only until the row is created again, and the kit creates the row at once. The next token is larger,
-    // since it is the current time: `tables::recreated_row_starts_with_a_larger_token`.
+    // because it is the current time: `tables::recreated_row_starts_with_a_larger_token`.
     "tokens_grow_over_delete",
 ];
 
@@ -41,7 +41,7 @@ fn all_promises_hold_except_the_listed_ones() {
 /// A server in this process. Each promise is tested on its own server.
 struct Dynoxide {
     server: OnceCell<Server>,
-    /// The leases that are not rows of KCL's table.
+    /// The store of all leases that are not in KCL's table.
     ours: Arc<dyn LeaseTable>,
 }
 
@@ -71,8 +71,8 @@ impl Fixture for Dynoxide {
     }
 }
 
-/// Maps all keys of the kit to rows of shards. Creates the rows with a checkpoint first, since a key without
-/// a row cannot be leased.
+/// Maps all keys of the kit to rows of shards. Creates these rows first, each with a checkpoint, because
+/// a claim cannot obtain a key without a row.
 #[derive(Debug)]
 struct OnRows(KclTable);
 

@@ -27,10 +27,10 @@ use crate::wire::client;
 /// The failover time of KCL workers, and the ttl of ours.
 const FAILOVER: Duration = Duration::from_secs(2);
 
-/// The number of seeds in each run; `LEASE_SEEDS` sets another number.
+/// The default number of seeds in each run. The environment variable `LEASE_SEEDS` sets another number.
 const SEEDS: u64 = 6;
 
-/// A control removes a check. One of this number of seeds must then find a violation.
+/// A control is a test that removes a check. One of this number of seeds must then find a violation.
 const FEW: u64 = 60;
 
 /// The records that were processed, by workers of both libraries.
@@ -185,7 +185,7 @@ impl World {
         self.simulation.kill(actor.process);
     }
 
-    /// Stops a worker gracefully. A KCL worker releases nothing when it stops, so it is killed.
+    /// Stops our worker gracefully. Kills a KCL worker, because it would release nothing at a stop.
     fn stop(&mut self, number: usize) {
         match &self.actors[number].handle {
             None => self.kill(number),
@@ -276,7 +276,7 @@ impl World {
 /// Runs a mixed fleet through random events and then stops one side. The other side must read all records.
 fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
     let mut world = World::new(seed, 4, setup);
-    // With every second seed, some requests of our workers fail, arrive twice or arrive late.
+    // If the seed is odd, some requests of our workers fail, arrive twice or arrive late.
     world.faults = seed % 2 == 1;
     for side in [Side::Kcl, Side::Ours] {
         for _ in 0..world.random.random_range(1..=2) {
@@ -320,7 +320,7 @@ fn mixed_fleets_keep_one_owner_and_every_checkpoint() {
     }
 
     println!("{} fleets beside KCL 2: {all:?}", seeds());
-    // Without takes by both sides, the seeds would prove nothing.
+    // The seeds prove nothing if one side took no lease.
     assert!(all.taken_by_ours > 0 && all.taken_by_kcl > 0 && all.stolen > 0, "{all:?}");
 }
 
@@ -356,7 +356,7 @@ fn kcl_workers_and_ours_get_equal_shares() {
 }
 
 #[test]
-fn leases_of_a_stopped_fleet_have_no_owner() {
+fn stopped_fleet_leaves_leases_without_owner() {
     for apart in [0, 30, 150, 400, 700, 1_500] {
         for workers in [2, 3] {
             let mut world = World::new(7 + apart, 8, Setup::default());
@@ -417,13 +417,13 @@ fn unreadable_row_stops_only_its_own_shard() {
     let mut all = world.stream.everything_put();
     let unread = all.len();
     all.retain(|record| record.shard != spoiled);
-    assert!(all.len() < unread, "the spoiled shard has no records");
+    assert!(all.len() < unread, "the test must write records to the spoiled shard");
     assert_eq!(world.reads.count(), all.len());
     assert!(!world.reads.0.lock().unwrap().contains_key(&spoiled));
     world.sound().unwrap();
 }
 
-/// Removes both conditions: each of them alone detects that a KCL worker has taken the row.
+/// Removes the checks of owner and counters, because each one alone detects that a KCL worker took the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
     const CHECKS: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
@@ -445,7 +445,7 @@ fn control_finds_claims_without_counter_check() {
 fn found(what: &str, kind: Kind, parts: &'static [&'static str], setup: Setup) {
     let setup = Setup { assumes: Some((kind, parts)), ..setup };
     let found = (0..FEW).find_map(|seed| Some((seed, story(seed, setup).err()?)));
-    let (seed, violation) = found.unwrap_or_else(|| panic!("{what}: no seed finds it"));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{what}: no seed finds a violation"));
     assert!(!violation.contains("the model"), "{violation}");
     println!("{what}: seed {seed}: {violation}");
 }

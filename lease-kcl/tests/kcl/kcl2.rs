@@ -24,7 +24,7 @@ pub(crate) struct Kcl2 {
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,
 }
 
-/// A lease that the worker considers its own.
+/// A lease that the worker has taken. It may have lost the lease without noticing.
 pub(crate) struct InHand {
     right: Right,
     counter: tokio::sync::Mutex<u64>,
@@ -47,7 +47,7 @@ impl Kcl2 {
         }
     }
 
-    /// Renews every lease that the worker considers its own, unless another worker wrote to the row.
+    /// Tries to renew each lease in `in_hand`. A renewal fails if another worker wrote to the row.
     async fn renew(&self) {
         let in_hand = self.in_hand.lock().unwrap().clone();
         for (key, lease) in in_hand {
@@ -55,7 +55,7 @@ impl Kcl2 {
         }
     }
 
-    /// Renews a lease, or checkpoints under it. Returns whether the worker still has it.
+    /// Renews a lease, or writes a checkpoint under it. Returns whether the worker still has the lease.
     async fn write(&self, key: &str, lease: &InHand, checkpoint: Option<String>) -> bool {
         let mut counter = lease.counter.lock().await;
         if lease.lost.is_cancelled() {
@@ -82,7 +82,7 @@ impl Kcl2 {
             rows.iter().filter(|(_, row)| position(row) != Position::ShardEnd).collect();
         for (key, row) in &open {
             let Some(owner) = owner(row) else {
-                // KCL treats a lease without an owner as if its last renewal was very long ago.
+                // KCL treats a lease without an owner as very old, whatever its counter.
                 very_old.push(*key);
                 continue;
             };
@@ -116,7 +116,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1: a lease of the worker with most leases.
+    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1. The victim has the most leases.
     fn stolen<'a>(
         &self,
         need: usize,

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use lease_test_servers::simulation::expression::{Bindings, Condition, Item, Refusal, Update};
 
-/// Clones are the same table.
+/// The table. All clones share one state.
 #[derive(Clone)]
 pub(crate) struct Table {
     time: WorldTime,
@@ -24,7 +24,7 @@ pub(crate) struct Table {
 struct Inside {
     setup: Setup,
     items: BTreeMap<String, Item>,
-    /// The latest right to write each row, until it is released.
+    /// For each row, the latest right to write it. A release removes the right.
     rights: BTreeMap<String, Right>,
     taken: u64,
     tokens: BTreeMap<String, u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Setup {
     pub(crate) assumes: Option<(Kind, &'static [&'static str])>,
     /// Reads may be stale by up to this time.
     pub(crate) stale: Duration,
-    /// The minimal time without a change before a row may be taken.
+    /// If set, our workers may take a lease of another owner only if it was not renewed for this time.
     pub(crate) failover: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Setup {
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
     pub(crate) taken_by_kcl: usize,
-    /// Takes from another owner that had taken or renewed the lease a short time before.
+    /// The number of takes from another owner that had taken or renewed the lease shortly before.
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
@@ -71,10 +71,10 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// The writer of a row.
+/// The right under which a write was made.
 enum By {
     Takes(Right),
-    /// The flag says whether the write renews the lease.
+    /// A write under an existing right. The flag is true if the write renews the lease.
     Under(Right, bool),
 }
 
@@ -120,7 +120,7 @@ impl Table {
         let mut inside = self.inside();
         let served = inside.serve(self.time.now(), operation, body);
         served.unwrap_or_else(|refusal| {
-            inside.violations.push(format!("the model does not support this: {refusal}"));
+            inside.violations.push(format!("the model does not support the request: {refusal}"));
             (500, json!({}))
         })
     }
@@ -163,7 +163,7 @@ impl Table {
         .await;
     }
 
-    /// `takeLease`: only if no worker has written since the counter was `seen`.
+    /// `takeLease`: takes the lease if the counter is still `seen`.
     pub(crate) async fn kcl_takes(&self, key: &str, seen: u64, worker: &str) -> Option<Right> {
         let (key, worker) = (key.to_owned(), worker.to_owned());
         self.carried(move |inside, now| {
@@ -182,7 +182,7 @@ impl Table {
         .await
     }
 
-    /// `renewLease` or `setCheckpoint`: only if the counter is still `seen`. Returns the new counter.
+    /// `renewLease` or `setCheckpoint`: writes if the counter is still `seen`. Then returns the new counter.
     pub(crate) async fn kcl_writes(
         &self,
         key: &str,
@@ -414,5 +414,5 @@ fn object(body: &Value, field: &str) -> Item {
     body.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// An owner that renewed within this time was running when its lease was taken.
+/// A take counts as stolen if the owner had taken or renewed the lease within this time.
 const STOLEN: Duration = Duration::from_secs(1);

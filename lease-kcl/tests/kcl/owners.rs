@@ -5,7 +5,7 @@ use lease_core::{Lessee, LossCause, Written};
 
 use crate::shop::{Shop, TTL, key, s};
 
-/// KCL 3's leader may assign a lease to another worker and back. The owner's name is then ours again, but
+/// KCL 3's leader may assign our lease to another worker and back. The owner's name is then ours again, but
 /// the other worker may have processed records.
 #[tokio::test]
 async fn lease_is_lost_after_kcl_held_it_under_another_name() {
@@ -40,7 +40,7 @@ async fn lease_in_kcl_3_hand_over_belongs_to_renewing_processor() {
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
 
-    // While the processor renews, a hand-over may take any time. Not even the next owner obtains the lease.
+    // While the processor renews the lease, even the next owner is refused, however long the hand-over lasts.
     for _ in 0..4 {
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
         assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
@@ -52,7 +52,7 @@ async fn lease_in_kcl_3_hand_over_belongs_to_renewing_processor() {
     assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
 }
 
-/// As in KCL 3: if a fleet is stopped during a hand-over, the lease expires like any other lease.
+/// As in KCL 3, a lease in a hand-over expires if the processor stops renewing it.
 #[tokio::test]
 async fn lease_in_kcl_3_hand_over_is_taken_after_processor_died() {
     let shop = Shop::new().await;
@@ -70,7 +70,7 @@ async fn lease_in_kcl_3_hand_over_is_taken_after_processor_died() {
     assert_eq!(row["checkpoint"], s("10"), "the checkpoint is unchanged");
     assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
     let renewal = "SET leaseCounter = :next";
-    assert!(!shop.kcl_writes(seen, renewal, &[]).await, "a processor that comes back is refused");
+    assert!(!shop.kcl_writes(seen, renewal, &[]).await, "a resumed processor is refused");
 }
 
 #[tokio::test]
@@ -88,8 +88,8 @@ async fn our_lease_is_lost_when_kcl_3_hands_it_over() {
     assert_eq!(shop.raw().await, before);
 }
 
-/// A row that KCL 3's leader assigned to us looks like the row of a KCL worker with our name. Such a worker
-/// exists if a `workerId` was copied with its properties.
+/// If KCL 3's leader assigns a row to us, the row looks like the row of a KCL worker with our name. Such a
+/// worker exists if an operator copied a properties file together with its `workerId`.
 #[tokio::test]
 async fn kcl_worker_of_our_name_keeps_lease_while_it_renews() {
     let shop = Shop::new().await;

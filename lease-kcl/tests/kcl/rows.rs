@@ -143,7 +143,7 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         let written = shop.table.update(&grant, &change).await.unwrap();
 
         assert_eq!(written, Written::Applied, "{word}");
-        // The row no longer has the expected checkpoint.
+        // The first write changed the checkpoint, so the row no longer has the expected value.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
     }

@@ -13,7 +13,7 @@ use lease_kcl::{KclTable, KclTableBuilder};
 use lease_memory::MemoryStore;
 use lease_test_servers::dynamodb::Server;
 
-/// A table with one shard's row. Methods `kcl_…` write to it as KCL workers do.
+/// A table with one shard's row. The methods `kcl_…` write to the row as KCL workers do.
 pub(crate) struct Shop {
     pub(crate) table: KclTable,
     pub(crate) client: Client,
@@ -21,7 +21,7 @@ pub(crate) struct Shop {
     _server: Server,
 }
 
-/// So long that it does not pass during a test, even on a busy machine, unless the test calls [`Shop::pass`].
+/// The ttl and the failover time. It is so long that it passes only if the test calls [`Shop::pass`].
 pub(crate) const TTL: Duration = Duration::from_mins(10);
 
 impl Shop {
@@ -42,7 +42,7 @@ impl Shop {
         Self { table, client, clock, _server: server }
     }
 
-    /// Lets lease time pass.
+    /// Advances the table's clock by `length`.
     pub(crate) fn pass(&self, length: Duration) {
         self.clock.leap(length);
     }

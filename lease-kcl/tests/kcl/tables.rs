@@ -33,7 +33,7 @@ async fn recreated_row_starts_with_a_larger_token() {
     let grant = shop.granted("a").await;
 
     assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
-    // The SDK repeats a request without an answer.
+    // The SDK repeats the delete if it got no answer.
     assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
     assert!(shop.raw().await.is_empty());
     shop.put(None).await;
@@ -64,7 +64,7 @@ async fn new_row_is_readable_for_kcl() {
     assert_eq!(row["leaseKey"], s("123456789012:clicks:1700000000:shardId-1"));
     assert_eq!(row["streamName"], s("123456789012:clicks:1700000000"));
     assert_eq!((&row["shardId"], &row["leaseCounter"]), (&s("shardId-1"), &n(0)));
-    // KCL workers that start at the newest record have no time for AT_TIMESTAMP.
+    // KCL workers whose initial position is `LATEST` have no time for `AT_TIMESTAMP`.
     assert_eq!(row["checkpoint"], s("LATEST"));
     let read = shop.table.read(&of_stream).await.unwrap().unwrap();
     assert_eq!(read.attributes.get("checkpoint"), Some(&Value::from("AT_TIMESTAMP")));

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::model::Table;
 
-/// Carries requests on the network's runtime, so that a request outlives its sender.
+/// Carries requests on the network's runtime. So a request is served even if its sender was killed.
 #[derive(Clone)]
 struct Wire {
     table: Table,
@@ -63,7 +63,7 @@ impl Wire {
                     sleep(delay).await;
                     serve();
                 }
-                // The reply never arrives, whether or not the table served the request.
+                // The table serves the request, and the reply never arrives.
                 Some(Fault::HangReply) => drop((serve(), reply)),
                 Some(_) => drop(reply),
             }

@@ -11,10 +11,10 @@ use crate::position::{Position, RecordNumber};
 pub enum Checkpointed {
     /// The store has this checkpoint, or a later one.
     Stored,
-    /// The checkpoint is not stored yet, for this reason. The worker retries the write, and the processor may
-    /// continue. The worker writes the latest pending checkpoint within 5 s of the store's recovery, and before
-    /// it hands the shard over to another worker. If the process crashes or the lease is lost before that,
-    /// records are delivered again.
+    /// The checkpoint is not stored yet. The error is the reason. The worker retries the write, and the
+    /// processor may continue. The worker writes the latest pending checkpoint within 5 s of the store's
+    /// recovery, and before it hands the shard over to another worker. If the process crashes or loses the
+    /// lease before that write, records are delivered again.
     Pending(StoreError),
 }
 
@@ -22,7 +22,7 @@ pub enum Checkpointed {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The lease is lost. Another worker reads the shard, or soon will.
+    /// The lease is lost. Another worker reads the shard now or will soon read it.
     #[error("the lease on the shard is lost: {0}")]
     Lost(LossCause),
     /// The record was not delivered yet, or comes before the checkpoint. Only

@@ -1,8 +1,8 @@
-//! A checkpoint states how far a shard was read. It is stored in the shard's row, fenced, and only grows.
+//! A checkpoint states how far a shard was read. Only the holder of the shard's lease can store it.
 //!
-//! Start here with [`Checkpointer`], the processor's handle. `state` holds the stored checkpoint and the
-//! requested one, and retries failed writes. `row_writer` writes a checkpoint to the shard's row. `error` has
-//! the results.
+//! A checkpoint never decreases. Start with [`Checkpointer`], the processor's handle. `state` holds the
+//! stored checkpoint and the requested checkpoint, and retries failed writes. `row_writer` writes a
+//! checkpoint to the shard's row. `error` has the results and the errors.
 
 mod error;
 mod row_writer;
@@ -27,11 +27,11 @@ use crate::position::{Position, RecordNumber};
 /// Writes how far a shard has been read.
 ///
 /// Each checkpoint is one write that requires the lease and the previous checkpoint. So the write of a former
-/// reader changes nothing, and a late write does not undo a newer one. Clones share one state, and other tasks
-/// may use them. After the processor has ended, all calls return [`CheckpointError::Over`].
+/// reader changes nothing, and a late write does not undo a newer write. Clones share one state, and other
+/// tasks may use them. After the processor has ended, all calls return [`CheckpointError::Over`].
 ///
-/// A checkpoint states that all records up to it are processed. A batch that fails after a
-/// checkpoint inside it is delivered again from the record after that checkpoint.
+/// A checkpoint states that all records up to it are processed. If a processor checkpoints inside a
+/// batch, and the batch then fails, the worker delivers only the records after that checkpoint again.
 #[derive(Clone)]
 pub struct Checkpointer {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ struct Shared {
 
 /// The checkpointer of one processor, and the records that this processor has received.
 ///
-/// A [`Worker`](crate::Worker) creates its own scopes. This type is for programs that call a
+/// A [`Worker`](crate::Worker) creates its scopes itself. This type is public for programs that call a
 /// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
 /// Drop the scope to end the checkpointer and its clones.
 pub struct CheckpointScope(Checkpointer);
@@ -55,9 +55,9 @@ pub struct CheckpointScope(Checkpointer);
 pub enum Delivered {
     /// No record was delivered yet.
     Nothing,
-    /// All records up to and including this one were delivered.
+    /// All records up to and including this position were delivered.
     UpTo(Position),
-    /// The end of the shard was delivered, after all records up to and including this one. `None`
+    /// The end of the shard was delivered, after all records up to and including this position. `None`
     /// if the shard had no records.
     End(Option<Position>),
     /// The processor has ended. It may checkpoint nothing.
@@ -160,7 +160,7 @@ impl Checkpointer {
 
     /// Checkpoints all records up to and including `record`.
     ///
-    /// If a later checkpoint was requested before, that request remains.
+    /// Changes nothing if a checkpoint at a later record was already requested.
     ///
     /// # Errors
     ///
@@ -227,19 +227,19 @@ impl Checkpointer {
         self.write_or_defer(&mut progress).await
     }
 
-    /// Returns the stored checkpoint, as far as this checkpointer knows.
+    /// Returns the last checkpoint that this checkpointer knows to be stored.
     pub async fn checkpointed(&self) -> Position {
         self.shared.state.lock().await.written.clone()
     }
 
     /// Checkpoints all delivered records, and waits for the store's answer.
     ///
-    /// Unlike [`checkpoint`](Self::checkpoint), this sends a request even shortly after a failed
-    /// one, and returns the store's error instead of [`Checkpointed::Pending`].
+    /// Unlike [`checkpoint`](Self::checkpoint), this sends a request even shortly after a failed request.
+    /// It returns the store's error instead of [`Checkpointed::Pending`].
     ///
     /// # Errors
     ///
-    /// Fails as [`checkpoint`](Self::checkpoint) does, and if the store did not answer or throttled
+    /// Fails as [`checkpoint`](Self::checkpoint) does. Also fails if the store did not answer or throttled
     /// the request.
     ///
     /// # Cancel safety
@@ -290,7 +290,7 @@ impl Checkpointer {
         self.shared.write(&mut progress).await
     }
 
-    /// Writes pending checkpoints once the store answers again, while the caller polls this future.
+    /// While the caller polls this future, retries pending checkpoints until the store answers again.
     pub(crate) async fn settle(&self) -> Infallible {
         self.shared.state.settle(|| self.shared.is_over()).await
     }
@@ -373,7 +373,7 @@ impl Checkpointer {
         &self,
         progress: &mut Progress,
     ) -> Result<Checkpointed, CheckpointError> {
-        // A throttled store gets one write per pause, however fast the batches are.
+        // Sends no write before the pause after a failed write has passed, however fast the batches are.
         let text = "the last write failed, the next one is not due yet";
         let paused = progress.paused_by().map(|kind| StoreError::new(kind, text));
         if let Some(cause) = paused.filter(StoreError::is_retryable) {

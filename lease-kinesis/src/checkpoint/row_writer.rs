@@ -20,7 +20,7 @@ use crate::table::row::{self, CheckpointAttributes, ShardRow};
 pub(crate) struct RowWriter {
     table: Arc<dyn LeaseTable>,
     grant: Grant,
-    /// Limits how long an unanswered request delays the processor.
+    /// The time limit of each request. Without a limit, an unanswered request would block the processor.
     request_timeout: Duration,
     entry: StatusEntry,
     /// The checkpoint attributes of the row. Each write requires them, so a late write does not
@@ -58,7 +58,7 @@ impl RowWriter {
                 Ok(())
             }
             Written::Lost(cause) => Err(CheckpointError::Lost(cause)),
-            // An earlier write was applied, and its answer was lost.
+            // The row has another checkpoint: an earlier write was applied, and its answer was lost.
             Written::Unexpected => {
                 *written = self.read_again().await?;
                 Ok(())
@@ -68,7 +68,7 @@ impl RowWriter {
 
     async fn read_again(&mut self) -> Result<Position, CheckpointError> {
         let record = within(self.request_timeout, self.table.read(&self.grant.key)).await?;
-        // The row was deleted, and the grant with it.
+        // Another process has deleted the row. Its grant is lost with it.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
         let attributes = row::written(&record);
         if attributes == self.attributes {

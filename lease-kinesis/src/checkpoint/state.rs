@@ -15,7 +15,7 @@ use crate::time::now;
 
 /// The checkpoints of one shard under one lease, for all of its processors.
 pub(crate) struct CheckpointState {
-    /// Locked during each write, so that writes do not overlap.
+    /// A writer locks this during its whole write, so that writes do not overlap.
     progress: tokio::sync::Mutex<Progress>,
     /// Notified when a checkpoint is requested.
     requested: Notify,
@@ -23,7 +23,7 @@ pub(crate) struct CheckpointState {
     pause: Box<dyn Fn(u32) -> Duration + Send + Sync>,
 }
 
-/// The stored checkpoint, and the requested one.
+/// The stored checkpoint and the requested checkpoint.
 pub(super) struct Progress {
     pub(super) written: Position,
     /// The largest requested position. Never smaller than `written`.
@@ -42,7 +42,7 @@ struct Failed {
 /// Writes the checkpoints of one shard: to its row, or through another process.
 #[async_trait]
 pub trait CheckpointWriter: Send + 'static {
-    /// Stores `requested` or an earlier checkpoint, and sets `written` to the stored one. The caller repeats
+    /// Stores `requested` or an earlier checkpoint, and sets `written` to what it stored. The caller repeats
     /// the call until `written` has reached `requested`.
     ///
     /// # Errors
@@ -51,8 +51,8 @@ pub trait CheckpointWriter: Send + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The write of a dropped call may or may not be applied. The next call gets the same `requested`
-    /// or a later one.
+    /// The write of a dropped call may or may not be applied. The next call gets the same `requested`,
+    /// or a later position.
     async fn write(
         &mut self,
         written: &mut Position,
@@ -76,9 +76,9 @@ impl CheckpointState {
         })
     }
 
-    /// Returns the start of the next processor: the last requested checkpoint. The previous processor has
-    /// processed all records up to that checkpoint. If the store does not have the checkpoint yet, the worker
-    /// retries the write.
+    /// Returns the start position of the next processor: the last requested checkpoint. All records up to
+    /// this checkpoint are processed. If the store does not have the checkpoint yet, the worker retries the
+    /// write.
     pub(crate) async fn start_position(&self) -> Position {
         self.progress.lock().await.requested.clone()
     }
@@ -98,11 +98,11 @@ impl CheckpointState {
         is_over: impl Fn() -> bool + Send,
     ) -> Result<(), CheckpointError> {
         while progress.is_pending() {
-            // Checked before each request: the processor may have ended since the last request.
+            // This check precedes each request, because the processor may have ended during the last request.
             if is_over() {
                 return Err(CheckpointError::Over);
             }
-            // Notifies before the write, since this call may be dropped during the write.
+            // Notifies `settle` before the write, because the caller may drop this call during the write.
             self.requested.notify_one();
             if let Err(cause) =
                 progress.writer.write(&mut progress.written, &progress.requested).await
@@ -119,7 +119,7 @@ impl CheckpointState {
         Ok(())
     }
 
-    /// Writes pending checkpoints once the store answers again, while the caller polls this future.
+    /// While the caller polls this future, retries pending checkpoints until the store answers again.
     ///
     /// # Cancel safety
     ///
@@ -137,7 +137,7 @@ impl CheckpointState {
             };
             sleep_until(next_try).await;
             let mut progress = self.lock().await;
-            // Another write may have failed meanwhile.
+            // During the sleep, another write may have failed and started a new pause.
             if progress.paused_by().is_none()
                 && let Err(CheckpointError::Lost(_) | CheckpointError::Over) =
                     self.write(&mut progress, &is_over).await
@@ -155,7 +155,7 @@ impl Progress {
         self.written < self.requested
     }
 
-    /// Returns the kind of the last failure until the next try is due.
+    /// Returns the kind of the last failure, or `None` if the next try is due.
     pub(super) fn paused_by(&self) -> Option<StoreErrorKind> {
         let failed =
             self.failed.as_ref().filter(|failed| self.is_pending() && now() < failed.next_try);
@@ -163,6 +163,6 @@ impl Progress {
     }
 }
 
-/// The maximum pause between two tries. If the process crashes while a checkpoint is pending, records are
-/// delivered again. So the checkpoint is written within seconds of the store's recovery.
+/// The maximum pause between two tries. It is short, because a crash with a pending checkpoint repeats
+/// records. After the store's recovery, the checkpoint is written within this time.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);

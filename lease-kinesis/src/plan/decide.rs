@@ -11,18 +11,18 @@ use crate::plan::{Member, rendezvous_hash};
 /// The next steps of one worker towards the plan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// Free keys that are planned for this worker.
+    /// Free keys that the plan assigns to this worker.
     pub(crate) claim: Vec<LeaseKey>,
-    /// Keys that this worker holds and that are planned for another worker. The target is `None` if the
+    /// Keys that this worker holds but the plan does not assign to it. The target is `None` if the
     /// plan names no worker.
     pub(crate) give: Vec<(LeaseKey, Option<Lessee>)>,
-    /// Keys that are planned for this worker, and that their holders will hand over.
+    /// Keys that the plan assigns to this worker. Their holders will hand them over.
     pub(crate) expect: Vec<LeaseKey>,
 }
 
 /// Compares the holders with the plan, for the worker `me` that reads `reading`.
 ///
-/// No worker takes a lease that another holds. The leases of a crashed worker expire.
+/// No worker takes a lease that another worker holds. A crashed worker's leases expire and become free.
 pub(crate) fn decide(
     me: &Lessee,
     reading: &BTreeSet<LeaseKey>,
@@ -46,10 +46,10 @@ pub(crate) fn decide(
     decision
 }
 
-/// Returns the steps of the worker `me` before it counts for the plan: it claims one shard and gives none.
+/// Returns the steps of the worker `me` before it counts for the plan: it claims one shard, gives up none.
 ///
-/// If workers outnumber shards, each holder keeps its shard. Otherwise, each worker has at least one shard in
-/// the final plan. So the claimed shard stays with this worker, which reads it before all new workers
+/// If workers outnumber shards, the plan leaves each holder its shard. Otherwise, it gives each worker at
+/// least one shard. So the claimed shard stays with this worker, which starts to read before all new workers
 /// are known. With unequal weights, the shard may move once more.
 pub(crate) fn begin(
     me: &Member,
@@ -59,17 +59,17 @@ pub(crate) fn begin(
     let mut decision = Decision::default();
     if reading.is_empty() && me.replaces.is_none() {
         let free = held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
-        // The hash spreads the claims of workers that start together over the shards.
+        // Workers that start together should claim different shards, so the hash selects the shard.
         let first = free.max_by_key(|key| (rendezvous_hash(key.as_str(), me.name.as_str()), *key));
         decision.claim.extend(first.cloned());
     }
     decision
 }
 
-/// The keys that a worker holds beyond the plan, and when each hand-over is due.
+/// The keys that a worker holds and the plan does not assign to it, each with the time of its hand-over.
 ///
-/// After workers joined or left, hand-overs are due at once. After shards changed, only a lasting
-/// surplus is handed over. While a stream is resharded, many shards start and end, and a plan is
+/// After workers joined or left, hand-overs are due at once. After shards changed, a worker waits before it
+/// hands over its surplus. While a stream is resharded, many shards start and end, and a plan may be
 /// outdated before its hand-overs are done.
 #[derive(Debug, Default)]
 pub(crate) struct Surplus {
@@ -114,7 +114,7 @@ mod tests {
         name(0)
     }
 
-    /// Decides about one shard.
+    /// Returns the decision of worker 0 about one shard.
     fn about(reads: bool, holder: Option<usize>, to: Option<usize>) -> Decision {
         let reading = reads.then(|| key(1)).into_iter().collect();
         let held = BTreeMap::from([(key(1), holder.map(name))]);
@@ -149,11 +149,11 @@ mod tests {
         let heir = Member { replaces: Some(name(1)), ..member };
         assert!(
             claimed(&heir, &BTreeSet::new()).is_empty(),
-            "it waits for the worker that it replaces"
+            "the new worker waits for the worker that it replaces"
         );
     }
 
-    /// The first claims are a part of each worker's final share.
+    /// The plan leaves each worker the shard that it claimed first.
     #[test]
     fn first_claims_of_workers_that_start_together_stay() {
         for (shards, workers) in [(1, 1), (1, 5), (7, 3), (9, 9), (40, 9)] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn free_shard_planned_for_another_is_left() {
+    fn free_shard_planned_for_another_worker_is_not_claimed() {
         assert_eq!(about(false, None, Some(1)), Decision::default());
         assert_eq!(about(false, None, None), Decision::default());
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn shard_of_others_is_left() {
+    fn shard_of_other_workers_needs_no_step() {
         assert_eq!(about(false, Some(1), Some(2)), Decision::default());
         assert_eq!(about(false, Some(1), None), Decision::default());
     }
@@ -282,7 +282,7 @@ mod tests {
                     prop_assert!(acted.insert(key));
                 }
             }
-            // One worker acts on each key whose holder differs from the plan.
+            // If the holder of a key differs from the plan, one worker acts on the key.
             for (key, holder) in &held {
                 let right = planned.get(key) == holder.as_ref();
                 prop_assert_eq!(acted.contains(key), !right);

@@ -26,7 +26,7 @@ pub(crate) fn change(member: &Member) -> Change {
     }
 }
 
-/// Reads a worker's row. Returns `None` if its lease is free, since the worker has then ended.
+/// Reads a worker's row. Returns `None` if the row's lease is free, because the worker has then ended.
 pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     let holder = record.holder.as_ref()?;
     let text = |name: &str| record.attributes.get(name).and_then(Value::as_text);
@@ -44,13 +44,13 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
 
 /// Decides which workers count for the plan.
 ///
-/// A worker stops counting as soon as its lease is free. New workers count together, once no further
-/// worker has appeared for a settling time. So the plan changes once for workers that start together.
+/// A worker stops counting as soon as its row's lease is free. New workers start to count together, once no
+/// new worker has appeared for a settling time. So the plan changes once for workers that start together.
 /// Before it counts, a new worker claims at most one shard.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTracker {
     seen: BTreeMap<Lessee, Tracked>,
-    /// When the last new worker appeared.
+    /// The time at which the last new worker appeared.
     newest: Option<Instant>,
 }
 
@@ -61,7 +61,7 @@ struct Tracked {
 }
 
 impl MemberTracker {
-    /// Reports whether a worker counts.
+    /// Reports whether a worker counts for the plan.
     fn counts(&self, name: &Lessee) -> bool {
         self.seen.get(name).is_some_and(|tracked| tracked.counts)
     }
@@ -95,7 +95,7 @@ impl MemberTracker {
     }
 }
 
-/// After this number of settling times, a worker counts even if newer workers appear. Without this limit, a
+/// After this number of settling times, a worker counts even if new workers keep appearing. Otherwise, a
 /// worker that crashes at each start would delay other new workers for ever.
 const MAX_SETTLING_TIMES: u32 = 10;
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::time::now;
 
-    /// Lists workers at intervals of one second, and returns the workers that count.
+    /// A tracker, and the time of its last listing. A worker's name is one letter.
     struct Listings {
         members: MemberTracker,
         at: Instant,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn early_listings_do_not_make_workers_count() {
+    fn extra_listings_do_not_shorten_settling_time() {
         let mut listings = Listings::new();
         listings.look("a");
         listings.look("a");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lived_workers_delay_others_only_for_a_while() {
+    fn new_worker_counts_despite_short_lived_workers() {
         let mut listings = Listings::new();
         listings.look("a");
         listings.look("a");

@@ -1,7 +1,7 @@
 //! Assigns the shards of an application to its workers.
 //!
 //! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
-//! compares the plan with the shards that one worker holds, and returns that worker's next steps. `fleet`
+//! compares the plan with the shards that one worker holds, and returns the worker's next steps. `fleet`
 //! reads the rows in which the workers announce themselves.
 
 pub(crate) mod decide;
@@ -21,8 +21,8 @@ pub struct Member {
     pub name: Lessee,
     /// Whether the worker stays or leaves.
     pub state: MemberState,
-    /// The worker's share relative to the others, 1 to 1,000: twice the weight gets twice the
-    /// shards.
+    /// The worker's share relative to other workers, 1 to 1,000. With twice the weight, a worker gets twice
+    /// the shards.
     pub weight: u16,
     /// The maximum number of shards that the worker reads.
     pub most: Option<usize>,
@@ -48,16 +48,16 @@ impl Member {
     }
 }
 
-/// Assigns a worker to each key of `held`, whose values are the current holders.
+/// Assigns a worker to each key. The values of `held` are the current holders.
 ///
-/// Every worker computes the same plan from the same input, in any order of `members`. For members of equal
-/// weight and without a limit, the numbers of keys of two members differ by at most one. No other plan with
-/// this property moves fewer keys. A key has no entry if there are no members, or all members have reached
-/// their limit.
+/// All workers compute the same plan from the same input, whatever the order of `members`. For members of
+/// equal weight and without a limit, the numbers of keys of two members differ by at most one. No other plan
+/// with this property moves fewer keys. A key has no entry if there are no members, or all members have
+/// reached their limit.
 ///
-/// A quota is `keys / members`, rounded down. The remaining keys raise some quotas by one, first the
+/// A quota is `keys / members`, rounded down. If keys remain, they raise some quotas by one: first the
 /// quotas of members that already hold more. So keys move only away from members above their quota. A
-/// free key goes to the member below its quota with the largest hash of key and name ([rendezvous
+/// free key goes to a member below its quota: the member with the largest hash of key and name ([rendezvous
 /// hashing](https://doi.org/10.1109/90.663936)). So if two workers have different views of one key,
 /// their plans differ in few other keys.
 pub fn plan(
@@ -70,18 +70,18 @@ pub fn plan(
 /// The shards of an application that are being split or merged.
 #[derive(Debug, Default)]
 pub(crate) struct Reshaping {
-    /// The keys of shards that were split or merged, and are not read to their end.
+    /// The *ending* shards: shards that were split or merged, and that no worker has read to the end.
     pub(crate) ending: BTreeSet<LeaseKey>,
-    /// The number of shards that wait until these shards are read to their end.
+    /// The number of their children, which no worker reads before the parents' end.
     pub(crate) waiting: usize,
 }
 
 /// Computes the [`plan`] while shards are split or merged.
 ///
 /// *Lasting* shards are not ending. A member that finishes merged parents early has room for more children
-/// than its final share. Each extra child would move again later. A free lasting shard therefore goes to a
-/// member below its quota of lasting shards. That member may exceed its total quota by ending shards, which it
-/// hands over first.
+/// than its final share, and would later hand over the extra children. So a free lasting shard goes to a
+/// member below its quota of lasting shards. Ending shards may raise this member above its total quota. It
+/// hands ending shards over first.
 pub(crate) fn plan_amid(
     reshaping: &Reshaping,
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -94,7 +94,7 @@ pub(crate) fn plan_amid(
     let mut total = Capacity::new();
     for (member, quota) in quotas(&eligible, held.len(), &counts(&holdings, |_key| true)) {
         let Some(keys) = holdings.get_mut(member) else { continue };
-        // Ending shards are handed over first, then lasting ones, each kind by ascending hash.
+        // A member gives away ending shards first, then lasting shards, each kind by ascending hash.
         keys.sort_by_cached_key(|key| {
             (!ends(key), rendezvous_hash(key.as_str(), member.as_str()), *key)
         });
@@ -126,13 +126,13 @@ pub(crate) fn plan_amid(
     planned
 }
 
-/// The keys that each member or its predecessor holds.
+/// The keys of each member: keys that the member holds or that its predecessor holds.
 type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
 
-/// The number of keys that each member may still get.
+/// A number of keys for each member, such as the number that it may still get.
 type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
 
-/// The number of keys that each member may still get, by three bounds.
+/// The number of keys that each member may still get. Three bounds apply.
 struct Capacities<'a> {
     /// Up to the member's quota of all keys.
     total: Capacity<'a>,
@@ -151,8 +151,8 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Assigns the key of a lasting shard. The first choice is a member below both quotas. The second
-    /// is a member below its quota of lasting keys and its own limit. The third is a member below its
+    /// Assigns the key of a lasting shard. The first choice is a member below both quotas. The second choice
+    /// is a member below its quota of lasting keys and its own limit. The third choice is a member below its
     /// total quota.
     fn assign_lasting(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
         let has_total = |member: &Lessee| count(&self.total, member) > 0;
@@ -168,7 +168,7 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Returns the member that `fits` accepts and that has the largest hash for `key`.
+    /// Returns the member with the largest hash for `key`, of the members that `fits` accepts.
     fn best(&self, key: &LeaseKey, fits: impl Fn(&Lessee) -> bool) -> Option<&'a Lessee> {
         let fitting = self.total.keys().copied().filter(|member| fits(member));
         fitting.max_by_key(|member| (rendezvous_hash(key.as_str(), member.as_str()), *member))
@@ -210,7 +210,7 @@ fn count(counts: &Capacity<'_>, member: &Lessee) -> usize {
     counts.get(member).copied().unwrap_or(0)
 }
 
-/// Returns the successor of each member that has left or leaves.
+/// Maps each member that has left or is leaving to its successor, if it has one.
 fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
     let replacing =
@@ -218,14 +218,14 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
     let mut successors = BTreeMap::new();
     for (replaced, successor) in replacing {
-        // Of two successors, the first by name wins, so that the order of the rows does not matter.
+        // If a member has two successors, the smaller name wins. So the order of the rows does not matter.
         let first = successors.entry(replaced).or_insert(successor);
         *first = successor.min(first);
     }
     successors
 }
 
-/// Returns the members that get keys, by name. A member gets no keys while its predecessor stays.
+/// Returns the members that get keys, sorted by name. A member gets no keys while its predecessor stays.
 fn eligible(members: &[Member]) -> Vec<&Member> {
     let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
     let waits = |member: &Member| {
@@ -242,7 +242,7 @@ fn staying(members: &[Member]) -> impl Iterator<Item = &Member> {
     members.iter().filter(|member| member.state == MemberState::Live)
 }
 
-/// Returns the quota of each member: its share of `keys`, rounded down. The remaining keys go first
+/// Returns the quota of each member: its share of `keys`, rounded down. If keys remain, they go first
 /// to members that hold more than their share, then to the members that lost most by the rounding.
 fn quotas<'a>(
     eligible: &[&'a Member],
@@ -251,8 +251,8 @@ fn quotas<'a>(
 ) -> BTreeMap<&'a Lessee, usize> {
     let mut quotas = BTreeMap::new();
     let (mut left, mut open) = (keys, eligible.to_vec());
-    // A member with a limit below its share leaves more keys to the others, which may then reach their
-    // limits.
+    // If a member's limit is below its share, the other members get more keys. So they may reach their
+    // limits, too.
     loop {
         let weights: usize = open.iter().map(|member| weight(member)).sum();
         let full = |member: &&Member| {
@@ -295,11 +295,11 @@ fn weight(member: &Member) -> usize {
 
 /// Returns the score of `member` for `key`, by which [`plan`] breaks ties (rendezvous hashing).
 ///
-/// The score is the same in every process and every version: the algorithm and its key are fixed.
+/// The score is the same in every process and every version, because the algorithm and its seed are fixed.
 pub fn rendezvous_hash(key: &str, member: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(key.as_bytes());
-    // Separates the two texts, since no UTF-8 text has this byte.
+    // This byte separates the two texts. No UTF-8 text has it.
     hasher.write_u8(0xff);
     hasher.write(member.as_bytes());
     hasher.finish()
@@ -317,8 +317,8 @@ mod tests {
         LeaseKey::new(key).unwrap()
     }
 
-    /// Builds a placement from holders and their keys; `-` is no holder. Keys that start with `old`
-    /// belong to ending shards.
+    /// Builds the input of a plan from holders and their keys. The holder `-` stands for free keys. Keys with
+    /// `old` in front belong to ending shards.
     fn held(by: &[(&str, &str)]) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let keys = by.iter().flat_map(|(holder, keys)| {
             let holder = (*holder != "-").then(|| name(holder));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn any_large_limit_means_no_limit() {
+    fn member_with_huge_limit_gets_equal_share() {
         let held: BTreeMap<_, _> = (0..12).map(|n| (key(&format!("key-{n}")), None)).collect();
         let mut members = ["a", "b", "c", "d"].map(|member| Member::new(name(member)));
         for most in [1 << 62, usize::MAX] {

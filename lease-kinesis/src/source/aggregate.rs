@@ -2,7 +2,7 @@
 //!
 //! The
 //! [format](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md)
-//! is four magic bytes, a message, and the message's digest.
+//! consists of four magic bytes, a message, and the message's digest.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::record::Record;
 use crate::shard::{HashKeyRange, hash_key_of};
 use crate::source::RawRecord;
 
-/// Returns the records in `raw`: the records of an aggregate whose hash keys are in `hash_keys`, or
-/// the plain record itself.
+/// Returns the records in `raw`. If `raw` is an aggregate, returns its records with hash keys in `hash_keys`.
+/// Otherwise, returns `raw` itself as a plain record.
 ///
-/// If a shard was split while a producer wrote an aggregate, one child has the aggregate. The producer writes
-/// the other child's records again. Data that looks like an aggregate and does not parse is a plain
-/// record, so nothing is lost.
+/// If a shard is split while a producer writes an aggregate, the aggregate goes to one child. The producer
+/// writes the other child's records again. Data that looks like an aggregate but does not parse counts as a
+/// plain record, so nothing is lost.
 pub(crate) fn deaggregate(raw: RawRecord, hash_keys: HashKeyRange) -> impl Iterator<Item = Record> {
     let records = aggregate_in(&raw.data).and_then(|aggregate| aggregate.records(&raw, hash_keys));
     let (records, whole) = match records {
@@ -42,7 +42,7 @@ fn aggregate_in(data: &Bytes) -> Option<Aggregate> {
     if Md5::digest(message)[..] != digest[..] {
         return None;
     }
-    // The decoded records are slices of `data`.
+    // `slice_ref` lets the decoded records share the memory of `data`.
     Aggregate::decode(data.slice_ref(message)).ok()
 }
 
@@ -60,7 +60,7 @@ impl Aggregate {
 
         let count = self.records.len();
         let mut records = Vec::with_capacity(count);
-        // Numbered before records are left out, so a number identifies the same record in every
+        // Counts the omitted records, too, so that a number identifies the same record in every
         // shard.
         for (sub_sequence, record) in (0..).zip(self.records) {
             let partition_key = entry(&partition_keys, record.partition_key?)?;
@@ -108,7 +108,7 @@ fn entry<T>(table: &[T], index: u64) -> Option<&T> {
     table.get(usize::try_from(index).ok()?)
 }
 
-/// `AggregatedRecord` of the format. Text stays in bytes, which saves a copy.
+/// `AggregatedRecord` of the format. The texts are `Bytes`, not `String`, which saves a copy.
 #[derive(Clone, PartialEq, Message)]
 struct Aggregate {
     #[prost(bytes = "bytes", repeated, tag = "1")]

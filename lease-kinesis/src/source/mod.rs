@@ -1,7 +1,7 @@
-//! Streams, and the reading of one shard.
+//! Streams as sources of records, and the reader of one shard.
 //!
 //! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
-//! tests. `reader` reads one shard through a source: it paces, retries and resumes. `aggregate`
+//! tests. `reader` reads one shard through a source: it limits the rate, retries and resumes. `aggregate`
 //! splits the aggregated records of the Kinesis Producer Library.
 
 pub(crate) mod aggregate;
@@ -28,13 +28,13 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.
 ///
-/// One source reads one stream. Each method makes one attempt and reports its failure. The caller
-/// paces, retries and renews iterators.
+/// One source reads one stream. Each method makes one attempt, and returns an error if it fails. The caller
+/// limits the rate of calls, retries, and renews iterators.
 ///
 /// # Cancel safety
 ///
-/// The caller may drop any call. No call changes the results of later calls, with two exceptions: each call
-/// counts towards the rate limits, and a dropped subscription may delay the next one.
+/// The caller may drop any call. A call has only two effects on later calls: each call
+/// counts towards the rate limits, and a dropped subscription may delay the next subscription.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Lists all shards, open and closed, over all pages, in any order.
@@ -48,7 +48,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard, since all of its
+    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard because all of its
     /// records have expired; other kinds if the request failed.
     async fn iterator(
         &self,
@@ -56,12 +56,12 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         from: &ReadFrom,
     ) -> Result<ShardIterator, SourceError>;
 
-    /// Reads up to `limit` records (1 to 10,000) from `iterator` on.
+    /// Reads up to `limit` records (1 to 10,000), starting at `iterator`.
     ///
     /// # Errors
     ///
     /// [`SourceErrorKind::ExpiredIterator`] if the caller must create another iterator;
-    /// [`SourceErrorKind::Throttled`] if it must wait.
+    /// [`SourceErrorKind::Throttled`] if the caller must wait.
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError>;
 
     /// Subscribes to the records of `shard`: enhanced fan-out. A subscription ends after some
@@ -87,7 +87,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum ReadFrom {
-    /// The record with this number, or the next record.
+    /// The record with this number or, if it is missing, the next record.
     At(SequenceNumber),
     /// The first record that arrived at this time or later, in milliseconds since 1970.
     Timestamp(u64),
@@ -105,15 +105,15 @@ pub struct ShardIterator(Arc<str>);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Fetched {
-    /// The records, in order. May be empty although the shard has records: the read at `next` continues.
+    /// The records, in order. May be empty although the shard has records. The read at `next` continues.
     pub records: Vec<RawRecord>,
     /// The position of the next read; `None` at the end of a closed shard. In a push, the sequence
-    /// number at which the next subscription starts. Any other text in a push says only that the shard has
+    /// number at which the next subscription starts. Any other text in a push means only that the shard has
     /// more records.
     pub next: Option<ShardIterator>,
     /// How far these records are behind the newest record of the shard.
     pub behind: Duration,
-    /// At the end of the shard, the shards into which it was split or merged. Empty if the source does not
+    /// At the end of a shard, the shards into which it was split or merged. Empty if the source does not
     /// report them. A child's [`begins`](Shard::begins) is 0 if the source does not report it.
     pub children: Vec<Shard>,
 }
@@ -152,19 +152,19 @@ pub enum SourceErrorKind {
     NoSuchStream,
     /// The request exceeded a rate limit.
     Throttled,
-    /// The service rejected the credentials, or they do not allow the operation.
+    /// The service rejected the credentials, or the credentials do not allow the operation.
     Denied,
     /// The source does not support the operation.
     Unsupported,
     /// The source rejected the request: the shard has no such position, or the time is in the
     /// future.
     Refused,
-    /// The stream did not answer, or its answer was invalid or an error that may be temporary.
+    /// The stream did not answer, gave an invalid answer, or returned an error that may be temporary.
     Unavailable,
 }
 
 impl SourceError {
-    /// Creates an error of `kind`, caused by `source`: an error, or a text that says what to do.
+    /// Creates an error of `kind` with the cause `source`. It is an error, or a text that says what to do.
     pub fn new(
         kind: SourceErrorKind,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -28,7 +28,7 @@ pub enum Retrieval {
     FanOut,
 }
 
-/// The pace of polling.
+/// The size and the pause of polls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// The maximum number of records of one fetch: 1 to 10,000.
@@ -57,20 +57,20 @@ pub(crate) struct Reader {
     pace: Pace,
     /// All records up to and including this position were returned.
     position: Position,
-    /// The sequence number at which the next subscription continues. Kinesis reports it with every
-    /// push, also while the shard has no records.
+    /// The sequence number at which the next subscription continues. Kinesis reports this number with every
+    /// push, even while the shard has no records.
     continuation: Option<SequenceNumber>,
     cursor: Cursor,
     /// The earliest time of the next fetch.
     next_fetch: Instant,
     /// The earliest time of the next subscription.
     next_subscription: Instant,
-    /// Whether nothing was read since the last iterator expired or the last subscription ended.
+    /// Whether the reader has renewed the iterator or subscription, and has read nothing since.
     renewed: bool,
     backoff: Backoff,
 }
 
-/// The source's handle for the next read.
+/// The iterator or subscription for the next read, or the end of the shard.
 enum Cursor {
     Unknown,
     Iterator(ShardIterator),
@@ -109,11 +109,11 @@ impl Reader {
         }
     }
 
-    /// Returns the next records, an empty answer or the end, as soon as the stream's limits allow.
+    /// Returns the next records, an empty answer or the end, as soon as the stream's rate limits allow.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the next call reads the records that this one did not return.
+    /// Safe: the next call returns the records that a dropped call did not return.
     pub(crate) async fn read(&mut self) -> Read {
         loop {
             sleep_until(self.next_fetch).await;
@@ -176,9 +176,9 @@ impl Reader {
     async fn open_cursor(&mut self) -> Result<Cursor, SourceError> {
         let from = match (&self.position, &self.continuation) {
             (Position::ShardEnd, _) => return Ok(Cursor::End(Vec::new())),
-            // Starts at the last returned record, since records of its aggregate may remain.
+            // Starts at the last returned record, because more records of the same aggregate may follow.
             (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
-            // No record was returned yet. A new start at `Latest` would skip the records that arrived since.
+            // No record was returned yet. A new start at `Latest` would skip records that arrived in between.
             (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
             (Position::AtTimestamp(at), None) => ReadFrom::Timestamp(*at),
             (Position::TrimHorizon, None) => ReadFrom::TrimHorizon,
@@ -202,7 +202,7 @@ impl Reader {
         for raw in fetched.records {
             records.extend(aggregate::deaggregate(raw, self.hash_keys));
         }
-        // A cursor starts *at* the last sequence number, since records of an aggregate may remain.
+        // The cursor started at the last returned record, so the source returns this record again.
         records.retain(|record| Position::Record(record.number.clone()) > self.position);
         if let Some(last) = records.last() {
             self.position = Position::Record(last.number.clone());
@@ -230,8 +230,8 @@ impl Reader {
         sleep(pause).await;
     }
 
-    /// Reports whether the stream may have rejected the start time because the stream's clock is behind the
-    /// clock of the worker that set the time. A small difference soon disappears.
+    /// Reports whether the stream may have rejected the start time because its clock is behind the
+    /// clock of the worker that set the time. If the difference is small, a later attempt succeeds.
     fn is_clock_difference(&self, error: &SourceError) -> bool {
         error.kind() == SourceErrorKind::Refused
             && matches!(self.position, Position::AtTimestamp(_))
@@ -240,10 +240,10 @@ impl Reader {
 }
 
 impl Pace {
-    /// Returns the time from the start of one fetch to the next: five fetches and 2 MB a second, by
+    /// Returns the time from the start of one fetch to the next. It allows five fetches and 2 MB a second, by
     /// [Kinesis'
     /// limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html). A
-    /// shard that is behind has no further pause.
+    /// reader that is behind the newest record makes no further pause.
     fn until_next(&self, fetched: &Fetched) -> Duration {
         let bytes: usize = fetched.records.iter().map(|record| record.data.len()).sum();
         #[expect(clippy::cast_precision_loss, reason = "10 MB at most")]
@@ -296,12 +296,12 @@ const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A failure that lasts longer needs an operator, so it is logged as a warning.
+/// A failure that lasts longer is logged as a warning, because an operator may have to correct it.
 const LONG: Duration = Duration::from_mins(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A larger clock difference needs an operator.
+/// An operator must correct a larger clock difference.
 const CLOCKS_APART: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

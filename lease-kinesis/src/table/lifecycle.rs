@@ -1,7 +1,7 @@
-//! Decides when a shard's row is created, when its shard may be read, and when the row is removed.
+//! Decides when a shard's row is created, when a worker may read the shard, and when the row is removed.
 //! All functions are pure. They take the stream's list of shards and the table's rows.
 //!
-//! The rules are as in the Kinesis Client Library's `HierarchicalShardSyncer` and
+//! The rules are those of the Kinesis Client Library's `HierarchicalShardSyncer` and
 //! `LeaseCleanupManager`, except for rules that lose records.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ pub(crate) struct RowState {
 }
 
 /// Returns the shards of `listed` whose rows are missing, with the positions to start at. Parents
-/// come first, and rows are created in this order.
+/// come first. The caller creates the rows in this order.
 ///
 /// A descendant of a shard with a row is read from its first record. If the initial position is a time, the
 /// descendant is read from that time. So no record that arrived after the application's first start is skipped.
-/// No generation is skipped.
+/// A descendant gets no row before its parents.
 ///
-/// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store
-/// the start time, not the word `LATEST`: with that word, a restart would skip records. With any other
-/// initial position, reading begins at the oldest listed shards, and their descendants follow.
+/// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store the start
+/// time, not the word `LATEST`, because with that word, a restart would skip records. With any other initial
+/// position, reading begins at the oldest listed shards, and their descendants follow.
 pub(crate) fn missing(
     listed: &[Shard],
     rows: &Rows,
@@ -37,8 +37,8 @@ pub(crate) fn missing(
 ) -> Vec<(Shard, Position)> {
     let by_id: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
     let descendants = descendants(listed, rows);
-    // Each shard is visited once. A stream that is split and merged daily has too many paths to
-    // walk.
+    // Visits each shard once. If a stream is split and merged daily, too many paths lead from its open shards
+    // to its oldest shards.
     let mut reached = BTreeSet::new();
     let mut next: Vec<_> = listed.iter().filter(|shard| shard.is_open()).collect();
     let mut missing = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn missing(
         };
         missing.push((shard.clone(), position));
     }
-    // The order of the Kinesis Client Library. If creation stops half way, the table is still
+    // The Kinesis Client Library uses this order, too. If creation stops half way, the table is still
     // consistent.
     missing.sort_by(|(one, _), (other, _)| (&one.begins, &one.id).cmp(&(&other.begins, &other.id)));
     missing
@@ -75,21 +75,21 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     }
 }
 
-/// Reports whether a row may be created for `shard` at the end of one of its parents: only if all
+/// Reports whether a row may be created for `shard` at the end of one of its parents. This requires that all
 /// of its parents have rows.
 ///
 /// One parent of a merged shard may be read to its end before the other parent has a row. A parent without
-/// a row delays no child. So if `shard` had a row, it would be read before that parent. A later
+/// a row delays no child. So, if `shard` got a row, a worker would read it before the other parent. A later
 /// sync finds such a shard [`missing`].
 pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
 
-/// Reports whether `child` names all of its parents. `child` is as Kinesis reported it at the end
-/// of one parent, whose hash keys are `hash_keys`.
+/// Reports whether `child` names all of its parents. The child comes from Kinesis' report of the end
+/// of one parent. The hash keys of this parent are `hash_keys`.
 ///
-/// A child with a hash key outside of `hash_keys` has another parent. An emulator reports only one
-/// parent of a merged shard. Without this check, the merged shard would be read before its other
+/// A child with a hash key outside of `hash_keys` also has another parent. An emulator reports only one
+/// parent of a merged shard. Without this check, a worker would read the merged shard before its other
 /// parent.
 pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
     let Shard { parents, hash_keys: of_child, .. } = child;
@@ -97,11 +97,11 @@ pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool 
         || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
 }
 
-/// Reports whether `listed` has all children of `shard`. Open shards with the same hash keys replace
-/// children that the stream has dropped. The hash keys of `shard` are `hash_keys`.
+/// Reports whether `listed` has all children of `shard`. The stream may have dropped a child. Then open
+/// shards with the same hash keys count instead. The hash keys of `shard` are `hash_keys`.
 ///
 /// A stream may list a shard as closed before it lists the shard's children. It may list one child before the
-/// other.
+/// other child.
 pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[Shard]) -> bool {
     let others = listed.iter().filter(|other| other.id != *shard);
     let later = others.filter(|other| other.is_open() || other.parents.contains(shard));
@@ -111,9 +111,9 @@ pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[S
 
 /// Returns the shards of `listed` that descend from a shard with a row.
 ///
-/// The stream may have dropped such a shard and generations after it. Then no listed shard names the dropped
-/// shard, but each listed shard with some of its hash keys descends from it. Of two shards with a common hash
-/// key, the younger descends from the older, and dropped shards are older than listed ones.
+/// The stream may have dropped such a shard and its children. Then no listed shard names the dropped
+/// shard. But each listed shard that shares a hash key with it descends from it. If two shards share a hash
+/// key, the younger descends from the older. A dropped shard is older than the listed shards.
 fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
     let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for shard in listed {
@@ -144,37 +144,37 @@ fn overlap(one: HashKeyRange, other: HashKeyRange) -> bool {
     one.first() <= other.last() && other.first() <= one.last()
 }
 
-/// Reports whether a shard may be read: each of its parents has been read to its end, or has no
+/// Reports whether a worker may read a shard: each of its parents has been read to its end, or has no
 /// row.
 pub(crate) fn may_be_read(shard: &RowState, rows: &Rows) -> bool {
     let over = |parent| rows.get(parent).is_none_or(|row| row.checkpoint == Position::ShardEnd);
     shard.parents.iter().all(over)
 }
 
-/// Why a row is obsolete, or seems to be.
+/// Why a row is obsolete, or seems to be obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obsolete {
-    /// The shard was read to its end, or all of its children have rows. No record can be lost.
+    /// The shard was read to its end, or all of its children have rows. Removing the row loses no record.
     Succeeded,
-    /// The stream lists neither the shard nor a child of it, and the shard was not read to its end. Either
+    /// The stream does not list the shard or a child of it, and the shard was not read to its end. Either
     /// its records have expired, or the worker reads another stream than before.
     Stray,
-    /// A stray with hash keys of an open, older shard. In one stream, the open shard would descend from this
-    /// one and have a larger id, because the shard ids of Kinesis grow. So the row belongs to another stream.
+    /// A stray row that shares hash keys with an open shard of a smaller id. In one stream, that shard would
+    /// descend from the row's shard and have a larger id. So the row belongs to another stream.
     Foreign,
-    /// The shard was read to its end although it is open. It was read in another stream that has a
-    /// shard of the same name.
+    /// The row says that the shard was read to its end, but the shard is open. So a shard of the same name
+    /// was read in another stream.
     ReadElsewhere,
 }
 
-/// Returns the obsolete rows; none while rows of `missing` are to be created.
+/// Returns the obsolete rows. Returns none while rows of `missing` must be created.
 ///
-/// A shard that was read to its end may descend from a [`missing`] one, for example after an
-/// interrupted first start. If its row were removed, its parent's end would create the row again.
+/// A shard that was read to its end may descend from a [`missing`] shard, for example after an
+/// interrupted first start. If its row were removed, the worker would create it again at the parent's end.
 ///
 /// The row of a shard that was read to its end is obsolete once all children have checkpoints and
 /// no parent has a row. The row of a shard that the stream has dropped is obsolete once all
-/// children have rows, whether it was read or not. If a row were removed before that, it would be
+/// children have rows, whether it was read or not. If the row were removed before that, it would be
 /// created again, or its children would start at the initial position. If an unread shard has no
 /// listed child, its row may still be needed, and the reason is [`Stray`](Obsolete::Stray) or
 /// [`Foreign`](Obsolete::Foreign).
@@ -223,7 +223,7 @@ pub(crate) fn obsolete(
     rows.iter().filter_map(|(id, row)| Some((id.clone(), obsolete(id, row)?))).collect()
 }
 
-/// Reports whether an open shard with some of the row's hash keys is older than the row's shard.
+/// Reports whether an open shard with a smaller id shares hash keys with the row.
 fn is_younger_than_open_shard(id: &ShardId, row: &RowState, listed: &[Shard]) -> bool {
     let mut open = listed.iter().filter(|shard| shard.is_open());
     open.any(|open| open.id < *id && overlap(open.hash_keys, row.hash_keys))

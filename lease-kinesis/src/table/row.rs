@@ -1,4 +1,4 @@
-//! The row of a shard: its attributes in addition to the lease. If the Kinesis Client Library has an attribute
+//! The row of a shard: the attributes besides its lease. If the Kinesis Client Library has an attribute
 //! for a value, the row uses the name of that attribute.
 
 use std::collections::BTreeSet;
@@ -25,15 +25,15 @@ pub struct ShardRow {
     pub holder: Option<Lessee>,
     /// How far the shard was read.
     pub checkpoint: Position,
-    /// The checkpoint's attributes, unparsed.
+    /// The checkpoint's attributes, unchanged as the table has them.
     pub(crate) written: CheckpointAttributes,
-    /// The parents: the shards from which this shard was split or merged.
+    /// The parents: the shard that was split, or the shards that were merged, to create this shard.
     pub parents: BTreeSet<ShardId>,
     /// The children: the shards into which this shard was split or merged. Empty until this shard has ended.
     pub children: BTreeSet<ShardId>,
-    /// The hash keys of the shard's records. All hash keys, if the row has none.
+    /// The hash keys of the shard's records. If the row has no hash keys, all hash keys.
     pub hash_keys: HashKeyRange,
-    /// Whether the row has hash keys. Rows of the Kinesis Client Library 1 have none.
+    /// Whether the row has hash keys. Rows of the Kinesis Client Library 1 have no hash keys.
     pub(crate) has_hash_keys: bool,
     /// How often workers have obtained the shard since its last checkpoint.
     pub switches: u32,
@@ -106,7 +106,7 @@ impl ShardRow {
     }
 }
 
-/// Returns the attributes of the row of an unread shard.
+/// Returns the attributes of a new row, for a shard that no worker has read.
 pub(crate) fn new_row(shard: &Shard, checkpoint: &Position) -> Attributes {
     let checkpoint_attributes = checkpoint_attributes(checkpoint).into_iter();
     let mut attributes: Attributes =
@@ -138,7 +138,7 @@ pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
 }
 
-/// Returns the change that sets how often workers have obtained the shard since its last checkpoint.
+/// Returns the change that a worker writes after it has obtained the shard: the new number of switches.
 pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
 }
@@ -163,7 +163,7 @@ pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
 /// The attributes of a checkpoint; `None` for an absent attribute.
 pub(crate) type CheckpointAttributes = [(&'static str, Option<Value>); 3];
 
-/// Returns the change of a row's checkpoint to `next`, if the checkpoint is still `before`.
+/// Returns the change that sets the checkpoint to `next`. It requires that the checkpoint is still `before`.
 pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
     for (name, value) in before.clone() {
@@ -212,7 +212,7 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     })
 }
 
-/// Returns a row's checkpoint attributes unchanged. Another library may have written them.
+/// Returns a row's checkpoint attributes unchanged, because another library may have written them.
 pub(crate) fn written(record: &LeaseRecord) -> CheckpointAttributes {
     [CHECKPOINT, SUB_SEQUENCE, TIMESTAMP].map(|name| (name, record.attributes.get(name).cloned()))
 }
@@ -245,7 +245,7 @@ fn set_of<'a, S: IntoIterator<Item = &'a ShardId>>(shards: S) -> Value {
     Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 
-/// Creates the error for an unreadable attribute. It quotes the value, so that an operator need not
+/// Creates the error for an unreadable attribute. The error quotes the value, so that an operator need not
 /// read the row.
 fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
     let key = &record.key;
@@ -276,14 +276,14 @@ const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 pub const TIMESTAMP: &str = "checkpointTimestamp";
 /// The checkpoint of a shard that is read from the time in [`TIMESTAMP`].
 pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
-/// The checkpoint of a shard that is read from its end: only records written later are delivered.
+/// The checkpoint of a shard from which a worker delivers only records that are written after its start.
 pub const LATEST: &str = "LATEST";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";
 const LAST_HASH_KEY: &str = "endingHashKey";
-/// The worker that the shard is being handed over to. Only this crate has the attribute.
+/// The attribute with the worker to which the shard is handed over. Only this crate uses it.
 const RESERVED_FOR: &str = "reservedFor";
 const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 

@@ -19,7 +19,7 @@ use crate::table::row::ShardRow;
 /// All rows of an application at one tick.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Snapshot {
-    /// The workers whose lease is held.
+    /// The running workers: the workers that hold the lease of their own row.
     pub(crate) members: Vec<Member>,
     pub(crate) streams: BTreeMap<Option<StreamId>, Stream>,
     /// The number of rows that were read.
@@ -38,8 +38,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// Fails if the store did not list all rows, since a partial list leads to wrong conclusions.
-    /// An unreadable row is logged through `unreadable` and skipped, together with its shard.
+    /// Fails if the store did not list all rows, because a partial list leads to a wrong plan.
+    /// Logs an unreadable row through `unreadable`, and skips the row and its shard.
     pub(crate) async fn take(
         table: &dyn LeaseTable,
         application: &Application,
@@ -52,7 +52,7 @@ impl Snapshot {
             snapshot.rows += 1;
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
-                    log_unreadable(unreadable, None, &error, "it is skipped");
+                    log_unreadable(unreadable, None, &error, "the row is skipped");
                     continue;
                 }
                 record => record?,
@@ -74,7 +74,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Returns the holders of all readable shards. A readable shard has not ended, and waits for no
+    /// Returns the holders of all readable shards. A shard is readable if it has not ended and waits for no
     /// parent.
     pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let streams = self.streams.values();
@@ -84,10 +84,10 @@ impl Snapshot {
             .collect()
     }
 
-    /// Returns the keys of parents without a row, by the key of each readable shard.
+    /// Returns, by readable shard, the parents whose rows are not in this listing.
     ///
-    /// A list is not a snapshot of one moment. A parent's row may have been created after its page
-    /// was read and before the page of its child. The worker therefore reads each missing parent
+    /// A listing does not show the table at one moment. A parent's row may have been created after its page
+    /// was read and before the page of its child was read. So the worker reads the row of each such parent
     /// before it claims the child.
     pub(crate) fn unlisted_parents(
         &self,
@@ -109,8 +109,8 @@ impl Snapshot {
         unlisted
     }
 
-    /// Returns the shards that were split or merged and have not ended, and the number of shards
-    /// that wait for them. Shards of other libraries are left out, since their workers do not
+    /// Returns the shards that were split or merged and are not read to their end, and the number of shards
+    /// that wait for them. Omits shards that workers of other libraries hold, because those workers do not
     /// follow the plan.
     pub(crate) fn reshaping(&self) -> Reshaping {
         let mut reshaping = Reshaping::default();
@@ -151,7 +151,7 @@ impl Stream {
     }
 }
 
-/// Logs that a row cannot be read, and the consequence.
+/// Logs that a row cannot be read, and what follows from this.
 fn log_unreadable(
     unreadable: &mut LogThrottles,
     key: Option<&LeaseKey>,

@@ -24,12 +24,12 @@ use crate::table::row::{self, ShardRow};
 use crate::table::snapshot::{Snapshot, Stream};
 use crate::time::now;
 
-/// The result of a sync. If two streams have different results, the later variant counts.
+/// The result of a sync. If two streams have different results, the later of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SyncResult {
     /// Every shard has its row.
     Unchanged,
-    /// A stream could not be listed, or a row not created. The next sync is due soon.
+    /// The shards of a stream were not listed, or a row was not created. The next sync is due soon.
     Failed,
     /// New rows were created, or another worker is about to create them.
     Changed,
@@ -40,11 +40,11 @@ type SyncError = Box<dyn Error + Send + Sync>;
 
 /// The start time of a stream, in milliseconds since 1970.
 enum Start {
-    /// This worker has started the stream now.
+    /// This worker has just stored the start time.
     Ours(u64),
-    /// Another worker started the stream earlier, and has not created all rows.
+    /// Another worker stored the start time earlier, but has not created all rows.
     Earlier(u64),
-    /// Another worker started the stream a moment ago, and is about to create the rows.
+    /// Another worker stored the start time a moment ago, and will now create the rows.
     Another,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     obsolete: Mutex<BTreeMap<Option<StreamId>, ObsoleteRows>>,
-    /// Consecutive failures by stream.
+    /// A throttle for the log messages about each stream's consecutive failures.
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
 }
 
-/// The time since which every sync has found a row obsolete.
+/// The time since which all syncs have found a row obsolete, and whether the row was logged.
 #[derive(Debug)]
 struct ObsoleteSince {
     since: Instant,
@@ -67,7 +67,7 @@ struct ObsoleteSince {
 /// The obsolete rows of a stream.
 #[derive(Debug, Default)]
 struct ObsoleteRows {
-    /// The rows that every sync has found obsolete.
+    /// The rows that the last sync found obsolete, each with the time since which it is obsolete.
     found: BTreeMap<(ShardId, Obsolete), ObsoleteSince>,
     strays: LogThrottle,
 }
@@ -84,12 +84,12 @@ impl ShardSync {
         self.sources.get(&stream.cloned()).cloned()
     }
 
-    /// Reports whether a stream has no row yet, so that the first sync is due at once.
+    /// Reports whether a stream has no row yet. Then the first sync is due at once.
     pub(crate) fn is_new_to(&self, snapshot: &Snapshot) -> bool {
         self.sources.keys().any(|stream| !snapshot.streams.contains_key(stream))
     }
 
-    /// Compares all streams with `snapshot`, creates missing rows and removes obsolete ones.
+    /// Compares the shards of all streams with `snapshot`. Creates missing rows, and removes obsolete rows.
     ///
     /// Every write is conditional, so several workers may sync at once.
     pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> SyncResult {
@@ -111,7 +111,7 @@ impl ShardSync {
         result
     }
 
-    /// Logs through a throttle, since a sync that fails is retried every few seconds.
+    /// Logs a failed sync through a throttle, because the worker retries a failed sync every few seconds.
     fn log_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
         let mut failures = self.failures.lock();
         let level = failures.entry(stream.cloned()).or_default().once_more();
@@ -137,7 +137,7 @@ impl ShardSync {
         let open = listed.iter().filter(|shard| shard.is_open());
         let gaps = lifecycle::gaps(open.map(|shard| shard.hash_keys));
         if !gaps.is_empty() {
-            // The list was read after a shard was closed and before its children were listed.
+            // The stream listed a shard as closed, and did not list its children yet.
             return Err(format!("no open shard has the hash keys {gaps:?}").into());
         }
         let mut missing = lifecycle::missing(&listed, &rows.row_states, self.settings.initial);
@@ -149,7 +149,7 @@ impl ShardSync {
                         .filter(|position| **position == Position::Latest)
                         .for_each(|position| *position = Position::AtTimestamp(at));
                 }
-                // Shards that were open at that time may be closed now.
+                // Shards that were open at the start time may be closed now. They need rows, too.
                 Start::Earlier(at) => {
                     let initial = InitialPosition::AtTimestamp(at);
                     missing = lifecycle::missing(&listed, &rows.row_states, initial);
@@ -160,8 +160,8 @@ impl ShardSync {
         let mut created = false;
         // No missing shard descends from another missing shard, so the order of the shards does not matter.
         for some in missing.chunks(CONCURRENT_ROWS) {
-            // The snapshot may be old if this process was paused. A row that was created since then,
-            // and was removed at its shard's end, must not be created again.
+            // If this process was paused, the snapshot may be old. A row may have been created in between,
+            // and removed after its shard's end. This row must not be created again.
             if started.elapsed() > self.settings.options.ttl() {
                 return Err("the snapshot is older than a ttl".into());
             }
@@ -178,11 +178,11 @@ impl ShardSync {
         Ok(if created { SyncResult::Changed } else { SyncResult::Unchanged })
     }
 
-    /// Returns the start time of a stream that is read from its latest record on.
+    /// Returns the start time of a stream whose initial position is `Latest`.
     ///
-    /// The time is stored before any row is created, so all first shards start at the same time.
-    /// Records that arrive before the last row is created are read, even if the first worker
-    /// crashes meanwhile.
+    /// The time is stored before the first row is created, so all first shards start at the same time.
+    /// Workers read the records that arrive before the last row is created, even if the first worker
+    /// crashes before that.
     async fn start(&self, stream: Option<&StreamId>) -> Result<Start, SyncError> {
         let key = self.settings.application.start(stream);
         if let Some(record) = self.answer(self.settings.table.read(&key)).await? {
@@ -194,9 +194,9 @@ impl ShardSync {
         Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
-    /// Returns the rows that have been obsolete long enough to be removed. If a row were removed earlier, a
-    /// worker with an older listing could create it again, and an operator could not notice a stray row. Logs
-    /// stray rows.
+    /// Returns the rows that have been obsolete for long enough to be removed. If a row were removed earlier,
+    /// a worker with an older listing could create it again, and an operator could not notice a stray row.
+    /// Logs stray rows.
     fn removable<'a>(
         &self,
         stream: Option<&StreamId>,
@@ -212,7 +212,7 @@ impl ShardSync {
             let found = found.entry(entry.clone()).or_insert_with(ObsoleteSince::now);
             let age = found.since.elapsed();
             let ttl = self.settings.options.ttl();
-            // The list of shards may be older than the rows, and show an ended shard as open.
+            // `ReadElsewhere` is logged after a ttl: an old list of shards may show an ended shard as open.
             let (logged_after, retention) = match why {
                 Obsolete::Succeeded => (None, Some(ttl * 2)),
                 Obsolete::Stray => (Some(Duration::ZERO), Some(STRAY_RETENTION)),
@@ -232,7 +232,7 @@ impl ShardSync {
         removable
     }
 
-    /// Creates rows for the children of the shard of `row`, which is held under `lease`. The
+    /// Creates rows for the children of the shard of `row`. The caller holds the shard under `lease`. The
     /// children come from the report `reported`, or from the list of shards if the report lacks
     /// children or parents. Fails if the list does not have all children yet.
     pub(crate) async fn follow(
@@ -295,7 +295,7 @@ impl ShardSync {
         let key = self.settings.application.shard(&name);
         let attributes = row::new_row(shard, &checkpoint);
         let mut failures = 0;
-        // One failure must not delay all later rows.
+        // Retries, because one failed request would otherwise delay all later rows until the next sync.
         let created = loop {
             match self.answer(self.settings.table.create(&key, &attributes)).await {
                 Ok(created) => break created,
@@ -313,7 +313,7 @@ impl ShardSync {
     }
 
     async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), SyncError> {
-        // A held row may still be needed.
+        // If another worker holds the row, the row may still be needed.
         let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
         let deleted = lease.delete(Arc::clone(&self.settings.table)).await?;
         let (key, checkpoint) = (&row.key, &row.checkpoint);
@@ -344,9 +344,9 @@ fn log_stray(row: &ShardRow, why: Obsolete, removed_after: Option<Duration>) {
     }
 }
 
-/// How long a stray row is kept. Within this time, an operator notices a wrong stream name, since no
-/// records arrive. When the name is corrected, the checkpoints still exist. The row of a dropped shard
-/// does no harm meanwhile.
+/// The time for which a stray row is kept. If the stream's name is wrong, no records arrive. An operator
+/// notices this, and corrects the name while the checkpoints still exist. The row of a dropped shard does no
+/// harm during this time.
 const STRAY_RETENTION: Duration = Duration::from_hours(1);
 
 const MAX_RETRIES: u32 = 3;

@@ -78,7 +78,7 @@ pub struct WorkerBuilder {
     #[cfg(feature = "simulation")]
     pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
-    /// The position that was set with this builder. The coexistence may have a position, too.
+    /// The position that the caller set. The coexistence may also specify a position.
     initial: Option<InitialPosition>,
     settings: Settings,
 }
@@ -167,7 +167,7 @@ impl WorkerBuilder {
 
     /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. Other
     /// workers read the shards of a crashed worker after at most 5/3 of the ttl: the lease expires
-    /// after a ttl, and the other workers notice this within two ticks. A tick is a third of the
+    /// after a ttl, and the other workers notice the expiry within two ticks. A tick is a third of the
     /// ttl.
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.settings.options = options;
@@ -178,8 +178,8 @@ impl WorkerBuilder {
     /// [`InitialPosition::Latest`]: the records that arrive from now on.
     ///
     /// *Now* is read from this worker's clock. If the clock is ahead by a minute, the worker skips
-    /// the records of the first minute. If it is behind by a minute, the worker delivers the records
-    /// of the minute before. If clocks are not synchronized, use an explicit time, which must not be
+    /// the records of the first minute. If the clock is behind by a minute, the worker delivers the records
+    /// of the minute before its start. If clocks are not synchronized, use an explicit time. It must not be
     /// in the future.
     ///
     /// A shard with a row starts at the position in its row. A later change of this setting does not
@@ -201,9 +201,9 @@ impl WorkerBuilder {
     /// Sets the maximum number of records in a batch, 1 to 10,000. The default is 10,000. An
     /// aggregate counts as one record.
     ///
-    /// This limits memory: a fetch has up to 10 MB, and each shard that is behind has one batch in
+    /// The setting limits memory: a fetch has up to 10 MB, and each shard that is behind has one batch in
     /// memory. The number of concurrent fetches is not limited, so 100 such shards take up to 1 GB.
-    /// Set this to the number of records that fit into the memory for one shard, or limit [the shards of a
+    /// Set the number of records that fit into the memory for one shard, or limit [the shards of a
     /// worker](Self::with_max_shards).
     pub fn with_max_records(mut self, records: u16) -> Self {
         self.settings.pace.most_records = records;
@@ -240,7 +240,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Releases a shard for a while after its processor was replaced `restarts` times without a new checkpoint.
+    /// Releases a shard for a while if its processor was replaced `restarts` times without a new checkpoint.
     /// A processor is replaced if it panicked, exceeded its time limit, failed to initialize, or [requested a
     /// restart](crate::NeedsRestart). By default the worker retries without a limit.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
@@ -250,7 +250,7 @@ impl WorkerBuilder {
 
     /// Releases a shard for a while, as [`StopShard`](crate::Outcome::StopShard) does, after the
     /// same batch [failed](crate::Outcome::Failed) `failures` times in a row without a checkpoint.
-    /// A new processor then starts at the checkpoint, on this worker or another.
+    /// A new processor then starts at the checkpoint, on this worker or another worker.
     ///
     /// The default is 30: with the default backoff, the worker releases the shard after 23 minutes.
     /// Database failovers and deployments take less time. A longer failure may be caused by this
@@ -260,26 +260,26 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the backoff: `first` after a failure, doubled after each further failure, up to `last`. The
-    /// default is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
+    /// Sets the backoff. It is `first` after a failure, and doubles after each further failure, up to `last`.
+    /// The default is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
         self
     }
 
-    /// Sets how long a new worker waits before it obtains a second shard. It never waits longer
-    /// than a third of the ttl. Workers that start together then share the shards at once, without
-    /// hand-overs. The default is 1 s. The minimum is 10 ms, which suits a single worker.
+    /// Sets how long a new worker waits before it obtains a second shard. It never waits longer than a third
+    /// of the ttl. With this pause, workers that start together share the shards at once, without hand-overs.
+    /// The default is 1 s. The minimum is 10 ms, which suits a single worker.
     pub fn with_settling(mut self, settling: Duration) -> Self {
         self.settings.settling = settling;
         self
     }
 
-    /// Sets the maximum time from a stop to the end of the worker, even if calls hang. The default
-    /// is 30 s, as Kubernetes gives a pod.
+    /// Sets the maximum time from a stop request to the end of the worker, even if calls hang. The default
+    /// is 30 s, the time that Kubernetes gives a pod.
     ///
-    /// In the last eighth of this time (at most 2 s), the worker releases the
-    /// shards that were not handed over, and removes its own row.
+    /// In the last eighth of this time (at most 2 s), the worker releases
+    /// shards that were not handed over. Then it removes its own row.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
@@ -293,8 +293,8 @@ impl WorkerBuilder {
     }
 
     /// Limits the number of concurrent hand-overs, for processors that take long to start. The
-    /// limit must be at least 1. By default, the worker hands over at once all shards that the plan
-    /// assigns to others.
+    /// limit must be at least 1. By default, the worker hands over all shards at once that the plan
+    /// assigns to other workers.
     pub fn with_max_hand_overs(mut self, most: usize) -> Self {
         self.settings.most_hand_overs = Some(most);
         self
@@ -314,8 +314,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how often the stream's shards are compared with their rows. The default is 1 min. The
-    /// children of a shard are found at its end, without this delay.
+    /// Sets the time between two comparisons of the stream's shards with the rows. The default is 1 min. The
+    /// worker finds the children of a shard at the shard's end, without this delay.
     pub fn with_sync_interval(mut self, interval: Duration) -> Self {
         self.settings.sync_interval = interval;
         self
@@ -330,7 +330,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the wall clock, in milliseconds since 1970, for tests. [`InitialPosition::Latest`]
+    /// Sets the wall clock, in milliseconds since 1970, for tests. A worker with [`InitialPosition::Latest`]
     /// starts at the time of this clock.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
@@ -379,7 +379,7 @@ impl WorkerBuilder {
 
 #[cfg(feature = "simulation")]
 impl WorkerBuilder {
-    /// Sets the clock for lease time, for simulations.
+    /// Sets the clock for the ttls of leases, for simulations.
     pub fn with_clock(mut self, clock: Arc<dyn lease_core::store::Clock>) -> Self {
         self.simulated.clock = Some(clock);
         self
@@ -407,5 +407,5 @@ fn millis_since_1970() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The first seven pauses of the default backoff take 63.5 s together, each further pause 1 min.
+/// The first seven pauses of the default backoff take 63.5 s together, and each further pause takes 1 min.
 const DEFAULT_MAX_FAILURES: u32 = 30;

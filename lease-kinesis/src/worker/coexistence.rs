@@ -13,15 +13,15 @@ use crate::position::InitialPosition;
 /// Shares the shards of a table with workers of another library, which do not follow the
 /// [`plan`](crate::plan).
 ///
-/// A worker calls [`plannable`](Self::plannable) at each tick. It then calls [`take`](Self::take) if
-/// it is live and counts in the plan.
+/// At each tick, a worker calls [`plannable`](Self::plannable), and then [`take`](Self::take) if
+/// the worker is live and counts in the plan.
 pub trait Coexistence: fmt::Debug + Send + 'static {
-    /// Returns the longest ttl that a worker may have. The other library takes a lease over after this
-    /// time.
+    /// Returns the longest ttl that a worker may have: the time after which the other library takes a lease
+    /// over.
     fn max_ttl(&self) -> Duration;
 
-    /// Returns where the other library's workers start in shards that no worker has read; `None` if
-    /// this is unknown. The worker then uses its own setting.
+    /// Returns the start position of the other library's workers in shards that no worker has read; `None` if
+    /// it is unknown. The worker then uses its own setting.
     fn initial_position(&self) -> Option<InitialPosition> {
         None
     }
@@ -35,7 +35,7 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
     ) -> BTreeMap<LeaseKey, Option<Lessee>>;
 
     /// Returns the shards that `me` obtains now, although a worker of the other library holds them.
-    /// The implementation must make the store grant this worker's next claim of each of these
+    /// The implementation must make the store grant the next claim of `me` for each of these
     /// shards.
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
 }

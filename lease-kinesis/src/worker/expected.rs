@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 use tracing::debug;
 
-/// The shards that this worker expects, with a watch on each.
+/// The shards that other workers will hand over to this worker. Each shard has a watch.
 #[derive(Default)]
 pub(crate) struct Expected {
     watches: JoinSet<LeaseKey>,
@@ -20,7 +20,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Watches `keys`, and no others.
+    /// Watches `keys`, and stops all other watches.
     pub(crate) fn set(&mut self, keys: Vec<LeaseKey>, table: &Arc<dyn LeaseTable>) {
         let wanted: BTreeSet<_> = keys.into_iter().collect();
         self.keys.retain(|key, watch| {
@@ -33,7 +33,7 @@ impl Expected {
         self.include(wanted, table);
     }
 
-    /// Watches `keys` in addition.
+    /// Watches `keys` in addition to the keys that are watched already.
     pub(crate) fn include(
         &mut self,
         keys: impl IntoIterator<Item = LeaseKey>,
@@ -73,13 +73,13 @@ impl Expected {
     }
 }
 
-/// Polls until `key` is free, since a store may send no notifications or lose one.
+/// Polls until `key` is free, because a store may send no notifications or lose a notification.
 async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     loop {
         sleep(POLL_INTERVAL).await;
         match table.read(key).await {
             Ok(Some(row)) if row.holder.is_none() => return,
-            // The next tick handles a removed row.
+            // The row is held, or was removed. The next tick handles a removed row.
             Ok(_) => (),
             Err(cause) => {
                 debug!(%key, error = &cause as &dyn Error, "row not read");
@@ -88,6 +88,6 @@ async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     }
 }
 
-/// Short, since no worker reads a free shard. Each poll reads one row, and polling ends with the
-/// hand-over.
+/// The interval is short, because no worker reads a free shard. A poll reads one row, and polling ends with
+/// the hand-over.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

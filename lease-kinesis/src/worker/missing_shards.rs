@@ -1,5 +1,5 @@
-//! Backoff for shards that have a row but do not exist in the stream. Their leases stay free, so
-//! that the sync can remove their rows.
+//! Backoff for shards that have a row but do not exist in the stream. Between attempts, their leases are
+//! free, so that the sync can remove their rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::log_throttle::{LogLevel, LogThrottle};
 
-/// The missing shards, and when each may be tried again.
+/// The missing shards, each with the time of its next attempt.
 #[derive(Debug, Default)]
 pub(crate) struct MissingShardBackoff {
     shards: BTreeMap<LeaseKey, MissingShard>,
@@ -43,7 +43,7 @@ impl MissingShardBackoff {
         self.shards.get(key).is_some_and(|shard| now < shard.until)
     }
 
-    /// Forgets shards without a row.
+    /// Forgets shards that are not in `held`: they have no row any more, or are not readable.
     pub(crate) fn keep(&mut self, held: &BTreeMap<LeaseKey, Option<Lessee>>) {
         self.shards.retain(|key, _| held.contains_key(key));
     }

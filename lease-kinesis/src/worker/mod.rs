@@ -1,10 +1,10 @@
 //! A worker, its handle, and the tasks that it runs.
 //!
-//! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick and
-//! executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected` watches rows
-//! that are about to be handed over. `missing_shards` delays further attempts at a shard that the stream does
-//! not have. `coexistence` is for workers of other libraries on the same table. `parts` holds the state that a
-//! worker's tasks share. `simulated` sets the clock and the seed of a simulation.
+//! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick
+//! and executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected`
+//! watches shards that other workers will hand over. `missing_shards` delays further attempts at a shard that
+//! the stream does not have. `coexistence` is for workers of other libraries on the same table. `parts` holds
+//! the state that a worker's tasks share. `simulated` sets the clock and the seed of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;
@@ -31,8 +31,8 @@ use crate::worker::running::Running;
 /// Reads its share of an application's shards, alongside the application's other workers.
 ///
 /// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), computes
-/// the same [plan](crate::plan), and executes its own part of it. It obtains the free shards that
-/// are planned for it. It hands over the shards that are planned for another worker, after the current
+/// the same [plan](crate::plan), and executes its own part of the plan. It obtains the free shards that the
+/// plan assigns to it. It hands over the shards that the plan assigns to another worker, after the current
 /// batch. No worker takes a shard that another worker holds.
 ///
 /// # Examples
@@ -112,8 +112,8 @@ impl Worker {
 
     /// Reads shards until the worker is [stopped](WorkerHandle::stop).
     ///
-    /// The worker retries after a failure of a shard, a processor, a stream or the store. No
-    /// failure affects other shards.
+    /// The worker retries after a failure of a shard, a processor, a stream or the store. The
+    /// failure of one shard or its processor does not affect other shards.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Worker {
 }
 
 impl WorkerHandle {
-    /// Asks the worker to hand over all of its shards and to end, within its grace time.
+    /// Asks the worker to hand over all of its shards, and then to end. Both happen within its grace time.
     pub fn stop(&self) {
         self.stopping.cancel();
     }

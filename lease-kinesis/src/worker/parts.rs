@@ -1,4 +1,4 @@
-//! The parts of a worker that its loop and its tasks use.
+//! The settings, connections and state that a worker's loop and its tasks use.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::status::StatusRegistry;
 use crate::table::sync::ShardSync;
 use crate::worker::coexistence::Coexistence;
 
-/// The parts of a worker.
+/// The settings, connections and state of a worker.
 pub(crate) struct WorkerParts {
     pub(crate) settings: Arc<Settings>,
     /// Makes a record processor for each shard.
     pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) sync: Arc<ShardSync>,
     pub(crate) locker: Locker,
-    /// The worker as other workers see it.
+    /// The attributes of this worker that other workers read in its row.
     pub(crate) me: Member,
     /// The key of the worker's own row.
     pub(crate) own_key: LeaseKey,
     pub(crate) status: StatusRegistry,
-    /// Cancelled to stop the worker.
+    /// A stop request cancels this token.
     pub(crate) stopping: CancellationToken,
     pub(crate) coexistence: Option<Box<dyn Coexistence>>,
 }

@@ -37,17 +37,17 @@ pub(crate) struct Running {
     worker: WorkerParts,
     /// The lease on the worker's own row.
     row: Option<Lease>,
-    /// Whether the row has the worker's current attributes.
+    /// Whether the worker's own row has the worker's current attributes.
     row_is_written: bool,
     tracker: MemberTracker,
-    /// The members that counted at the last tick.
+    /// The workers that counted for the plan at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
-    /// Free shards that are planned for other workers, and when this worker first saw each free.
+    /// Free shards that this worker does not claim, each with the time at which it first saw the shard free.
     free: BTreeMap<LeaseKey, Instant>,
-    /// Parents without a row in the last listing, by the key of their child.
+    /// For each shard of the last listing, its parents whose rows the listing does not have.
     unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
-    /// Shards with a row that the stream does not list.
+    /// Shards that have a row but do not exist in the stream.
     missing: MissingShardBackoff,
     tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
@@ -55,17 +55,17 @@ pub(crate) struct Running {
     /// The running comparison of streams and rows, if any.
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
-    /// Whether a shard has ended since the last comparison. Other shards may have ended at the same time.
+    /// Whether a shard has ended since the last comparison. Then the next comparison is due early.
     is_reshaped: bool,
     expected: Expected,
-    /// Consecutive ticks without an answer of the store.
+    /// The number of consecutive ticks that got no answer from the store.
     unanswered: u32,
     /// Throttles the log of unreadable rows.
     unreadable: LogThrottles,
-    /// Throttles the log when another process holds the worker's own row.
+    /// Throttles the log messages about another process that holds the worker's own row.
     namesakes: LogThrottle,
     stopped_by: Option<ProcessorError>,
-    /// The end of the time to hand over all shards; `None` until the worker leaves.
+    /// The time by which all shards must be handed over; `None` until the worker leaves.
     deadline: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ impl Running {
         }
     }
 
-    /// Runs until the worker is stopped, or a processor stops it. After that, continues for at most
+    /// Runs until the caller or a processor stops the worker. After that, continues for at most
     /// the grace time.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
         let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
@@ -120,7 +120,7 @@ impl Running {
         while self.deadline.is_none() || !self.reading.is_empty() {
             let deadline = self.deadline;
             select! {
-                // The branches that end work come first, so that no tick starts work that must end.
+                // The branches that stop the worker come first, so that no tick starts work that must end.
                 biased;
                 () = stopping.cancelled(), if deadline.is_none() => {
                     self.begin_to_leave();
@@ -156,14 +156,14 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the time to the next tick. It is short after a failure, while other workers are about to take
-    /// free shards, and while a worker does not count yet. A worker that does not count reads at most one
-    /// shard.
+    /// Returns the time to the next tick. It is short after a failure, and while other workers should claim
+    /// free shards. It is also short while a new worker does not count yet, because such a worker reads at
+    /// most one shard.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // The first retry follows soon. Later retries back off, because the store may throttle. The backoff
-            // is at most a ttl, so that the worker notices the store's recovery.
+            // The first retry follows soon. Later retries back off, because the store may be overloaded. The
+            // backoff is at most a ttl, so that the worker notices the store's recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
@@ -216,7 +216,7 @@ impl Running {
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
         if me.state == MemberState::Live && !members.iter().any(|member| member.name == me.name) {
-            // The worker is in no plan yet, not even in its own.
+            // This worker does not count for the plan yet, so the plan assigns no shard to it.
             let decision = begin(me, &reading, &held);
             self.act(decision).await;
             return Tick::Stable;
@@ -234,9 +234,9 @@ impl Running {
         if is_there { looked } else { failed }
     }
 
-    /// Compares the free shards with the last tick. After a shard became free, its planned worker may
-    /// have an older listing that assigns the shard to this worker. Then no worker claims it, and another
-    /// tick is due soon.
+    /// Reports `Changing` if another worker should claim a shard that became free a moment ago. That worker
+    /// may have an older listing, by which the plan assigns the shard to this worker. Then no worker claims
+    /// it, so the next tick is due soon.
     fn compare_free(
         &mut self,
         held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -254,7 +254,7 @@ impl Running {
         if self.free.values().any(is_new) { Tick::Changing } else { Tick::Stable }
     }
 
-    /// Returns the shards that workers of this library plan, and the shards to take from another library.
+    /// Returns the shards that workers of this library may plan, and the shards to take from another library.
     fn share_with_others(
         &mut self,
         snapshot: &Snapshot,
@@ -280,14 +280,14 @@ impl Running {
         let stopping = &self.worker.stopping;
         let unreadable = &mut self.unreadable;
         let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
-        // A list that takes longer is out of date, and a store may never answer. A leaving worker waits less,
-        // since it must hand over its shards within the grace time.
+        // A slower list is out of date, and a store may never answer. A leaving worker waits for a shorter
+        // time, because it must hand over its shards within the grace time.
         let is_leaving = self.deadline.is_some();
         let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;
-            // A worker that must stop cannot wait for a slow list. It lists again when it leaves.
+            // A worker that must stop does not wait for a slow list. It lists the rows again when it leaves.
             () = stopping.cancelled(), if self.deadline.is_none() => return None,
             () = until(self.deadline) => return None,
             looked = in_time => looked,
@@ -313,7 +313,7 @@ impl Running {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
         let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
-        // Hand-overs that have started continue. Further hand-overs wait for them.
+        // Hand-overs that have started continue. If there are `most` of them, other hand-overs must wait.
         let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
         let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
@@ -330,19 +330,19 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Starts a comparison of streams and rows when it is due. The comparison runs in its own task,
-    /// since a stream may answer late or never.
+    /// Starts a comparison of streams and rows if one is due. The comparison runs in its own task,
+    /// because a stream may answer late or never.
     fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
         if self.deadline.is_some() || !self.comparing.is_empty() {
             return;
         }
         let settings = &self.worker.settings;
-        // One worker is enough. The others compare rarely, in case the first worker fails.
+        // One worker is enough. The other workers compare rarely, in case the first worker fails.
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
-        // When a stream is resharded, many shards end at once. As soon as all their children have rows,
-        // all workers plan with the final number of shards.
+        // When a stream is resharded, many shards end at once. An early comparison creates the rows of all
+        // children, so that all workers soon plan with the final number of shards.
         let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
@@ -361,12 +361,12 @@ impl Running {
 
     /// Stores the result of a comparison. Returns whether the next tick is due at once.
     fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
-        // After any other result, the next tick compares again: a shard without a row is not read.
+        // After any other result, the next tick compares again: no worker reads a shard without a row.
         self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
         compared == SyncResult::Changed
     }
 
-    /// Obtains and writes the worker's own row, in which other workers see it.
+    /// Obtains and writes the worker's own row, by which other workers know it.
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
@@ -391,7 +391,7 @@ impl Running {
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
         let options = &self.worker.settings.options;
-        // Does not use `Lease::update`, which reports a timeout as an error: the worker would skip this tick.
+        // Does not use `Lease::update`. It reports a timeout as an error, so the worker would skip this tick.
         let written = self.worker.settings.table.update(row.grant(), &change);
         // Without an answer, the next tick writes the row again.
         if let Ok(written) = timeout(options.request_timeout(), written).await {
@@ -401,12 +401,12 @@ impl Running {
     }
 }
 
-/// The store does not distinguish these cases. The worker may repeat its own unanswered claim only for
-/// half a ttl. After that, the row is held until the grant expires.
+/// The store does not distinguish the three cases. The worker may repeat its own unanswered claim only for
+/// half a ttl. After that, the row stays held until the unknown grant expires.
 const NAMESAKE: &str = "the worker's own row is held: by another worker of this name, by an earlier \
 process of this worker, or through a request whose answer was lost";
 
-/// An error that only an operator can fix ends a starting worker. Other errors are logged and ignored.
+/// Returns an error that only an operator can correct, which ends a starting worker. Logs any other error.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
     if error.is_retryable() {
         warn!(error = &error as &dyn std::error::Error, "worker's own row not written yet");
@@ -425,18 +425,18 @@ async fn until(deadline: Option<Instant>) {
 /// The result of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tick {
-    /// This worker expects no change.
+    /// This worker expects no other worker to claim a shard soon.
     Stable,
-    /// Other workers are about to take shards that became free.
+    /// Other workers should soon claim shards that became free.
     Changing,
     /// The store did not answer.
     Unanswered,
-    /// Other workers do not see this worker.
+    /// This worker does not hold its own row, so other workers do not know it.
     Failed,
 }
 
-/// The pause after a failed tick or during changes. Meanwhile, the planned worker of a free shard lists
-/// the rows.
+/// The pause after a failed tick or during changes. During this pause, the worker that should claim a free
+/// shard lists the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// The time limit of a comparison of streams and rows, which may list many pages of shards and create as many

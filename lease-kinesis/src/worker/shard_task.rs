@@ -1,4 +1,4 @@
-//! Reads one shard and calls its processor, from the grant of the lease to its end.
+//! Reads one shard and calls its processor, from the grant of the lease to the end of the lease.
 //!
 //! `delivery` passes batches to the processor. `ending` handles the shard's end and the processor's
 //! shutdown. `handing_over` transfers the lease to another worker.
@@ -45,7 +45,7 @@ pub(crate) struct ShardTask {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) entry: StatusEntry,
     pub(crate) orders: watch::Receiver<Order>,
-    /// Cancelled when the worker's grace time has ended.
+    /// The worker cancels this token when its grace time has ended.
     pub(crate) out_of_time: CancellationToken,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct ShardTask {
 pub(crate) enum Order {
     /// Read the shard.
     Read,
-    /// Hand the shard over to this worker; release it if `None`.
+    /// Hand the shard over to the named worker. With `None`, release the shard.
     Give(Option<Lessee>),
 }
 
@@ -82,7 +82,7 @@ enum Interrupted {
     Ordered,
     /// The worker ordered a hand-over before the processor was initialized.
     NotStarted,
-    /// The processor's state is unknown. Another processor starts at the checkpoint.
+    /// The processor failed, so its state is unknown. Another processor starts at the checkpoint.
     Restart(ProcessorError),
     GiveUp(ProcessorError),
     StopWorker(ProcessorError),
@@ -96,8 +96,8 @@ impl ShardTask {
         let table = Arc::clone(&self.settings.table);
         let counted = self.lease.update(&*table, &switched);
         match self.guarded(None, counted).await {
-            // A failed write does little harm. The count only affects the backoff of a failing shard, and
-            // the next holder removes a stale `reservedFor`.
+            // A failed write does little harm. The count of switches only affects the backoff of a failing
+            // shard, and the next holder removes a stale `reservedFor`.
             Ok(counted) => drop(counted),
             Err(interrupted) => return self.end(interrupted).await,
         }
@@ -118,12 +118,12 @@ impl ShardTask {
                 Err(interrupted) => return self.end(interrupted).await,
             };
             self.entry.restarted();
-            // A clone of the checkpointer may still be in use.
+            // The wait is guarded, because a clone of the old checkpointer may still lock the checkpoints.
             let reached = match self.guarded(None, checkpoints.start_position()).await {
                 Ok(reached) => reached,
                 Err(interrupted) => return self.end(interrupted).await,
             };
-            // Progress resets the count.
+            // A new checkpoint resets the count of restarts.
             if reached > position {
                 restarts = 0;
             }
@@ -135,8 +135,8 @@ impl ShardTask {
         }
     }
 
-    /// Creates the state of the shard's checkpoints, which are written to its row under its grant. The writer
-    /// needs no lease: a [`CheckpointScope`] of another crate has none.
+    /// Creates the state of the shard's checkpoints. Its writer writes them to the shard's row under the
+    /// grant. It needs no `Lease`, because a [`CheckpointScope`] in another crate has no `Lease`.
     fn checkpoints(&self) -> Arc<CheckpointState> {
         let settings = Arc::clone(&self.settings);
         let (table, limit) = (Arc::clone(&settings.table), settings.options.request_timeout());
@@ -146,7 +146,7 @@ impl ShardTask {
         CheckpointState::new(Box::new(writer), self.row.checkpoint.clone(), Box::new(pause))
     }
 
-    /// Waits before the next processor, and writes pending checkpoints meanwhile.
+    /// Waits before the start of the next processor, and writes pending checkpoints during the wait.
     async fn before_restart(
         &mut self,
         checkpoints: &Arc<CheckpointState>,
@@ -164,7 +164,7 @@ impl ShardTask {
         } else {
             select! {
                 biased;
-                // The pause is polled first: an interruption also ends the writing of pending checkpoints.
+                // The pause is polled first, so that after an interruption no pending checkpoint is written.
                 paused = self.pause(pause) => paused,
                 never = checkpointer.settle() => match never {},
             }
@@ -177,7 +177,7 @@ impl ShardTask {
 
     /// Replaces `LATEST` in the row by the current time. Each request for `LATEST` returns another
     /// position, so a restart before the first checkpoint would skip records. Rows of this crate
-    /// have a time from the start. Rows of the Kinesis Client Library do not.
+    /// have a start time from their creation. Rows of the Kinesis Client Library have no start time.
     async fn store_start_time(&mut self) -> Result<(), Interrupted> {
         if self.row.checkpoint != Position::Latest {
             return Ok(());
@@ -205,7 +205,7 @@ impl ShardTask {
         Ok(())
     }
 
-    /// Requests the shard's hash keys from the stream, if its row has none. They decide which
+    /// If the shard's row has no hash keys, requests them from the stream. The hash keys decide which
     /// records of an aggregate belong to the shard.
     async fn find_hash_keys(&mut self) -> Result<(), Interrupted> {
         if self.row.has_hash_keys {
@@ -219,7 +219,7 @@ impl ShardTask {
                     self.row.hash_keys = listed.hash_keys;
                 }
             }
-            // Records of an aggregate may then be delivered twice, by two shards.
+            // Without the hash keys, the workers of two shards may both deliver the records of an aggregate.
             Ok(Err(cause)) => {
                 warn!(%shard, error = &cause as &dyn Error, "hash keys of the shard not found");
             }
@@ -234,7 +234,7 @@ impl ShardTask {
         checkpoints: &Arc<CheckpointState>,
         position: Position,
     ) -> Result<TaskEnd, Interrupted> {
-        // Cancels the processor's own tasks at its end, since the next processor receives the same
+        // Cancels the processor's own tasks at its end, because the next processor receives the same
         // records.
         let cancellation = self.lease.cancelled_on_loss().child_token();
         let _cancels = cancellation.clone().drop_guard();
@@ -246,11 +246,11 @@ impl ShardTask {
         };
         let made = async { self.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
-        // Dropped before the processor, even if this future is dropped.
+        // Declared after the processor, so that it is dropped first, even if this future is dropped.
         let checkpointer = CheckpointScope::of(checkpoints);
         let begun = select! {
             biased;
-            // The reading is polled first: an interruption also ends the writing of pending checkpoints.
+            // The reading is polled first, so that after an interruption no pending checkpoint is written.
             begun = self.begin(&mut *processor, &context, &checkpointer) => begun,
             never = checkpointer.settle() => match never {},
         };
@@ -315,11 +315,11 @@ impl ShardTask {
             let read = loop {
                 select! {
                     biased;
-                    // The loss is polled first, so that nothing is read after it. The orders to stop follow.
+                    // The loss is polled first, so that nothing is read after it. Orders to stop come next.
                     _lost = self.lease.lost() => return Err(Interrupted::Lost),
                     () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
                     () = ordered(&mut orders) => return Err(Interrupted::Ordered),
-                    // Between batches, all delivered records are processed.
+                    // A checkpoint is safe here: between batches, all delivered records are processed.
                     () = self.checkpoint_due(checkpointer) => {
                         self.checkpoint_if_due(checkpointer).await?;
                     }
@@ -366,7 +366,7 @@ impl ShardTask {
         }
     }
 
-    /// Runs `work` for as long as the lease is held and time is left.
+    /// Runs `work` until it ends, the lease is lost, the grace time ends, or `limit` has passed.
     async fn guarded<F: Future>(
         &self,
         limit: Option<Duration>,
@@ -381,7 +381,7 @@ impl ShardTask {
         };
         let finished = select! {
             biased;
-            // The loss is polled first, so that the work is not polled after it.
+            // The loss is polled first, so that the work is not polled after a loss.
             _lost = self.lease.lost() => return Err(Interrupted::Lost),
             () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
             finished = limited => finished,
@@ -393,7 +393,7 @@ impl ShardTask {
         }
     }
 
-    /// Waits for `length`. Fails if the lease is lost or a hand-over is ordered meanwhile.
+    /// Waits for `length`. Fails if the lease is lost or a hand-over is ordered before that.
     async fn pause(&mut self, length: Duration) -> Result<(), Interrupted> {
         let mut orders = self.orders.clone();
         select! {
@@ -416,7 +416,7 @@ impl ShardTask {
 /// Completes once the worker orders a hand-over.
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     let to_give = |order: &Order| matches!(order, Order::Give(_));
-    // A dropped worker releases its leases anyway.
+    // The wait also completes if the worker is dropped. Then a hand-over is right, too.
     drop(orders.wait_for(to_give).await);
 }
 

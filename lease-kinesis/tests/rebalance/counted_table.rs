@@ -28,12 +28,12 @@ pub(crate) struct Traffic {
     pub(crate) costs: Costs,
     /// Claims of held rows.
     pub(crate) failed_claims: u64,
-    /// Writes under a token that was not the last granted.
+    /// Writes that the store accepted under a token other than the last granted token.
     pub(crate) stale_writes: u64,
     granted: BTreeMap<LeaseKey, FencingToken>,
 }
 
-/// The table as one worker reaches it. By default it sends no notifications of free leases, like
+/// One worker's connection to the table. By default, it delivers no notifications of free leases, as with
 /// DynamoDB.
 pub(crate) struct CountedTable {
     store: MemoryStore,

@@ -1,4 +1,4 @@
-//! The interface of a simulated fleet, for every rule by which workers share leases.
+//! The interface of a simulated fleet. Each rule by which workers share leases implements it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +12,15 @@ pub(crate) trait Disturbances {
     fn pause(&mut self, now: Millis, worker: usize, length: Millis);
     /// A worker cannot reach the store for a while.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis);
-    /// Each readable lease is split into two.
+    /// Each readable lease is split into two leases.
     fn split_all(&mut self, now: Millis);
     /// Readable leases are merged in pairs.
     fn merge_all(&mut self, now: Millis);
 }
 
-/// A fleet. Workers and leases are numbered.
+/// A fleet of workers that share leases. A number names each worker and each lease.
 pub(crate) trait Fleet: Disturbances {
-    /// Returns when the next step is due.
+    /// Returns the time at which the next step is due.
     fn next(&self) -> Option<Millis>;
     /// Runs all steps due by `now`. Time never decreases.
     fn step(&mut self, now: Millis);
@@ -47,7 +47,7 @@ pub(crate) trait Fleet: Disturbances {
 pub(crate) struct Observed {
     /// For each start of a reader, the time for which the lease had no reader.
     pub(crate) idle: Vec<Millis>,
-    /// For each start of a reader, the time from the last reader to the first processed record.
+    /// For each start of a reader, the time from the stop of the last reader to the first processed record.
     pub(crate) first_records: Vec<Millis>,
     /// Records that were processed again.
     pub(crate) replayed: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Readers {
 /// The requests to the store.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Costs {
-    /// Rows that were read, alone or in a list.
+    /// The number of rows that were read, alone or in a list.
     pub(crate) reads: u64,
     pub(crate) writes: u64,
 }
@@ -123,7 +123,7 @@ impl Readers {
         }
     }
 
-    /// Records that a paused worker reads again, even if another worker has started to read meanwhile.
+    /// Notes that a paused worker reads again, even if another worker started to read during the pause.
     pub(crate) fn resume(&mut self, lease: usize, worker: usize) {
         self.changes += u64::from(self.now[lease].insert(worker));
     }
@@ -154,7 +154,7 @@ impl Readers {
     }
 }
 
-/// Scheduled entries in order of time, then of insertion.
+/// Scheduled entries, ordered by time. Entries with the same time keep their order of insertion.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     entries: BTreeMap<(Millis, u64), T>,

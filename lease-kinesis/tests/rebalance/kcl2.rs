@@ -1,4 +1,4 @@
-//! The rule of the Kinesis Client Library 1 and 2: every worker takes leases for itself.
+//! The rule of the Kinesis Client Library 1 and 2: each worker takes leases for itself.
 //!
 //! Reimplements `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each constant names its
 //! class or setting in KCL.
@@ -14,11 +14,11 @@ use crate::model::{FAILOVER, Model, Outage, Parts, Row};
 pub(crate) struct Kcl2 {
     parts: Parts<Lease, Task>,
     workers: BTreeMap<usize, Worker>,
-    /// The maximum number of leases stolen at one time.
+    /// The maximum number of leases that a worker steals at one time.
     most_steals: usize,
 }
 
-/// A row.
+/// The row of a lease.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
     owner: Option<usize>,
@@ -28,9 +28,9 @@ pub(crate) struct Lease {
 }
 
 struct Worker {
-    /// The leases that the worker considers its own.
+    /// The leases that the worker has taken. It may have lost a lease without noticing.
     holds: BTreeSet<usize>,
-    /// The last counter of each owned lease, and when the worker first read that counter.
+    /// The last counter of each owned lease, and the time at which the worker first read this counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -56,7 +56,7 @@ impl Kcl2 {
         }
     }
 
-    /// `DynamoDBLeaseRenewer`: renews every lease that the worker holds, unless another worker wrote to the
+    /// `DynamoDBLeaseRenewer`: renews each lease in `holds`, unless another worker wrote to the
     /// row.
     fn renew(&mut self, worker: usize) {
         let holds = self.workers[&worker].holds.clone();
@@ -113,7 +113,7 @@ impl Kcl2 {
                 expired
             }
         } else {
-            // The target does not limit these leases. Only `maxLeasesForWorker` does, and it is unlimited.
+            // The target does not limit these leases, and `maxLeasesForWorker` is unlimited.
             very_old
         };
         taken.sort_unstable();
@@ -129,7 +129,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`: leases of the worker with the most leases.
+    /// `chooseLeasesToSteal`: returns the leases to steal from the worker with the most leases.
     fn stolen(
         &mut self,
         worker: usize,
@@ -232,7 +232,7 @@ impl Fleet for Kcl2 {
         self.workers.insert(worker, Worker { holds, seen });
         let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
         // Processes that start together do not start in the same millisecond. On an empty table,
-        // each sleeps for up to half a minute before it creates the leases.
+        // each worker sleeps for up to half a minute before it creates the leases.
         let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
         self.parts.agenda.at(now + delay, Task::Take(worker));
         self.parts.agenda.at(now + delay, Task::Renew(worker));

@@ -18,7 +18,7 @@ pub(crate) struct Kcl3 {
     parts: Parts<Lease, Task>,
     by: By,
     workers: BTreeMap<usize, Worker>,
-    /// The reported loads. Rows of crashed workers stay, and count until they are stale.
+    /// The load that each worker has reported. A crashed worker's report counts until it is stale.
     metrics: BTreeMap<usize, Metric>,
     leader: Option<Leader>,
     /// The CPU load of one lease's processor, in percent of a worker.
@@ -34,20 +34,20 @@ pub(crate) enum By {
     Variance,
 }
 
-/// A row.
+/// The row of a lease.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
-    /// The current owner; during a hand-over, the next owner.
+    /// The current owner. During a hand-over, this is the next owner.
     owner: Option<usize>,
     /// The worker that processes the lease until the end of a hand-over: `checkpointOwner`.
     hands_over: Option<usize>,
     counter: u64,
-    /// Whether the row is at `SHARD_END`. It then has no owner.
+    /// Whether the row is at `SHARD_END`. Such a row has no owner.
     has_ended: bool,
 }
 
 struct Worker {
-    /// The leases that the worker considers its own.
+    /// The leases that the worker has taken. It may have lost a lease without noticing.
     holds: BTreeSet<usize>,
     /// The leases whose processors are shutting down.
     shutting_down: BTreeSet<usize>,
@@ -61,7 +61,7 @@ struct Metric {
 struct Leader {
     worker: usize,
     runs: u64,
-    /// The last counter of each owned lease, and when the leader first read that counter.
+    /// The last counter of each owned lease, and the time at which the leader first read this counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum Task {
     Discover(usize),
     Report(usize),
     ShutDown(usize, usize),
-    /// The leader's run.
+    /// A run of the leader, which assigns leases.
     Assign(usize),
     /// The heartbeat of the leader's lock.
     Beat(usize),
@@ -88,13 +88,13 @@ impl Kcl3 {
             workers: BTreeMap::new(),
             metrics: BTreeMap::new(),
             leader: None,
-            // A worker with its share has a load of 50 %.
+            // A worker that holds exactly its share has a load of 50 %.
             cpu_of_lease: 50.0 * whole(workers) / whole(leases),
         }
     }
 
-    /// Renews each lease that the worker holds. A row that names this worker as `checkpointOwner` starts a
-    /// shutdown.
+    /// Renews each lease in `holds`. If a row names this worker as `checkpointOwner`, its processor starts to
+    /// shut down.
     fn renew(&mut self, worker: usize, now: Millis) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
@@ -116,7 +116,7 @@ impl Kcl3 {
         }
     }
 
-    /// The processor has checkpointed, and the worker completes the hand-over.
+    /// Completes a hand-over after the processor has checkpointed.
     fn shut_down(&mut self, worker: usize, lease: usize) {
         let me = self.workers.get_mut(&worker).unwrap();
         if !me.shutting_down.remove(&lease) {
@@ -296,7 +296,7 @@ impl Fleet for Kcl3 {
         self.parts.away.insert(worker, Outage::default());
         self.workers.insert(worker, Worker { holds, shutting_down });
         let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
-        // As in version 2, each worker sleeps for up to half a minute on an empty table.
+        // As in version 2, a worker sleeps for up to half a minute at its start if the table is empty.
         let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
         let begins = now + delay;
         if is_new && self.workers.len() == 1 {
@@ -315,7 +315,7 @@ impl Fleet for Kcl3 {
         self.remove(worker, new_leader_after, now);
     }
 
-    /// The worker releases the leader's lock, and keeps its leases.
+    /// A stopping worker releases the leader's lock, but not its leases.
     fn leave(&mut self, now: Millis, worker: usize) {
         let new_leader_after = self.parts.random.random_range(0..LOCK_HEARTBEAT);
         self.remove(worker, new_leader_after, now);
@@ -339,7 +339,7 @@ fn whole(number: usize) -> f64 {
     number as f64
 }
 
-/// As in version 2.
+/// The time between two renewals, as in version 2.
 const RENEWER: Millis = FAILOVER / 3 - EPSILON;
 
 const EPSILON: Millis = 25;
@@ -356,13 +356,13 @@ const REPORT: Millis = 30_000;
 /// `workerMetricsEMAAlpha`
 const ALPHA: f64 = 0.5;
 
-/// `DynamoDBLockBasedLeaderDecider`: the lock's lease of 120 s and heartbeat of 30 s, and the
-/// resulting time to a new leader.
+/// `DynamoDBLockBasedLeaderDecider`: the lock has a lease of 120 s and a heartbeat every 30 s. `TAKEOVER`
+/// is the resulting time to a new leader.
 const LOCK_HEARTBEAT: Millis = 30_000;
 const TAKEOVER: std::ops::Range<Millis> = 120_000..165_000;
 
-/// The time of a shutdown. An assumption, the same for all rules.
+/// The assumed time of a shutdown, the same for all rules.
 const HAND_OVER: Millis = 2_000;
 
-/// The load of a worker without leases, in percent. An assumption.
+/// The assumed load of a worker without leases, in percent.
 const IDLE_CPU: f64 = 2.0;

@@ -1,8 +1,8 @@
 //! Compares rules for sharing leases while workers join, leave and fail.
 //!
 //! Models of the Kinesis Client Library's rules and this crate's own `Worker` run in simulated
-//! time, with the same events and the same measures. The models rank rules; they are no benchmark
-//! of a program. One command prints all tables:
+//! time, with the same events and the same measures. The models serve to rank the rules. They do not measure
+//! the speed of a program. One command prints all tables:
 //! `cargo test --release -p lease-kinesis --test rebalance -- --nocapture --ignored`.
 #![expect(
     clippy::unwrap_used,
@@ -50,7 +50,7 @@ impl Rule {
     const MODELS: [Self; 4] =
         [Self::Kcl2, Self::Kcl2StealsTen, Self::Kcl3Count, Self::Kcl3Variance];
 
-    /// The variants of `Worker` whose behaviour in `event` differs.
+    /// The variants of `Worker` that behave differently in `event`.
     fn workers(event: Event) -> &'static [Self] {
         match event {
             Event::RollingDeploy => &[Self::Worker, Self::WorkerReplacing],
@@ -101,7 +101,7 @@ impl Rule {
         seeds.map(|seed| run(&scenario, &mut *self.fleet(&scenario, seed))).collect()
     }
 
-    /// Measures 100 leases and ten workers.
+    /// Measures this rule at `event`, with 100 leases and ten workers.
     fn at(self, event: Event) -> Vec<Measured> {
         self.runs(100, 10, event, SEEDS)
     }
@@ -150,15 +150,15 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     must(observed.before_parents == 0, format!("{} read before parents", observed.before_parents));
     must(observed.unread == 0, format!("{} records unread", observed.unread));
     must(run.overlap == 0, format!("{} ms of overlap", run.overlap));
-    must(run.spread <= 1, format!("a spread of {}", run.spread));
-    // In a deployment without `replacing`, no worker knows which worker a new worker replaces.
+    must(run.spread <= 1, format!("the shares differ by {}", run.spread));
+    // In a deployment without `replacing`, more moves are allowed: no worker names its predecessor.
     if (rule, event) != (Rule::Worker, Event::RollingDeploy) {
         let (moves, fewest) = (run.moves, run.fewest_moves);
         must(moves == fewest, format!("{moves} moves, not {fewest}"));
     }
     let longest = observed.idle.iter().copied().max().unwrap_or(0);
     let most = longest_idle(event);
-    must(longest <= most, format!("a lease was idle for {longest} ms, not {most}"));
+    must(longest <= most, format!("a lease had no reader for {longest} ms, more than {most} ms"));
     // Records are replayed only if a worker did not hand its leases over.
     if !matches!(
         event,
@@ -172,9 +172,9 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
 /// The longest time for which a moving lease may have no reader.
 fn longest_idle(event: Event) -> Millis {
     match event {
-        // Until all workers have listed the table again.
+        // A lease may have no reader until all workers have listed the table again.
         Event::ColdStart => 5_000,
-        // Until the lease expires, plus a tick without a notification.
+        // The lease expires after a ttl. Without a notification, the next reader notices this within a tick.
         Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff => {
             TTL + TICK + A_BATCH
         }
@@ -182,7 +182,7 @@ fn longest_idle(event: Event) -> Millis {
     }
 }
 
-/// Compares our medians with the medians of the models. Returns where a model is as good or better.
+/// Compares our medians with the models' medians. Returns the measures in which a model is as good or better.
 fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     let balanced =
         |runs: &[Measured]| table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole));
@@ -193,7 +193,7 @@ fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     for (rule, runs) in models {
         let lost = match rule {
             Rule::Kcl2 | Rule::Kcl2StealsTen => idle_and_overlap(runs),
-            // A rule that never balances may have no lease without a reader. It must not count as better.
+            // A rule that never balances may still have a reader for each lease. It must not count as better.
             _ if balanced(runs) >= f64::MAX => f64::MAX,
             _ => idle(runs),
         };
@@ -226,7 +226,7 @@ fn ten_workers_beat_all_rules_at_join_and_crash() {
 }
 
 #[test]
-#[ignore = "minutes, to print all tables: see above"]
+#[ignore = "takes minutes and prints all tables: see the top of the file"]
 fn all_tables() {
     let mut failures = compare(10, 4, &Event::ALL, 0..3);
     failures.extend(compare(100, 10, &Event::ALL, 0..3));
@@ -260,7 +260,7 @@ fn costs_for(workers: usize, sizes: &[usize]) {
         assert_eq!(fleet.who_reads().counts().min(), Some(1));
         let all = whole((leases + workers) as u64);
         assert!(rows_a_tick <= all, "{rows_a_tick} of {all}");
-        // Each lease has one heartbeat per third of the ttl. The margin covers the ends of the interval.
+        // Each lease has one heartbeat per tick. The margin covers heartbeats at the ends of the interval.
         assert!(writes_a_second <= all * 1.2 / (whole(TICK) / 1000.0), "{writes_a_second}");
     }
 }
@@ -271,7 +271,7 @@ fn costs_grow_linearly_with_leases() {
 }
 
 #[test]
-#[ignore = "minutes, to print a table: see above"]
+#[ignore = "takes minutes and prints a table: see the top of the file"]
 fn costs_of_a_thousand_leases_of_fifty_workers() {
     costs_for(50, &[125, 250, 500, 1000]);
 }
@@ -279,7 +279,7 @@ fn costs_of_a_thousand_leases_of_fifty_workers() {
 /// The new worker takes one lease at each run of its taker, every 20.05 s: nine leases in eight periods.
 /// The last former holder notices its loss at its next renewal.
 #[test]
-fn joining_worker_of_kcl_2_takes_one_lease_at_a_time() {
+fn joining_worker_of_kcl_2_takes_leases_one_by_one() {
     for run in Rule::Kcl2.at(Event::OneJoins) {
         assert_eq!(run.moves, 9);
         let after = run.balanced_after.unwrap();
@@ -287,8 +287,8 @@ fn joining_worker_of_kcl_2_takes_one_lease_at_a_time() {
     }
 }
 
-/// As in AWS's `LeaseCountBasedLeaseAssignmentDecider`: no worker has more than the average,
-/// rounded up, so the leader takes no lease from a worker.
+/// No worker has more than the average, rounded up. So the leader takes no lease from a worker, as in AWS's
+/// `LeaseCountBasedLeaseAssignmentDecider`.
 #[test]
 fn joining_worker_of_kcl_3_by_count_gets_nothing() {
     for run in Rule::Kcl3Count.at(Event::OneJoins) {
@@ -312,12 +312,12 @@ fn whole(number: u64) -> f64 {
 
 const SEEDS: Range<u64> = 0..5;
 
-/// Cases in which `Worker` is slower: 5.8 s against 3.1 s. In KCL 2, four new workers take one lease each
-/// at their first listing, while the former reader continues. Our workers count a new worker after two
+/// The only case in which `Worker` is slower: 5.8 s against 3.1 s. In KCL 2, four new workers take one lease
+/// each at their first listing, while the former reader continues. Our workers count a new worker after two
 /// listings, a second apart, and the former reader has 2 s to end.
 const KNOWN: [&str; 1] = ["10x4, FleetDoubles"];
 
-/// More seeds, since a model's run is cheap.
+/// The seeds of a model's runs. Their number is larger than for real workers, because such a run is cheap.
 const MODEL_SEEDS: Range<u64> = 0..15;
 
 /// The default ttl of workers.

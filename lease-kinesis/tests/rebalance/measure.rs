@@ -8,19 +8,19 @@ use crate::scenario::{Event, Scenario, Step};
 /// The measures of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// The time from the first step until the fleet is balanced: each lease has one reader, and no worker
-    /// has two leases more than another. In a deployment and a storm, the time from the last step.
+    /// The time from the first step until the fleet is balanced: each lease has one reader, and no worker has
+    /// two leases more than another. In a deployment or a reshard storm, the time starts at the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
-    /// The minimum number of moves of any rule that keeps the fleet balanced.
+    /// The minimum number of moves that a rule needs to keep the fleet balanced.
     pub(crate) fewest_moves: usize,
-    /// Lease-milliseconds without a reader.
+    /// The time without a reader, in milliseconds, summed over all leases.
     pub(crate) idle: Millis,
-    /// Lease-milliseconds with a second reader.
+    /// The time with more than one reader, in milliseconds, summed over all leases and extra readers.
     pub(crate) overlap: Millis,
     /// The final difference between the largest and the smallest share.
     pub(crate) spread: usize,
-    /// Requests to the store per second at rest.
+    /// The rows that are read per second while the fleet is at rest. `writes` are the writes.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
     pub(crate) observed: Option<Observed>,
@@ -44,7 +44,7 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let observed = fleet.observed();
     let fewest_moves = fewest_moves(scenario, &steps, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    // At the last step of a storm, no worker has noticed the new shards yet.
+    // At the last step of a storm, the fleet may look balanced: no worker has noticed the new shards yet.
     let has_to_stay = scenario.event == Event::ReshardStorm;
     let mut watch = Watch { has_to_stay, ..Watch::default() };
     let mut steps = steps.into_iter().peekable();
@@ -92,7 +92,7 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     }
 }
 
-/// Returns the observations after `before`.
+/// Returns the observations in `observed` that are not in `before`.
 fn since(observed: &Observed, before: &Observed) -> Observed {
     Observed {
         idle: observed.idle[before.idle.len()..].to_vec(),
@@ -117,7 +117,7 @@ fn run_until(end: Millis, fleet: &mut dyn Fleet, mut watch: impl FnMut(Millis, M
 
 #[derive(Default)]
 struct Watch {
-    /// The end of the last interval.
+    /// The end of the last interval that was measured.
     until: Millis,
     observed: Option<u64>,
     unread: u64,
@@ -130,7 +130,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Recomputes the balance at the next interval, because the set of workers has changed.
+    /// Discards the computed balance, because the set of workers has changed.
     fn invalidate(&mut self) {
         self.observed = None;
     }
@@ -176,10 +176,10 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
     most - counts.values().min().copied().unwrap_or(0)
 }
 
-/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its
-/// share, and the largest holders have the larger shares (the proof is in `plan`). In a deployment each
-/// lease moves once, since all holders are replaced. A worker gets back the leases that it lost in an
-/// outage.
+/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its share,
+/// and the workers with the most leases have the larger shares, as in the tests of `plan`. In a deployment,
+/// each lease moves once, because all holders are replaced. After an outage, a worker gets back the leases
+/// that it lost in the outage.
 fn fewest_moves(
     scenario: &Scenario,
     steps: &[(Millis, Step)],
@@ -199,7 +199,7 @@ fn fewest_moves(
             Step::Join(worker) => _ = has.insert(*worker, 0),
             Step::Crash(worker) | Step::Leave(worker) => _ = has.remove(worker),
             Step::Pause(worker, _) | Step::Cut(worker, _) => {
-                // The other workers then have the larger shares.
+                // During the outage, the other workers have the larger shares.
                 away += has[worker] + scenario.leases / has.len();
             }
             Step::SplitAll | Step::MergeAll => (),

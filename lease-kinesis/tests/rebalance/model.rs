@@ -1,4 +1,4 @@
-//! The common parts of the models of KCL's rules, and their disturbances.
+//! The common parts of the models of KCL's rules, such as pauses, outages, splits and merges.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl<R: Row, D> Parts<R, D> {
         }
     }
 
-    /// Ends all leases. Returns how many.
+    /// Ends all leases. Returns the number of leases that were not ended before.
     fn end_all(&mut self) -> usize {
         let open = self.leases.iter_mut().enumerate().filter(|(_, row)| !row.has_ended());
         open.map(|(lease, row)| {
@@ -93,7 +93,7 @@ impl<M: Model> Disturbances for M {
         parts.away.get_mut(&worker).unwrap().paused_until = now + length;
     }
 
-    /// The worker renewed its leases just before the outage. It notices the outage when they expire.
+    /// The worker renewed its leases just before the outage, and notices it only when the leases expire.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
         let parts = self.parts();
         parts.agenda.at(now + FAILOVER, (parts.expire)(worker));

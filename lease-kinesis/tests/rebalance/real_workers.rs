@@ -29,7 +29,7 @@ pub(crate) struct Setup {
     pub(crate) replaces: Option<usize>,
     /// The percentage of throttled requests to the store.
     pub(crate) throttled: u8,
-    /// The rate error of all clocks: every second worker's clock is fast, the others are slow.
+    /// The rate error of all clocks. The clocks are fast and slow, in turns from worker to worker.
     pub(crate) clock_error: f64,
     /// The time between two records of a shard.
     pub(crate) between_records: Millis,
@@ -46,9 +46,9 @@ pub(crate) struct RealWorkers {
     agenda: Agenda<Action>,
     readers: Readers,
     shards: BTreeMap<usize, ShardLife>,
-    /// The processing of each record.
+    /// For each record, how often it was processed.
     processed: Vec<Work>,
-    /// The writes of checkpoints, which every rule needs.
+    /// The number of checkpoints. Each rule needs these writes, so they do not count as costs.
     checkpoints: u64,
     observed: Observed,
     seed: u64,
@@ -61,7 +61,7 @@ struct Started {
     fault: TableFault,
     has_ended: Arc<Mutex<bool>>,
     is_paused: bool,
-    /// The shards whose processors have started and not ended.
+    /// The shards whose processors have started and have not stopped.
     reads: BTreeSet<usize>,
 }
 
@@ -71,11 +71,11 @@ struct ShardLife {
     has_ended: bool,
     /// The time at which the shard's last reader stopped, or at which the shard became readable.
     free_since: Millis,
-    /// Whether the shard has moved, and no record was processed since.
+    /// Whether a reader has started, and no record was processed since then.
     awaits_record: bool,
 }
 
-/// The processing of a record.
+/// The time at which a record was written, and how often it was processed.
 struct Work {
     put: Millis,
     times: u32,
@@ -212,7 +212,7 @@ impl RealWorkers {
         let now = millis(self.simulation.now());
         let notes = std::mem::take(&mut *self.notes.lock().unwrap());
         for Note { worker, shard, what } in notes {
-            // Ignores notes of killed workers: their processors have only noted that they were dropped.
+            // Ignores notes of killed workers: after a kill, a processor notes only that it was dropped.
             let Some(started) = self.workers.get_mut(&worker) else { continue };
             let life = self.shards.get_mut(&shard).unwrap();
             match what {
@@ -257,7 +257,7 @@ impl RealWorkers {
         self.shards.get(&shard).is_none_or(|shard| shard.has_ended)
     }
 
-    /// Opens the shards whose parents have ended.
+    /// Marks the shards as readable whose parents have all ended.
     fn open_children(&mut self, now: Millis) {
         let may_be_read: Vec<_> = self
             .shards
@@ -280,7 +280,7 @@ impl RealWorkers {
         }
     }
 
-    /// Resumes the readers of paused workers that run again.
+    /// If a paused worker runs again, marks it as a reader of its shards again.
     fn resume_readers(&mut self) {
         for (worker, started) in &mut self.workers {
             if started.is_paused && self.simulation.runs(started.process) {
@@ -475,11 +475,11 @@ fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-/// An unprocessed record that is older than this is lost.
+/// A record that is older than this and not processed counts as unread.
 const OLD: Millis = 20_000;
 
-/// The time of a batch. An assumption.
+/// The assumed time to process a batch.
 const A_BATCH: Duration = Duration::from_millis(100);
 
-/// The time of a shutdown. An assumption, the same for all rules.
+/// The assumed time of a shutdown, the same for all rules.
 const SHUT_DOWN: Duration = Duration::from_secs(2);

@@ -14,18 +14,18 @@ pub(crate) struct Scenario {
 /// The durations of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// From the start to the event.
+    /// The time from the start of the run to the event.
     pub(crate) settles: Millis,
-    /// From the last step to the end.
+    /// The time from the last step to the end of the run.
     pub(crate) watched: Millis,
     /// The last part of `watched`, in which the fleet is at rest and its costs are measured.
     pub(crate) rests: Millis,
 }
 
 impl Span {
-    /// For models, since some rules balance slowly.
+    /// The durations for models. They are long, because some rules balance slowly.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
-    /// For real workers, which are at rest after these times.
+    /// The durations for real workers, which need no longer to be at rest.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Event {
     OneCrashes,
     /// The leader crashes, or some worker if the rule has no leader.
     LeaderCrashes,
-    /// One worker after another is replaced. The new worker starts, and the old worker stops half a
+    /// All workers are replaced, one after another. Each new worker starts, and its old worker stops half a
     /// minute later.
     RollingDeploy,
     /// One worker pauses for long enough to be noticed under each rule. A leader of KCL 3
@@ -47,12 +47,12 @@ pub(crate) enum Event {
     OnePauses,
     /// One worker cannot reach the store for as long as in `OnePauses`.
     OneIsCutOff,
-    /// The store rejects one in ten requests while a worker joins. The models' store rejects none.
+    /// The store rejects one in ten requests while a worker joins. The models' store rejects no request.
     ThrottledJoin,
-    /// Half of the clocks are fast by 0.5 %, half slow, while a worker joins. The models' clocks
-    /// are exact.
+    /// Half of the clocks are fast by 0.5 %, and half are slow, while a worker joins. The clocks of the
+    /// models are exact.
     SkewedJoin,
-    /// Each shard is split, and half a minute later all are merged in pairs.
+    /// Each shard is split. Half a minute later, all shards are merged in pairs.
     ReshardStorm,
 }
 

@@ -4,7 +4,7 @@
 //! runs:
 //!
 //! - the longest time without a reader of a moved lease,
-//! - the time to its first record (99th percentile and maximum),
+//! - the time from the last reader to the first record of a moved lease (99th percentile and maximum),
 //! - replayed records, claims of held leases, and writes by former holders,
 //! - shards read before their parents had ended, and unread records.
 

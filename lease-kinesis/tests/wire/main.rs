@@ -1,4 +1,4 @@
-//! The same scenarios for every stream: the simulated one, and servers over HTTP.
+//! Runs the same scenarios on each stream: on the simulated stream, and on servers over HTTP.
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,

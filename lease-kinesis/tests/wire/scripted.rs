@@ -207,7 +207,7 @@ async fn consumer_is_registered_once_and_awaited() {
         ARN,
         [
             error_answer("ResourceNotFoundException", "no such consumer"),
-            // Another worker has registered the consumer meanwhile.
+            // Another worker has registered the consumer after the lookup.
             error_answer("ResourceInUseException", "there is one"),
             consumer_description("CREATING"),
             consumer_description("ACTIVE"),
@@ -249,7 +249,7 @@ async fn consumer_is_registered_once_and_awaited() {
     );
 }
 
-/// The shard is listed, so the consumer is missing. The text of the error does not matter.
+/// The error text says that the shard is missing. But the shard is listed, so the consumer must be missing.
 #[tokio::test]
 async fn removed_consumer_is_registered_again() {
     let not_found = || error_answer("ResourceNotFoundException", "Shard 0 does not exist");
@@ -290,7 +290,7 @@ async fn removed_consumer_is_registered_again() {
     );
 }
 
-/// One error type covers a missing stream, shard and consumer. Its text is not reliable.
+/// Kinesis returns one error type for a missing stream, shard or consumer. The error's text is not reliable.
 #[tokio::test]
 async fn list_of_shards_distinguishes_missing_shard_and_stream() {
     let not_found = |text| error_answer("ResourceNotFoundException", text);
@@ -299,7 +299,7 @@ async fn list_of_shards_distinguishes_missing_shard_and_stream() {
     for (then, expected) in [
         (listed(1), SourceErrorKind::NoSuchShard),
         (not_found(misleading), SourceErrorKind::NoSuchStream),
-        // The shard still exists.
+        // If the list has the shard, the shard exists. The failure may be temporary.
         (listed(0), SourceErrorKind::Unavailable),
         (error_answer("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
     ] {

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 #[cfg(feature = "aws")]
 use self::wire::Wire;
 
-/// A stream of three shards.
+/// A stream of three shards, simulated or on a server.
 pub(crate) struct TestStream {
     pub(crate) source: Arc<dyn Source>,
     stream: Stream,
@@ -82,8 +82,8 @@ impl TestStream {
         self.source.iterator(shard, &from).await.unwrap()
     }
 
-    /// Reads `shard` from `from` on: at least the requested number of records, or up to the end of the
-    /// shard. Returns the end if the read reached it.
+    /// Reads `shard` from `from` on, until it has the requested number of records or reaches the end of the
+    /// shard. Returns the records, and the end if it was reached.
     pub(crate) async fn read(
         &self,
         shard: &ShardId,
@@ -104,7 +104,7 @@ impl TestStream {
             iterator = next;
             self.pause_between_fetches().await;
         }
-        panic!("shard {shard} has {records:?}, and not {until:?}");
+        panic!("100 reads of shard {shard} returned {records:?}, which is less than {until:?}");
     }
 
     /// Waits for as long as the stream requires between two fetches.
@@ -116,13 +116,13 @@ impl TestStream {
         }
     }
 
-    /// Waits until new records get another arrival time.
+    /// Waits for long enough that the next record gets a later arrival time.
     pub(crate) async fn advance_arrival_time(&self) {
         let of_a_second = !self.is_not("ferrokinesis");
         sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
-    /// Returns the time after which an iterator has expired; `None` if it is too long for a test.
+    /// Returns the time after which an iterator expires; `None` if this time is too long for a test.
     pub(crate) fn iterator_lifetime(&self) -> Option<Duration> {
         match &self.stream {
             Stream::Sim(_) => Some(Duration::from_secs(301)),
@@ -131,12 +131,12 @@ impl TestStream {
         }
     }
 
-    /// Reports whether the end of a shard reports its children.
+    /// Reports whether the stream reports the children at the end of a shard.
     pub(crate) fn reports_children(&self) -> bool {
         self.is_not("ferrokinesis")
     }
 
-    /// Reports whether the server distinguishes an invalid iterator from a failure.
+    /// Reports whether the server returns an error of its own type for an invalid iterator.
     pub(crate) fn detects_invalid_iterators(&self) -> bool {
         self.is_not("kinesis-local")
     }

@@ -1,4 +1,4 @@
-//! Behavior of earlier Kinesis consumers that the other test files do not cover.
+//! Tests from earlier Kinesis consumers that the other test files do not cover.
 
 use std::time::Duration;
 
@@ -167,7 +167,7 @@ fn worker_checkpoints_before_it_stops() {
     assert_eq!(fleet.log.replayed(), 0);
 }
 
-/// Processes records, and checkpoints none of them.
+/// Processes records, and never checkpoints.
 struct NeverCheckpoints(LoggingProcessor);
 
 #[async_trait]
@@ -240,8 +240,8 @@ fn shard_is_read_after_source_of_hand_over_crashes() {
     }
 }
 
-/// Workers obtain free shards no later than shards whose leases must first expire. The crashed worker's
-/// share of the free shards stays free until that worker no longer counts.
+/// Workers obtain free shards before, or together with, shards whose leases must first expire. The crashed
+/// worker's share of the free shards stays free until the crashed worker no longer counts for the plan.
 #[test]
 fn expired_shards_are_not_obtained_before_unowned_ones() {
     let mut fleet = SimulatedFleet::new(11, 4);

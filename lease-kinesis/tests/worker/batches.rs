@@ -1,5 +1,5 @@
-//! A consumer that forwards messages in batches per tag, with a retry per message. It checkpoints
-//! the records before the oldest unsent message.
+//! Tests a consumer that forwards messages in one batch per tag, and retries single messages. It checkpoints
+//! all records before the oldest unsent message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 /// A tag, and the messages that the sink accepted in one batch.
 type Sent = (char, Vec<String>);
 
-/// Accepts batches, and rejects some messages a set number of times.
+/// A sink that rejects some messages as often as `rejections` says, and accepts all other messages.
 #[derive(Clone, Default)]
 struct Sink {
     batches: Arc<Mutex<Vec<Sent>>>,
@@ -25,7 +25,7 @@ struct Sink {
 }
 
 impl Sink {
-    /// Sends `messages` and returns the rejected ones.
+    /// Sends `messages`, and returns the rejected messages.
     fn send(&self, tag: char, messages: &[String]) -> Vec<String> {
         let mut rejections = self.rejections.lock().unwrap();
         let is_rejected = |message: &&String| {
@@ -53,7 +53,7 @@ fn read(text: &str) -> (Vec<char>, String) {
     }
 }
 
-/// Sends three messages of one tag in each batch.
+/// A processor that sends three messages of one tag in each batch.
 struct Sender {
     sink: Sink,
     unsent: BTreeMap<char, Vec<(RecordNumber, String)>>,
@@ -198,7 +198,7 @@ async fn checkpoint_stays_before_an_unsent_message() {
     assert_eq!(consumer.sink.sent('b'), ["3 7 8"]);
     assert_eq!(consumer.checkpointed().await, 5, "c:6 is not sent");
 
-    // After a crash, all records after the checkpoint are delivered again, including the unsent message.
+    // After a crash, the next worker delivers all records after the checkpoint, also the unsent message.
     running.abort();
     let (handle, running) = consumer.start();
     until("the next worker reads", IN_THE_END, || handle.status().counters.records == 3).await;

@@ -1,4 +1,4 @@
-//! Checkpointers that outlive their processors, and checkpoints without an answer.
+//! Tests checkpointers that outlive their processors, and checkpoints that get no answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ enum End {
     StopsWorker,
 }
 
-/// Ends at its first batch, and leaves its checkpointer to the test.
+/// A processor that ends at its first batch. The test keeps its checkpointer.
 struct LeavesCheckpointer {
     end: Arc<Mutex<Option<End>>>,
     left: Arc<Mutex<Vec<Checkpointer>>>,
@@ -81,7 +81,7 @@ async fn checkpointer_ends_with_its_processor() {
     }
 }
 
-/// Retries its batch for ever.
+/// A processor that retries its batch for ever.
 struct Stuck;
 
 #[async_trait]
@@ -110,7 +110,7 @@ async fn failed_batch_is_not_checkpointed_by_worker() {
     assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
 }
 
-/// Leaves a checkpoint pending and panics. The next processor gets no records.
+/// The first processor leaves a checkpoint pending and panics. The next processor gets no records.
 struct PendingThenPanics {
     is_first: bool,
     table: Table,
@@ -134,7 +134,7 @@ impl RecordProcessor for PendingThenPanics {
     }
 }
 
-/// The first processor has processed all records up to the pending checkpoint. No record is repeated.
+/// The first processor has processed all records up to the pending checkpoint, so no record is repeated.
 #[tokio::test(start_paused = true)]
 async fn processor_after_panic_starts_after_pending_checkpoint() {
     let (table, stream) = (table(), stream());
@@ -162,7 +162,7 @@ async fn processor_after_panic_starts_after_pending_checkpoint() {
     running.await.unwrap().unwrap();
 }
 
-/// Starts a checkpoint in another task and panics. The checkpoint gets no answer.
+/// A processor that starts a checkpoint in another task, and panics. The checkpoint gets no answer.
 struct HangingCheckpoint(Table);
 
 #[async_trait]
@@ -224,7 +224,7 @@ enum AtEnd {
     ExceedsLastRecord,
 }
 
-/// Counts the calls of `shard_ended`, and injects a fault into the next write to the table.
+/// A processor that counts the calls of `shard_ended`. Each call injects a fault into the next write.
 #[derive(Clone)]
 struct CountsEnds {
     at_end: AtEnd,
@@ -260,7 +260,7 @@ impl RecordProcessor for CountsEnds {
     }
 }
 
-/// A processor that has accepted the end is not called again, even if the checkpoint fails.
+/// If a processor has accepted the end, the worker does not report it again after a failed checkpoint.
 #[tokio::test(start_paused = true)]
 async fn end_is_reported_once_although_its_checkpoint_fails() {
     for (at_end, checkpoints) in [
@@ -322,7 +322,7 @@ async fn refused_end_is_not_checkpointed_at_shutdown() {
     assert_eq!(checkpoint(&table).await, last.as_str());
 }
 
-/// Without the check, the next reader would start at a record that does not exist.
+/// Without this check, the next reader would start at a record that does not exist.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_beyond_last_record_is_rejected_at_end() {
     let (table, stream) = (table(), stream());

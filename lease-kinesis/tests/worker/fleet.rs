@@ -55,7 +55,7 @@ fn stopping_worker_hands_over_without_replay() {
     assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0);
 }
 
-/// No other worker reads the crashed worker's shards before its leases expire.
+/// No other worker reads the crashed worker's shards before the crashed worker's leases expire.
 #[test]
 fn crashed_worker_is_replaced_after_ttl() {
     let mut fleet = SimulatedFleet::new(4, 12);

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::setting::{IN_THE_END, Idle, SOON, Table, table, until, worker};
 
-/// Takes 8 s to shut down.
+/// A processor that takes 8 s to shut down.
 #[derive(Clone, Default)]
 struct SlowShutdown {
     active: Arc<AtomicUsize>,
@@ -78,7 +78,7 @@ async fn worker_stops_although_its_row_cannot_be_written() {
     }
 }
 
-/// Never returns from a batch or from `lease_lost`.
+/// A processor that never returns from a batch or from `lease_lost`.
 struct Hanging;
 
 #[async_trait]
@@ -132,7 +132,7 @@ async fn worker_stopped_at_start_ends_after_grace_time() {
     assert!(timeout(Duration::from_millis(1_001), run).await.is_ok());
 }
 
-/// Injects a fault into the request that hands its shard over.
+/// A processor that injects a fault into the next write, which belongs to the hand-over of its shard.
 #[derive(Clone)]
 struct FaultAtHandOver {
     table: Table,
@@ -166,7 +166,7 @@ async fn hand_over_without_answer_counts_as_hand_over() {
         let next_handle = next.handle();
         tokio::spawn(next.run());
 
-        until("each reads one", IN_THE_END, || next_handle.status().shards.len() == 1).await;
+        until("each reads one shard", IN_THE_END, || next_handle.status().shards.len() == 1).await;
         until("the first worker reads only one", SOON, || first_handle.status().shards.len() == 1)
             .await;
 

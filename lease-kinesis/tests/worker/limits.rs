@@ -1,4 +1,4 @@
-//! Streams that do not answer, and processors that hang or stop outside of a batch.
+//! Tests streams that do not answer, and processors that hang or stop outside of a batch.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ impl Source for FaultyStream {
     }
 }
 
-/// The misbehavior of a processor. It occurs once.
+/// The misbehavior of a worker's processors. It occurs only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misbehavior {
     Nothing,

@@ -1,4 +1,4 @@
-//! Listings of rows that are late, incomplete or unanswered.
+//! Tests listings of rows that are late, incomplete or unanswered.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Idle, SOON, checkpoint, table, until, worker};
 
-/// A table whose list lacks some rows, as if rows were created while its pages were read.
+/// A table whose list lacks some rows, as if they were created while the pages of the list were read.
 #[derive(Debug, Clone)]
 struct Incomplete {
     store: MemoryStore,
@@ -112,7 +112,7 @@ impl LeaseTable for Incomplete {
     }
 }
 
-/// Remembers the texts of all records in order.
+/// A processor that remembers the texts of all records, in order.
 #[derive(Clone, Default)]
 struct Texts(Arc<Mutex<Vec<String>>>);
 
@@ -125,7 +125,7 @@ impl RecordProcessor for Texts {
     }
 }
 
-/// Creates a table with the rows of two merged shards. The table's list lacks the second row.
+/// Creates a table with the rows of two shards, and merges the shards. The table's list lacks the second row.
 async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
     let table = Incomplete::new();
     // This worker creates the rows and stops.
@@ -178,14 +178,14 @@ async fn worker_continues_while_read_of_parent_hangs() {
     let worker = reader(&table, &stream, &texts);
     let handle = worker.handle();
     tokio::spawn(worker.run());
-    // After this time, the child has a row and waits for its other parent.
+    // After this time, the child has a row, and waits for the parent that is not listed.
     sleep(Duration::from_secs(50)).await;
     table.is_silent.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;
 
     let ticks = handle.status().counters.ticks;
     sleep(Duration::from_mins(1)).await;
-    assert!(handle.status().counters.ticks > ticks, "the rows are still listed");
+    assert!(handle.status().counters.ticks > ticks, "the worker still lists the rows");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +197,7 @@ async fn end_of_shard_continues_after_read_without_answer() {
     sleep(Duration::from_secs(50)).await;
     assert_eq!(*texts.0.lock().unwrap(), ["of a parent"], "the other parent is not read yet");
 
-    // The table answers new reads. Earlier reads stay without an answer.
+    // From now on, the table answers new reads. Earlier reads never get an answer.
     table.is_silent.store(false, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;
     table.unlisted.lock().unwrap().clear();
@@ -224,7 +224,7 @@ async fn throttled_table_is_listed_less_often() {
     let throttled = reads_in_two_minutes().await;
     table.heal();
 
-    assert!(throttled * 2 <= usual, "{throttled} reads, {usual} otherwise");
+    assert!(throttled * 2 <= usual, "{throttled} throttled reads, {usual} usual reads");
     let ticks = handle.status().counters.ticks;
     sleep(SOON).await;
     assert!(handle.status().counters.ticks > ticks, "the table is listed again within a ttl");

@@ -13,7 +13,7 @@ use lease_kinesis::{
     ShardContext, ShardId, SimStream,
 };
 
-/// All events in order.
+/// All events of the processors, in order.
 #[derive(Clone)]
 pub(crate) struct Log {
     time: WorldTime,
@@ -44,7 +44,7 @@ pub(crate) enum EventKind {
     LeaseLost,
     ShardEnded,
     ShutdownRequested,
-    /// The processor was dropped.
+    /// The worker dropped the processor.
     Dropped,
 }
 
@@ -59,7 +59,7 @@ impl Log {
         Self { time, worker: "".into(), events: Arc::default() }
     }
 
-    /// Returns the log for the events of one worker.
+    /// Returns a handle on this log for the events of `worker`.
     pub(crate) fn of(&self, worker: &str) -> Self {
         Self { worker: worker.into(), ..self.clone() }
     }
@@ -87,7 +87,7 @@ impl Log {
         self.count(|event| matches!(event.kind, EventKind::Record { .. })) - self.distinct()
     }
 
-    /// Asserts that every record was processed. The first deliveries of each partition key must be in order.
+    /// Asserts that each record was processed. For each partition key, the first deliveries must be in order.
     pub(crate) fn is_complete_and_in_order(&self, stream: &SimStream) {
         let mut seen: BTreeMap<Arc<str>, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -105,7 +105,7 @@ impl Log {
         }
     }
 
-    /// Describes each time at which a shard had two processors.
+    /// Returns a description of each case in which a shard had two processors at the same time.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut open: BTreeMap<ShardId, Vec<(Arc<str>, FencingToken)>> = BTreeMap::new();
         let mut overlaps = Vec::new();
@@ -138,7 +138,7 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Shows the last 60 events, without records and checkpoints.
+    /// Writes the last 60 events, without records and checkpoints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.events();
         let shown: Vec<_> = events

@@ -1,4 +1,4 @@
-//! Shards that the stream no longer has.
+//! Tests shards that have a row, but no longer exist in the stream.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::setting::{Idle, table, worker};
 
-/// A stream that lists its shards and rejects requests for them.
+/// A stream that lists its shards, but rejects requests for them.
 #[derive(Debug, Clone)]
 struct WithoutShards(SimStream);
 

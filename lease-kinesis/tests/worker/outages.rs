@@ -1,4 +1,4 @@
-//! Outages of the table and of the stream.
+//! Tests outages of the table and of the stream.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn occasional_table_faults_repeat_no_record() {
     assert_eq!(fleet.log.replayed(), 0);
 }
 
-/// A checkpoint that failed is written before the shard is handed over.
+/// If a checkpoint failed, the worker writes it before it hands the shard over.
 #[test]
 fn shard_is_handed_over_only_after_its_checkpoint() {
     let mut fleet = SimulatedFleet::new(3, 4);
@@ -102,7 +102,7 @@ fn stopping_worker_waits_for_its_last_checkpoint() {
 #[test]
 fn stream_faults_lose_and_repeat_no_record() {
     let mut fleet = SimulatedFleet::new(4, 4);
-    // Some answers have no records although the shard has some.
+    // Some answers have no records although the shard has records.
     let faults = Faults { throttled: 0.2, unavailable: 0.2, empty: 0.3, ..Faults::default() };
     fleet.stream = fleet.stream.with_faults(7, faults);
     fleet.start("a");
@@ -133,7 +133,7 @@ fn worker_waits_for_stream_that_cannot_be_listed() {
     fleet.until_all_is_read();
 }
 
-/// A list that fails half way lacks some workers and some shards.
+/// A list that fails half way lacks some workers and some shards. A worker must not use it.
 #[test]
 fn incomplete_list_of_rows_changes_nothing() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
@@ -176,7 +176,7 @@ fn worker_that_cannot_list_rows_still_hands_over() {
         assert_eq!(fleet.stop("a"), Ok(()));
 
         let took = fleet.simulation.now().abs_diff(begun);
-        assert!(took <= TTL * 3 / 2, "{fault:?}: after {took:?}");
+        assert!(took <= TTL * 3 / 2, "{fault:?}: the worker ended only after {took:?}");
         fleet.until_shared(&[("b", 4)]);
         fleet.put(100);
         fleet.until_all_is_read();

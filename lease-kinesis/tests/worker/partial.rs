@@ -1,4 +1,4 @@
-//! Checkpoints inside a batch: after a failure, only the records after the last checkpoint are
+//! Tests checkpoints inside a batch: after a failure, only the records after the last checkpoint are
 //! delivered again.
 
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ enum Failure {
     Restarts,
 }
 
-/// Checkpoints every third record, and fails `times` times at the fifth record.
+/// A processor that checkpoints each third record, and fails `times` times at the fifth record.
 #[derive(Clone)]
 struct EveryThird {
     failure: Failure,
@@ -112,7 +112,7 @@ async fn only_records_after_checkpoint_are_delivered_again() {
     }
 }
 
-/// Checkpoints its whole batch and then fails.
+/// A processor that checkpoints its whole batch, and then fails.
 struct FailsAfterwards(Arc<Mutex<Vec<usize>>>);
 
 #[async_trait]
@@ -139,7 +139,7 @@ async fn failure_after_checkpoint_of_batch_repeats_no_record() {
     assert_eq!(*calls.lock().unwrap(), [5, 5]);
 }
 
-/// Checkpoints its last record, then its first, then a record that does not exist.
+/// A processor that checkpoints its last record, then its first record, then a record that does not exist.
 struct GoesBack(Arc<Mutex<Vec<Result<Checkpointed, CheckpointError>>>>);
 
 #[async_trait]
@@ -175,7 +175,7 @@ async fn checkpoint_before_the_last_one_is_ignored() {
     assert_eq!(checkpoint(&table).await, last.as_str());
 }
 
-/// Fails at every batch.
+/// A processor that fails at each batch.
 struct Fails(Arc<Mutex<usize>>);
 
 #[async_trait]

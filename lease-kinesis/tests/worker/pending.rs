@@ -1,4 +1,4 @@
-//! Pending checkpoints: the store fails for a while, and the worker writes them later.
+//! Tests pending checkpoints: the store fails for a while, and the worker writes the checkpoints later.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ impl Processed {
     }
 }
 
-/// Checkpoints each batch as in the first example of the README.
+/// A processor that checkpoints each batch, as in the first example of the README.
 struct Checkpoints(Processed);
 
 #[async_trait]
@@ -86,7 +86,7 @@ async fn throttled_checkpoint_writes_repeat_no_record() {
     }
 }
 
-/// Checkpoints its first batch, and retries all others for ever.
+/// A processor that checkpoints its first batch, and retries each later batch for ever.
 #[derive(Clone, Default)]
 struct ChecksFirstBatch {
     is_started: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ async fn pending_checkpoint_is_dropped_with_lost_lease() {
     tokio::spawn(worker.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
-    // The last of these writes reaches the store after the next grant.
+    // From now on, writes arrive late. The last of them reaches the store after the next grant.
     table.every(Call::Write, Fault::ApplyLate(Duration::from_secs(25)));
     put(&stream, 10);
     until("the checkpoint is pending", SOON, || processor.processed.count() == 10).await;
@@ -190,7 +190,7 @@ async fn pending_checkpoint_is_written_before_end_of_shard() {
     put(&stream, 10);
     sleep(Duration::from_secs(2)).await;
     stream.split(&shard, 1 << 127).unwrap();
-    // Neither the rows of the children nor the end of the parent can be written.
+    // From now on, the worker can write neither the rows of the children nor the end of the parent.
     table.every(Call::Write, Fault::Fail);
     put(&stream, 10);
     sleep(Duration::from_mins(2)).await;
@@ -234,7 +234,7 @@ async fn pending_checkpoint_is_written_at_shutdown() {
     assert_eq!(processed.count(), 10);
 }
 
-/// Checkpoints its batch and asks to be replaced.
+/// A processor that checkpoints its batch, and asks the worker to replace it.
 struct NeedsReplacement;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Processors that fail, panic, hang, are slow, or stop.
+//! Tests processors that fail, panic, hang, are slow, or stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ enum ProcessorFault {
     ForgetsTheEnd,
 }
 
-/// A processor with a fault that occurs `times` times.
+/// A processor with a fault, which occurs until `times` has reached zero. Processors may share `times`.
 struct FaultyProcessor {
     logging: LoggingProcessor,
     fault: ProcessorFault,
@@ -104,7 +104,7 @@ impl RecordProcessor for FaultyProcessor {
     }
 }
 
-/// Starts worker `a`. Its processors have the fault `times` times.
+/// Starts worker `a`, in whose processors the fault occurs `times` times.
 fn with_fault(fault: ProcessorFault, times: u32) -> (SimulatedFleet, Arc<AtomicU32>) {
     let mut fleet = SimulatedFleet::new(1, 3);
     let times = Arc::new(AtomicU32::new(times));
@@ -129,7 +129,7 @@ fn started(log: &Log) -> usize {
     log.count(|event| event.kind == EventKind::Started)
 }
 
-/// No record is skipped, unlike in issue 10 of the Kinesis Client Library.
+/// The worker skips no record, unlike the Kinesis Client Library in its issue 10.
 #[test]
 fn failed_batch_is_retried_by_same_processor() {
     let (mut fleet, times) = with_fault(ProcessorFault::Fails, 5);

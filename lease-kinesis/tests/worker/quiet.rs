@@ -1,4 +1,4 @@
-//! Shards that are read from `LATEST` and have no records at first.
+//! Tests shards that are read from `LATEST`, and that have no records at first.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, table, until, worker};
 
-/// Remembers its records and checkpoints none.
+/// A processor that remembers its records, and never checkpoints.
 struct Remembering(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -26,7 +26,7 @@ impl RecordProcessor for Remembering {
     }
 }
 
-/// During the outage, the iterator expires or the subscription ends. Tests a row of this crate and of KCL.
+/// During the outage, the iterator expires or the subscription ends. This crate or KCL wrote the row.
 #[tokio::test(start_paused = true)]
 async fn first_record_during_stream_outage_is_read() {
     for (retrieval, row_of_kcl) in [
@@ -56,7 +56,7 @@ async fn first_record_during_stream_outage_is_read() {
         sleep(Duration::from_secs(5)).await;
 
         stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
-        // After this time, no push is pending.
+        // After this time, the stream has no push under way.
         sleep(Duration::from_secs(10)).await;
         stream.put_all([("a", "first")]);
         sleep(Duration::from_mins(6)).await;

@@ -1,4 +1,4 @@
-//! Splits and merges of shards while they are read.
+//! Tests splits and merges of shards while workers read them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,7 +85,7 @@ fn late_listed_children_are_found() {
     parents_come_first(&fleet);
 }
 
-/// The worker does not wait for the next sync.
+/// The worker does not wait for the next sync, but lists the shards at intervals of seconds.
 #[test]
 fn late_listed_children_are_read_within_seconds() {
     let lag = Duration::from_secs(7);

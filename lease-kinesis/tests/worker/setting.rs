@@ -38,7 +38,7 @@ pub(crate) fn worker(
         .with_initial_position(InitialPosition::TrimHorizon)
 }
 
-/// Waits until `done` returns true. Panics with `what` after `limit`.
+/// Waits until `done` returns true. After `limit`, panics with a message that contains `what`.
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
     let done = async {
         while !done() {
@@ -55,8 +55,8 @@ pub(crate) async fn checkpoint(table: &Table) -> String {
     row.attributes["checkpoint"].as_text().unwrap().to_owned()
 }
 
-/// Long enough for the next tick and the next read.
+/// Within this time, the next tick and the next read happen.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-/// Long enough for many retries.
+/// Within this time, many retries happen.
 pub(crate) const IN_THE_END: Duration = Duration::from_mins(5);

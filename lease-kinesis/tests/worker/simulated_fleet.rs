@@ -20,7 +20,7 @@ use crate::log::{Log, LoggingProcessor};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// Workers, each in a simulated process that can be paused and killed.
+/// Workers, each in a simulated process. A test can pause and kill the processes.
 pub(crate) struct SimulatedFleet {
     pub(crate) simulation: Simulation,
     pub(crate) stream: SimStream,
@@ -33,7 +33,7 @@ pub(crate) struct SimulatedFleet {
 pub(crate) struct Started {
     process: ProcessId,
     pub(crate) handle: WorkerHandle,
-    /// The worker's connection to the table, for faults.
+    /// The worker's connection to the table. A test injects faults into it.
     pub(crate) connection: Faulty<Arc<MemoryStore>>,
     result: Arc<Mutex<Option<Result<(), String>>>>,
 }
@@ -69,7 +69,7 @@ impl SimulatedFleet {
             .with_latency(Simulation::LATENCY);
         let source = RemoteStream::new(self.stream.clone(), network.clone());
         let (stream, table) = (self.stream.clone(), connection.clone());
-        // Uses the stream's time: the time of a process's runtime begins at the start of the process.
+        // Uses the stream's time, because the time of a process's runtime begins at the start of the process.
         let wall_clock = move || {
             let _network = network.enter();
             stream.wall_clock()
@@ -98,7 +98,7 @@ impl SimulatedFleet {
         self.workers.insert(name, Started { process, handle, connection, result });
     }
 
-    /// Waits until `done` returns true. Panics with `what` after `limit`.
+    /// Waits until `done` returns true. After `limit`, panics with a message that contains `what`.
     pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.simulation.now() + limit;
         while !done(self) {
@@ -111,7 +111,7 @@ impl SimulatedFleet {
         self.simulation.run_for(time);
     }
 
-    /// Returns the number of shards that each worker reads by its own status.
+    /// Returns the number of shards that each worker reads, according to the worker's status.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let shards = |worker: &Started| worker.handle.status().shards.len();
         self.workers.iter().map(|(name, worker)| (name.as_str(), shards(worker))).collect()

@@ -1,4 +1,4 @@
-//! First starts at the latest record: interrupted starts, and starts of several workers at once.
+//! Tests first starts at the latest record: interrupted starts, and starts of several workers at once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
     fleet.start_with(name, move |shard: &_| LoggingProcessor::new(log.clone(), shard), set_up);
 }
 
-/// Starts a worker and kills it after `writes` writes.
+/// Starts a worker, lets it make only `writes` writes, and kills it.
 fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     let mut fleet = SimulatedFleet::new(seed, 6);
     start_at_latest(&mut fleet, "a");
@@ -31,7 +31,7 @@ fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     fleet
 }
 
-/// One write is for the worker's own row, one stores the start time, and six create rows.
+/// A start makes eight writes: one for the worker's own row, one for the start time, six for shards.
 #[test]
 fn records_after_interrupted_start_are_read() {
     for writes in 2..=8 {
@@ -89,7 +89,7 @@ fn new_worker_reads_one_shard_first() {
     let mut fleet = SimulatedFleet::new(4, 7);
     fleet.start("a");
 
-    fleet.until("one is read", Duration::from_millis(200), |fleet| fleet.shares()["a"] == 1);
+    fleet.until("one shard is read", Duration::from_millis(200), |fleet| fleet.shares()["a"] == 1);
     fleet.run_for(Duration::from_millis(500));
 
     assert_eq!(fleet.shares()["a"], 1);
@@ -107,7 +107,7 @@ fn first_shards_of_workers_that_start_together_stay() {
 
         let all_are_read =
             |fleet: &SimulatedFleet| fleet.shares().into_values().sum::<usize>() == 7;
-        fleet.until("all are read", TTL, all_are_read);
+        fleet.until("workers read all shards", TTL, all_are_read);
         fleet.run_for(TTL * 2);
 
         let handles = fleet.workers.values().map(|worker| &worker.handle);

@@ -1,4 +1,4 @@
-//! A locker that sets attributes with each grant.
+//! Tests a locker that sets attributes with each grant.
 
 use std::time::Duration;
 

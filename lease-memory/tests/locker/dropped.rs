@@ -1,4 +1,4 @@
-//! Many leases that are dropped at once.
+//! Tests many leases that the application drops at once.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{key, obtained};
 
-/// The largest number of concurrent releases, slow ones excluded.
+/// The locker's limit for concurrent releases that are not yet slow.
 const AT_ONCE: usize = 1024;
 const LEASES: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ async fn number_of_concurrent_releases_is_limited() {
     sleep(Duration::from_millis(100)).await;
 
     let sent = store.calls(Call::Release);
-    assert!((1..=AT_ONCE).contains(&sent), "{sent} releases at once");
+    assert!((1..=AT_ONCE).contains(&sent), "{sent} concurrent releases");
     locker.close().await;
     assert_eq!(store.calls(Call::Release), LEASES);
     assert_eq!(held(&store).await, 0);
@@ -68,7 +68,7 @@ async fn heartbeats_without_an_answer_delay_no_release() {
     let locker = Locker::new(store.clone());
     let (dropped, _kept) = (obtained(&locker, "dropped").await, leases(&locker).await);
     store.every(Call::Heartbeat, Fault::Hang);
-    // All heartbeats are due at once and hang: they use all slots for heartbeats.
+    // All heartbeats are due at once, and hang. So they use all slots for heartbeats.
     tokio::time::advance(TTL / 3).await;
     sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
@@ -87,14 +87,14 @@ async fn dropped_lease_is_released_at_once_on_an_idle_locker() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
-    // Time for the heartbeater to add the lease, and to sleep until its heartbeat is due.
+    // In this time, the heartbeater adds the lease, and starts to sleep until the heartbeat is due.
     sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
 
     drop(lease);
     locker.close().await;
 
-    // Paused time advances only while every task waits.
+    // Paused time advances only while all tasks wait. It has not advanced, so the release needed no wait.
     assert_eq!(BootClock::new().now(), start);
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
@@ -106,7 +106,7 @@ async fn releases_are_sent_after_the_last_locker_is_gone() {
     let leases = leases(&locker).await;
 
     drop((leases, locker));
-    // Less than a ttl, so that no lease expires.
+    // This wait is shorter than a ttl, so that no lease expires.
     sleep(TTL / 2).await;
 
     assert_eq!(held(&store).await, 0);

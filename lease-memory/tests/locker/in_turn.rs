@@ -1,4 +1,4 @@
-//! Lockers that wait in turn: requests of idle waiters, positions, dropped waiters, late grants.
+//! Tests lockers that wait in turn: requests of idle waiters, positions, dropped waiters, late grants.
 
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ async fn waiter_at_rest_sends_at_most_four_requests_per_ttl() {
 
     let sent = store.calls(Call::Enqueue) + store.calls(Call::Obtain) - before;
     assert!(sent <= WAITERS * TTLS * 4, "{sent}");
-    assert!(sent >= WAITERS * TTLS, "{sent} requests: places would expire");
+    assert!(sent >= WAITERS * TTLS, "{sent} requests are too few to keep the places");
 }
 
-/// Regular renewals come 5 s before and after the end of the lease. The waiter also renews at that end.
+/// Regular renewals come 5 s before and 5 s after the lease ends. The waiter must also renew at the end.
 #[tokio::test(start_paused = true)]
 async fn waiter_obtains_key_when_lease_of_silent_holder_ends() {
     let store = store();
@@ -79,7 +79,7 @@ async fn position_decreases_as_waiters_leave() {
     assert!(next.is_ok(), "the next renewal returns the new position");
 }
 
-/// The waiter is dropped after the store has granted it the key: one request frees the key.
+/// The store grants the key to the waiter, and then the waiter is dropped. One request must free the key.
 #[tokio::test(start_paused = true)]
 async fn waiter_dropped_at_its_grant_frees_the_key() {
     let store = store();
@@ -93,7 +93,7 @@ async fn waiter_dropped_at_its_grant_frees_the_key() {
     let mut waiting = Box::pin(waiter.wait_in_turn(&key()));
     assert!(timeout(Duration::from_millis(1), &mut waiting).await.is_err());
     held.release().await.unwrap();
-    assert!(holder.holder(&key()).await.unwrap().is_some(), "granted to the waiter");
+    assert!(holder.holder(&key()).await.unwrap().is_some(), "the waiter has the key");
 
     drop(waiting);
     waiter.close().await;
@@ -102,8 +102,8 @@ async fn waiter_dropped_at_its_grant_frees_the_key() {
     assert_eq!(store.calls(Call::Leave), 2, "one request for each dropped wait");
 }
 
-/// Only the first request of a waiter arrives, and the grant names it. The deadline counts from the time when
-/// the waiter sent this request.
+/// Only the first request of a waiter arrives, so the grant names this request. The deadline counts from the
+/// time at which the waiter sent it.
 #[tokio::test(start_paused = true)]
 async fn deadline_counts_from_the_request_that_the_grant_names() {
     let store = store();
@@ -113,7 +113,7 @@ async fn deadline_counts_from_the_request_that_the_grant_names() {
     sleep(Duration::from_millis(1)).await;
     // No renewal arrives from now on, so the grant names the first request.
     store.every(Call::Enqueue, Fault::Hang);
-    // No heartbeat extends the lease either.
+    // Heartbeats hang, too, so none extends the lease.
     store.every(Call::Heartbeat, Fault::Hang);
     let late = TTL * 13 / 30;
     sleep(late).await;

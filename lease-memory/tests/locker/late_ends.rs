@@ -1,4 +1,4 @@
-//! Leases that their holder ends after the deadline has passed.
+//! Tests leases that the holder releases, drops or hands over after the deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ impl Metrics for Counts {
 /// A lease whose deadline passed while its process was paused, and the lease of its successor.
 struct Overtaken {
     lease: Lease,
-    /// Subscribed before the deadline. Reading the state does not end the lease.
+    /// A subscription from before the deadline. Reading the state through it does not end the lease.
     state: watch::Receiver<LeaseState>,
     locker: Locker,
     counts: Arc<Counts>,
@@ -53,7 +53,7 @@ impl Overtaken {
             .with_metrics(Arc::clone(&counts) as Arc<dyn Metrics>);
         let lease = obtained(&locker, "job").await;
         let state = lease.state();
-        // No task of the process runs until the ttl has passed.
+        // The clocks leap by a ttl at once, as if the process were paused.
         for clock in &times {
             clock.leap(locker.options().ttl());
         }
@@ -112,7 +112,7 @@ async fn late_grant_is_released_and_counts_no_loss() {
 
     let (attempt, ()) = join(locker.obtain(&job), async {
         sleep(Duration::from_millis(5)).await;
-        // The process is paused until the grant has expired.
+        // The clock leaps by a ttl, as if the process were paused until the grant has expired.
         clock.leap(locker.options().ttl());
     })
     .await;

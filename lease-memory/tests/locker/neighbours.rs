@@ -1,4 +1,4 @@
-//! Busy tasks of the application beside the heartbeater.
+//! Tests the heartbeater beside busy tasks of the application.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::obtained;
 
-/// Runs two tasks that pass one item to each other for `length`. Each calls `turn` when it receives
+/// For `length`, runs two tasks that pass one item to each other. Each task calls `turn` when it receives
 /// the item.
 async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'static) {
     let until = BootClock::new().now() + length;
@@ -36,7 +36,7 @@ async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'stat
     other.await.unwrap();
 }
 
-/// Obtains leases of 1 s, with `pause` from one grant to the next.
+/// Obtains leases with a ttl of 1 s. Waits for `pause` after each grant.
 async fn leases(pause: Option<Duration>) -> Vec<Lease> {
     let options = LeaseOptions::new(Duration::from_secs(1)).unwrap();
     let locker = Locker::new(MemoryStore::new()).with_options(options);
@@ -59,7 +59,7 @@ async fn heartbeats_beside_busy_tasks_keep_all_leases() {
     // The grants are spread over a period, so that heartbeats are due all the time.
     let leases = leases(Some(Duration::from_millis(333) / 2_000)).await;
 
-    // One poll advances the paused clock: a turn takes 1 ms on every machine.
+    // One poll advances the paused clock by 1 ms. So a turn takes 1 ms on each machine.
     let turn = || {
         let _ = tokio::time::advance(Duration::from_millis(1)).now_or_never();
     };
@@ -74,7 +74,7 @@ async fn heartbeats_do_not_rely_on_late_timers() {
     let clock = BootClock::new();
     let start = clock.now();
 
-    // tokio polls timers once in 61 turns: after 2 s, once in 1.2 s.
+    // tokio polls timers once in 61 turns. After 2 s, a turn takes 20 ms, so tokio polls timers every 1.2 s.
     let turn = move || {
         let is_long = clock.now().since(start) > Duration::from_secs(2);
         let length = Duration::from_millis(if is_long { 20 } else { 5 });
@@ -100,12 +100,12 @@ async fn heartbeater_sleeps_once_busy_tasks_end() {
 
     tokio::time::sleep(Duration::from_secs(5)).await;
 
-    // The clock is read in each of 1,000 turns while tasks are busy, and in about 20 heartbeats later.
+    // The heartbeater reads the clock in each of 1,000 busy turns, and later only for about 20 heartbeats.
     let idle = clock.looks.load(Ordering::Relaxed);
     assert!(lease.is_held() && idle * 5 < busy, "{idle} clock reads when idle, {busy} when busy");
 }
 
-/// Counts its reads, and panics if a task spins, since paused time would not advance.
+/// A clock that counts its reads. It panics if a task spins, because paused time would then stand still.
 #[derive(Debug, Default)]
 struct CountedClock {
     looks: AtomicU64,

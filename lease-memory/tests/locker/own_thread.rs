@@ -1,4 +1,4 @@
-//! A locker on its own thread, beside an application that blocks its runtime.
+//! Tests a locker on its own thread, beside an application that blocks its runtime.
 
 use std::pin::pin;
 use std::sync::{Arc, Barrier};
@@ -14,17 +14,17 @@ use tokio::time::timeout;
 
 use crate::{key, obtained};
 
-/// Long enough for a thread to be scheduled on a busy machine.
+/// Within this time, even a busy machine schedules each thread.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
-/// The time limit for events that happen eventually, also on a busy machine.
+/// The time limit for events that must happen, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn application() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().unwrap()
 }
 
-/// Blocks every worker of `application` for `length`, all at the same time.
+/// Blocks all worker threads of `application` for `length`, at the same time.
 fn block_all_workers(application: &Runtime, length: Duration) {
     let all_blocked = Arc::new(Barrier::new(WORKERS));
     let blocked: Vec<_> = (0..WORKERS)
@@ -68,7 +68,7 @@ fn locker_on_own_thread_keeps_leases_of_blocked_application() {
     assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), leases.len());
 }
 
-/// The control case: without a thread of its own, the locker loses the leases.
+/// A control: if the locker has no thread of its own, it loses the leases.
 #[test]
 fn locker_on_runtime_loses_leases_of_blocked_application() {
     let application = application();
@@ -93,19 +93,19 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
         (locker, lease)
     });
 
-    // The application calls `alive`, but is blocked: the locker keeps the lease.
+    // The application is blocked, but calls `alive` in between. So the locker keeps the lease.
     for _ in 0..6 {
         locker.alive();
         block_all_workers(&application, TTL / 2);
     }
     assert!(lease.is_held());
-    // The application no longer calls `alive`.
+    // From now on, the application does not call `alive`.
     let lost = application.block_on(async { timeout(LIMIT, lease.lost()).await });
 
     assert_eq!(lost.unwrap().cause, LossCause::Expired);
 }
 
-/// Sends a message when it is dropped together with the thread's runtime.
+/// A value that sends a message when it is dropped. The test stores it in the thread's runtime.
 #[derive(Debug)]
 struct ReportsDrop(std::sync::mpsc::Sender<()>);
 
@@ -124,7 +124,7 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
         let shared = store.clone();
         let locker = Locker::on_own_thread(async move || {
             let reports = ReportsDrop(ended);
-            // The task lasts as long as the thread's runtime.
+            // This task ends only when the thread's runtime ends.
             tokio::spawn(async move {
                 let _reports = reports;
                 std::future::pending::<()>().await;
@@ -136,13 +136,13 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
         let lease = obtained(&locker, "job").await;
         drop(locker.clone());
         drop(locker);
-        assert!(end.try_recv().is_err(), "the thread ended before its lease");
+        assert!(end.try_recv().is_err(), "the thread ended while a lease was held");
         drop(lease);
     });
 
     end.recv_timeout(LIMIT).unwrap();
     let holder = application.block_on(store.holder(&key("job"))).unwrap();
-    assert_eq!(holder, None, "the thread ended before its release");
+    assert_eq!(holder, None, "the thread ended before it released the lease");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Documented promises of leases, hand-overs and metrics.
+//! Tests promises that the documentation makes about leases, hand-overs and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn loss_is_visible_within_a_second_after_suspend() {
     let lease = std::thread::scope(|scope| {
         scope.spawn(|| heartbeater.block_on(obtained(&locker, "job"))).join().unwrap()
     });
-    // A separate task, so that only its own timer makes it read the clock.
+    // The wait runs in a separate task, so that only the lease's own timer makes it read the clock.
     let noticing = tokio::spawn({
         let clock = Arc::clone(&clock);
         async move {
@@ -48,7 +48,7 @@ async fn loss_is_visible_within_a_second_after_suspend() {
     let noticed = noticing.await.unwrap();
 
     assert!(noticed.since(over) <= Duration::from_secs(1), "{:?}", noticed.since(over));
-    // A runtime must not be dropped within another one.
+    // tokio does not allow dropping a runtime within another runtime. So another thread drops it.
     std::thread::spawn(move || drop(heartbeater)).join().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Lockers that race for a key: how many attempts a hand-over takes, and how long the key is free.
+//! Tests lockers that race for a key: the attempts per hand-over, and the time that the key is free.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const WAITERS: u64 = 64;
 
 const HELD_FOR: Duration = Duration::from_millis(100);
 
-/// Much longer than one millisecond, the smallest step of paused time.
+/// The latency of a request. It is much longer than one millisecond, the smallest step of paused time.
 const LATENCY: Duration = Duration::from_millis(10);
 
 /// The information that the watches of a store omit.
@@ -75,7 +75,7 @@ impl LockStore for Silent {
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// The times from a release to the next grant, sorted.
+    /// The times from each release to the next grant, sorted.
     free: Vec<Duration>,
 }
 
@@ -88,7 +88,7 @@ fn racing(store: &(impl LockStore + Clone), seed: u64) -> Locker {
     Locker::new(store.clone()).with_options(options.with_waiting(Waiting::Racing)).with_seed(seed)
 }
 
-/// Hands a key over to `waiters` lockers, each of which holds it once.
+/// Lets `waiters` lockers wait for a key. Each of them obtains, holds and releases it once.
 async fn hand_overs(
     store: impl LockStore + Clone,
     calls: &Faulty<MemoryStore>,
@@ -134,12 +134,12 @@ async fn hand_over_among_64_waiters_takes_few_attempts() {
 
     assert!(figures.attempts < 3.0, "{}", figures.attempts);
     let median = figures.free[figures.free.len() / 2];
-    assert!(median <= LATENCY * 4, "most releases reach a waiter soon: {median:?}");
+    assert!(median <= LATENCY * 4, "most grants follow the release soon: {median:?}");
     let longest = figures.free.last().unwrap();
     assert!(*longest <= LATENCY * 20, "each release is followed by an attempt: {longest:?}");
 }
 
-/// The control: if waiters do not know their number, each of them makes an attempt.
+/// A control: if the waiters do not know how many they are, each waiter makes an attempt.
 #[tokio::test(start_paused = true)]
 async fn uncounted_waiters_all_make_an_attempt() {
     let store = store();
@@ -149,7 +149,7 @@ async fn uncounted_waiters_all_make_an_attempt() {
     assert!(figures.attempts > 20.0, "{}", figures.attempts);
 }
 
-/// A second control: if a waiter gets no notice that the key was taken, it makes its attempt.
+/// A second control: if a waiter is not notified that the key was taken, it still makes its attempt.
 #[tokio::test(start_paused = true)]
 async fn lost_notices_of_a_taken_key_cost_only_attempts() {
     let store = store();
@@ -172,7 +172,7 @@ async fn few_waiters_lose_no_time() {
     }
 }
 
-/// On average, one of the waiters claims a freed key at once.
+/// After each release, about one of the waiters claims the key at once. So the last holder may lose.
 #[tokio::test(start_paused = true)]
 async fn locker_that_claims_again_at_once_is_not_always_granted_next() {
     let store = store();

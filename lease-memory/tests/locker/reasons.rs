@@ -1,4 +1,4 @@
-//! The log of a loss names its cause.
+//! Tests that the log message about a lost lease names the cause.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -53,10 +53,10 @@ async fn log_of_loss_names_blocked_runtime() {
     let (log, _guard) = Log::record();
     let locker = Locker::new(MemoryStore::new());
     let lease = obtained(&locker, "job").await;
-    // Time for the heartbeater to add the lease.
+    // In this time, the heartbeater adds the lease.
     sleep(TTL / 30).await;
 
-    // One poll advances the paused clock. No other task runs meanwhile.
+    // One poll advances the paused clock. No other task runs during this poll.
     let _ = advance(TTL * 2).now_or_never();
     sleep(TTL / 30).await;
 

@@ -1,4 +1,4 @@
-//! Sessions: many leases under one lease. Only this one lease sends heartbeats.
+//! Tests sessions: one lease, the session, covers many leases. Only the session sends heartbeats.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn many(locker: &Locker, count: usize) -> Vec<Lease> {
     join_all(names.map(|name| async move { obtained(locker, &name).await })).await
 }
 
-/// How many heartbeats are sent in 100 periods.
+/// Counts the heartbeats that arrive in 100 periods.
 async fn beats_in_100_periods(store: &Faulty<MemoryStore>, locker: &Locker) -> usize {
     let before = store.calls(Call::Heartbeat);
     sleep(locker.options().heartbeat_period() * 100).await;
@@ -49,12 +49,12 @@ async fn ten_thousand_leases_send_one_heartbeat_per_period() {
 
     let beats = beats_in_100_periods(&store, session.locker()).await;
 
-    // A heartbeat follows the last one after 85 to 95 % of a period.
+    // The time between two heartbeats is 85 to 95 % of a period.
     assert!((100..=118).contains(&beats), "{beats} heartbeats in 100 periods");
     assert!(leases.iter().all(Lease::is_held));
 }
 
-/// Control: the same count without a session.
+/// A control: without a session, each lease sends its own heartbeats.
 #[tokio::test(start_paused = true)]
 async fn hundred_leases_without_a_session_send_a_hundred_heartbeats() {
     let store = store();
@@ -192,7 +192,7 @@ async fn next_attempt_repeats_claim_without_an_answer() {
     assert_eq!(store.holder(&key("shard")).await.unwrap().unwrap().token, Some(lease.token()));
 }
 
-/// No ttl frees the key, so the locker repeats the release for as long as it takes.
+/// A key under a session does not expire, so the locker repeats the release until it succeeds.
 #[tokio::test(start_paused = true)]
 async fn release_is_repeated_for_longer_than_a_ttl() {
     let store = store();
@@ -243,7 +243,7 @@ async fn lease_follows_the_state_of_its_session() {
     store.every(Call::Heartbeat, Fault::Fail);
     work.cancelled().await;
 
-    assert!(lease.is_held(), "the work is cancelled one grace before the deadline");
+    assert!(lease.is_held(), "the work is cancelled before the deadline, by the grace time");
     let lost = LeaseState::Lost(LossCause::SessionEnded);
     state.wait_for(|state| *state == lost).await.unwrap();
 }

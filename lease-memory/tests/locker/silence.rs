@@ -1,4 +1,4 @@
-//! Outages of the store, and claims that lockers send during them.
+//! Tests outages of the store, and claims that lockers send during an outage.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Delays every request that is sent within `length` until `length` has passed. Keeps the order of the
-/// requests.
+/// Starts an outage of the given length. Requests that are sent during the outage arrive after it, in the
+/// same order.
 fn silence(store: &Faulty<MemoryStore>, length: Duration) {
     let until = BootClock::new().now() + length;
     let mut requests = 0;
@@ -76,7 +76,7 @@ async fn failed_attempts_leave_one_task() {
         sleep(MILLISECOND).await;
     }
 
-    // The heartbeater, the task that settles the last attempt, and tasks that have just ended.
+    // These are the heartbeater, the task that settles the last attempt, and tasks that have just ended.
     let tasks = Handle::current().metrics().num_alive_tasks();
     assert!(tasks <= 5, "{tasks} tasks");
 }

@@ -1,4 +1,4 @@
-//! Stores that are correct with one handle, and broken with a second handle or after reopening.
+//! Stores with a bug that appears only with a second handle or after the store was reopened.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use tokio::task::yield_now;
 
 use crate::saboteur::{first_token, now};
 
-/// The injected bug: an operation of two steps, or state that another process does not see.
+/// The injected bug: an operation in two steps, or state that only one handle has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apart {
     ObtainsInTwoSteps,
@@ -59,7 +59,7 @@ pub(crate) struct Handle {
     position: HandlePosition,
     shared: Arc<Shared>,
     own: Mutex<Own>,
-    /// Makes the check and the write one atomic step, but only within the handle.
+    /// A lock that makes the check and the write one atomic step, but only within this handle.
     steps: tokio::sync::Mutex<()>,
     blocking_steps: Mutex<()>,
 }
@@ -79,7 +79,7 @@ struct Shared {
     silent: AtomicBool,
 }
 
-/// The state of one handle.
+/// The state that one handle does not share.
 #[derive(Debug, Default)]
 struct Own {
     tokens: u64,
@@ -165,7 +165,7 @@ impl Handle {
         Ok(holder.is_some_and(|holder| holder.token == Some(grant.token)))
     }
 
-    /// Overwrites the current grant.
+    /// Releases the current grant, and grants the key to `claim`.
     async fn overwrite(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         if let Some(last) = self.last(&claim.key) {
             self.store.release(&last, None).await?;
@@ -173,7 +173,7 @@ impl Handle {
         self.store.obtain(claim).await
     }
 
-    /// Returns the grant with the stored token: the handle may have returned another one.
+    /// Returns the grant with the stored token, because the handle may have returned another token.
     fn real(&self, grant: &Grant) -> Grant {
         let mut real = grant.clone();
         if let Some(last) = self.last(&grant.key).filter(|last| last.nonce == grant.nonce)
@@ -187,7 +187,7 @@ impl Handle {
     fn obtain_blocking(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let _alone = self.blocking_steps.lock().unwrap();
         let holder = self.store.holder(&claim.key).now_or_never().unwrap()?;
-        // The time of an access to a small file.
+        // An access to a small file takes about this time.
         thread::sleep(Duration::from_micros(50));
         let answer = self.store.obtain(claim).now_or_never().unwrap()?;
         let overwrites = holder.is_none()
@@ -308,7 +308,7 @@ impl LockStore for Handle {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        // In one process, the mutex prevents a release between the steps of a heartbeat.
+        // Within one handle, the lock prevents a release between the two steps of a heartbeat.
         let _alone = self.steps.lock().await;
         let grant = &self.real(grant);
         if self.is(Apart::WakesItsOwnWatchesAlone) && self.position == HandlePosition::Second {

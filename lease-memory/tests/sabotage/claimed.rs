@@ -1,4 +1,4 @@
-//! Bugs in how a store sets the attributes of a claim.
+//! Bugs in the part of a store that sets the attributes of a claim.
 
 use lease_core::store::{Claim, Grant, LeaseTable, LockStore, Obtained};
 use lease_core::{Attributes, Change, LeaseKey, StoreError};
@@ -6,7 +6,7 @@ use lease_core::{Attributes, Change, LeaseKey, StoreError};
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotaged {
-    /// Obtains from the underlying store, and injects the bug into the claim's attributes.
+    /// Sends the claim to the underlying store, and injects the bug into the claim's attributes.
     pub(crate) async fn obtain_with_attributes(
         &self,
         claim: &Claim,
@@ -42,7 +42,7 @@ impl Sabotaged {
         }
     }
 
-    /// As `obtain_with_attributes`, for an adoption.
+    /// Sends an adoption to the underlying store, and injects the bug into the claim's attributes.
     pub(crate) async fn adopt_with_attributes(
         &self,
         grant: &Grant,

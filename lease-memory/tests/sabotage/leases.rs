@@ -31,7 +31,7 @@ impl LockStore for Sabotaged {
                 let young = now() < known.granted_at + known.grant.ttl / 4;
                 let next = after(&holder);
                 let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
-                // A replica that does not have the grant yet would answer like this.
+                // A replica that does not have the grant yet would return this answer.
                 if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
                     return Ok(granted());
                 }
@@ -277,7 +277,7 @@ impl Sabotaged {
     }
 }
 
-/// The token after the holder's.
+/// The token that follows the holder's token.
 fn after(holder: &Holder) -> FencingToken {
     FencingToken::new(holder.token.unwrap().get() + 1).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Tests of the conformance kit: each injected bug breaks exactly the promises about it.
+//! Tests the conformance kit: each injected bug must break exactly the promises that cover it.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -24,7 +24,7 @@ fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
 {
-    // Broken promises panic, as expected. Their reports would hide an unexpected panic.
+    // Broken promises panic, as expected. Printing these panics would hide an unexpected panic.
     std::panic::set_hook(Box::new(|_| ()));
     let promises = lock_promises::<F>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises
@@ -38,7 +38,7 @@ where
 
 macro_rules! sabotages {
     ($($kind:ident :: $sabotage:ident breaks $($promise:ident)*;)*) => {
-        /// Injects all bugs in one test, since the panic hook belongs to the whole process.
+        /// Injects all bugs in one test, because the panic hook belongs to the whole process.
         #[test]
         fn each_sabotage_breaks_its_own_promises_and_no_other() {
             let tried = [$(breaks($kind::$sabotage, &[$(stringify!($promise)),*])),*];
@@ -48,7 +48,7 @@ macro_rules! sabotages {
     };
 }
 
-/// The two steps never await, so requests interleave only on two threads and in real time.
+/// No step awaits, so the steps of two requests can interleave only on two threads and in real time.
 #[test]
 fn claim_in_two_blocking_steps_is_detected_on_two_threads() {
     let promises = lock_promises::<Apart>();

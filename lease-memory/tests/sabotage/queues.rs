@@ -11,7 +11,7 @@ use lease_core::store::{
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotage {
-    /// Whether the store keeps queues. It keeps them only for bugs in queues.
+    /// Whether the store keeps queues. It keeps queues only if the bug is in queues.
     pub(crate) fn has_queues(self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ impl Sabotaged {
         self.waiting.lock().unwrap().clone()
     }
 
-    /// Prepares the bug of a release.
+    /// Before a release, removes the claims in the queue if the bug is `LetsPlainClaimsOvertake`.
     pub(crate) async fn before_release(&self, grant: &Grant) -> Result<(), StoreError> {
         self.waiting.lock().unwrap().retain(|waiting| waiting.nonce != grant.nonce);
         for waiting in self.waiting() {

@@ -57,7 +57,7 @@ impl LeaseTable for Sabotaged {
             } else {
                 Sabotage::UpdateIsNotFenced
             })
-            // Another promise covers the expectations of an update under a lost grant.
+            // Does not apply an update with expectations, because another promise covers this case.
             && change.expected().next().is_none()
         {
             written = self.store.update(&known.grant, change).await?;
@@ -128,7 +128,7 @@ impl LeaseTable for Sabotaged {
     }
 }
 
-/// Returns the same change with other expectations.
+/// Returns a copy of `change` with the expectations `expected` instead of its own.
 fn expecting<'a>(
     change: &'a Change,
     expected: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,

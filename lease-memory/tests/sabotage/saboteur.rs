@@ -12,7 +12,7 @@ use lease_memory::MemoryStore;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// The injected bug. Each is a plausible mistake of one line.
+/// The injected bug. Each bug is a plausible mistake of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     GrantsTwice,
@@ -28,7 +28,7 @@ pub(crate) enum Sabotage {
     ExtendsWhatWasReleased,
     /// In a batch, each claim gets the answer to the next claim.
     AnswersTheWrongClaim,
-    /// If the reply to a batch is lost, its claims are answered as refused.
+    /// If the reply to a batch is lost, the store answers that it refused the claims.
     CallsALostBatchRefused,
     HeartbeatIgnoresItsTtl,
     LateHeartbeatShortens,
@@ -88,19 +88,19 @@ pub(crate) enum Sabotage {
     RenewalJoinsTheQueue,
 }
 
-/// A claim of a batch, and its caller.
+/// A claim of a batch, and the channel for its answer.
 type PendingClaim = (Claim, oneshot::Sender<Obtained>);
 
-/// Clones share the store and the state.
+/// A store with one bug. Clones share the underlying store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Sabotaged {
     pub(crate) store: MemoryStore,
     pub(crate) sabotage: Sabotage,
     known: Arc<Mutex<HashMap<LeaseKey, Known>>>,
-    /// The applied changes.
+    /// The changes of attributes that were applied.
     pub(crate) applied: Arc<Mutex<Vec<Change>>>,
     beats: Arc<AtomicU64>,
-    /// The claims of the current batch, with the channels for their answers.
+    /// The claims of the current batch.
     batch: Arc<Mutex<Vec<PendingClaim>>>,
     pub(crate) silent: Arc<AtomicBool>,
     /// The claims in queues, in the order of arrival.
@@ -109,12 +109,12 @@ pub(crate) struct Sabotaged {
     pub(crate) left: Arc<Mutex<Vec<Nonce>>>,
 }
 
-/// The state of a key that bugs need.
+/// The facts about a key that the bugs use.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The last grant that was returned.
+    /// The last grant of the key, as the store returned it.
     pub(crate) grant: Grant,
-    /// The token in the underlying store.
+    /// The token that the underlying store has for this grant.
     pub(crate) token: FencingToken,
     pub(crate) granted_at: tokio::time::Instant,
     /// Whether the grant was released.
@@ -122,7 +122,7 @@ pub(crate) struct Known {
     /// Whether the grant ended before its expiry.
     pub(crate) ended: bool,
     pub(crate) adopted: Option<Nonce>,
-    /// The last applied heartbeat of the key, of any grant.
+    /// The last heartbeat that was applied to the key, under any grant.
     pub(crate) beat: Option<Beat>,
     pub(crate) kept_for: Option<KeptFor>,
     /// Whether the claim had attributes.
@@ -169,7 +169,7 @@ impl Fixture for Sabotage {
         store.clone()
     }
 
-    /// The memory store outlives its handles, like a server.
+    /// Returns the same store, because the underlying store outlives its handles, like a server.
     async fn reopen(&self, store: Sabotaged) -> Reopened<Sabotaged> {
         Reopened::Intact(store)
     }
@@ -192,8 +192,8 @@ impl Sabotaged {
         self.is(Sabotage::AnswersTheWrongClaim) || self.is(Sabotage::CallsALostBatchRefused)
     }
 
-    /// Sends a claim in one batch with all claims that are made at the same time. A batch of one claim has no
-    /// bug.
+    /// Sends a claim in one batch with all claims that are made at the same time. The bug needs two claims in
+    /// a batch.
     pub(crate) async fn obtain_in_batch(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.batch.lock().unwrap().push((claim.clone(), answer));
@@ -215,7 +215,7 @@ impl Sabotaged {
                 }
                 held @ Obtained::Held(_) => held,
             };
-            // The caller of the claim may have been dropped.
+            // Ignores an error: the caller of the claim may have been dropped.
             drop(answer.send(reply));
         }
         Ok(answered.await.unwrap())
@@ -244,7 +244,7 @@ impl Sabotaged {
         self.known.lock().unwrap().insert(grant.key.clone(), known);
     }
 
-    /// Returns the grant with the store's token: the bug may have returned another one.
+    /// Returns the grant with the underlying store's token, because the bug may have returned another token.
     pub(crate) fn as_granted(&self, grant: &Grant) -> Grant {
         let mut grant = grant.clone();
         if let Some(known) = self.known(&grant.key).filter(|known| known.grant == grant) {
@@ -259,7 +259,7 @@ impl Sabotaged {
         }
     }
 
-    /// Returns a number that is larger than that of any regular heartbeat.
+    /// Returns a number that is larger than the number of any regular heartbeat.
     pub(crate) fn high_beat(&self) -> Beat {
         Beat::new(1_000_000 + self.beats.fetch_add(1, Ordering::SeqCst))
     }

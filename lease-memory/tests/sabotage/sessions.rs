@@ -13,7 +13,7 @@ use lease_core::store::{
 use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_memory::MemoryStore;
 
-/// The injected bug. Each is a plausible mistake of one line.
+/// The injected bug. Each bug is a plausible mistake of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sessional {
     ExpiresChildren,
@@ -37,7 +37,7 @@ pub(crate) enum Sessional {
     DoesNotCount,
 }
 
-/// Clones share the store and the state.
+/// A store with one bug in sessions. Clones share the underlying store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     store: MemoryStore,
@@ -58,7 +58,7 @@ impl Fixture for Sessional {
         store.clone()
     }
 
-    /// The memory store outlives its handles, like a server.
+    /// Returns the same store, because the underlying store outlives its handles, like a server.
     async fn reopen(&self, store: Handle) -> Reopened<Handle> {
         Reopened::Intact(store)
     }
@@ -73,14 +73,14 @@ impl Handle {
         self.bug == bug
     }
 
-    /// The last child, if it is under the same session as `grant`.
+    /// The last grant under a session, if `grant` is under the same session.
     fn sibling(&self, grant: &Grant) -> Option<Grant> {
         let child = self.child.lock().unwrap().clone();
         child.filter(|child| grant.parent.is_some() && child.parent == grant.parent)
     }
 
-    /// Sends `claim` with a vacancy that fits the record, and with a forged proof if the key is held under a
-    /// session.
+    /// Sends `claim` with a vacancy that fits the record. If the key is held under a session, forges the
+    /// proof that this session has ended.
     async fn obtain_anyhow(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let record = self.store.read(&claim.key).await?;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());

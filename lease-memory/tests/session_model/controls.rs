@@ -1,4 +1,4 @@
-//! Searches that leave out one rule. Each search finds a violation.
+//! Searches that leave out one rule of the protocol. Each search must find a violation.
 
 use super::finds;
 use super::setup::{Rule, Setup};

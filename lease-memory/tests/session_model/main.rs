@@ -1,9 +1,9 @@
 //! A model of leases under sessions, and an exhaustive search of it. `docs/design/021` describes this protocol.
 //!
 //! Workers hold sessions, and claim shards under them. Each message, once sent, may arrive at any later time,
-//! any number of times, or never. Each answer may be late or lost. A stale read of a shard has the same effect
-//! as a claim that arrives late. A stale read of a session proves no more than a fresh read, since an end is
-//! irrevocable.
+//! any number of times, or never. Each answer may be late or lost. The model has no stale reads. A stale read
+//! of a shard has the same effect as a claim that arrives late. A stale read of a session proves no more than
+//! a fresh read, because the end of a session is final.
 //!
 //! Start with `setup` for the parameters and rules, then `state`. `worker` has the actions of a worker, and
 //! `store` applies messages. `tests` has searches that find no broken promise. `controls` leaves out one rule

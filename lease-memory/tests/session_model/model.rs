@@ -1,4 +1,4 @@
-//! The steps that are possible in a state.
+//! Lists the steps that are possible in a state, and checks the promises after each step.
 
 use super::normal::{normalize, renamed};
 use super::setup::Setup;
@@ -6,13 +6,13 @@ use super::state::{ClaimId, Phase, State, Violation};
 use super::step::Step;
 use lease_test_servers::search::{Model, Taken, fingerprint};
 
-/// The protocol in one setup.
+/// The protocol with the parameters of one search.
 pub(crate) struct Protocol {
     setup: Setup,
     orders: Vec<Order>,
 }
 
-/// An order of the workers and an order of the shards, by which both are renamed.
+/// A permutation of the workers and a permutation of the shards.
 pub(crate) type Order = ([usize; super::state::WORKERS], [usize; super::state::SHARDS]);
 
 impl Protocol {
@@ -44,7 +44,7 @@ impl Model for Protocol {
         }
     }
 
-    /// Workers with the same limits are interchangeable. All shards are interchangeable.
+    /// Counts states as equal if they differ only by the order of shards or of workers with the same limits.
     fn fingerprint(&self, state: &State) -> u64 {
         match self.orders.as_slice() {
             [_] => fingerprint(state),
@@ -67,7 +67,7 @@ impl Steps<'_> {
         });
     }
 
-    /// `change` returns the promise that the step breaks.
+    /// Adds a step. `change` returns the promise that the step breaks, if any.
     pub(crate) fn then_checked(
         &mut self,
         step: Step,

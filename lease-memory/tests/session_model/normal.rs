@@ -1,4 +1,4 @@
-//! Converts equivalent states to one form.
+//! Converts equivalent states to one form, so that a search visits them once.
 
 use super::model::Order;
 use super::setup::Setup;
@@ -6,9 +6,9 @@ use super::state::{Claim, ClaimId, Message, Phase, State};
 
 /// Removes messages that can no longer have an effect.
 ///
-/// A message of a claim that is over has no effect once its shard has a larger token than the claim names: the
-/// store refuses the claim, the release and the checkpoint. If a rule is left out, the message may have an
-/// effect.
+/// A message of a claim that is over has no effect once its shard has a larger token than the claim names.
+/// Then the store refuses the claim, the release and the checkpoint. If a rule is left out, the message may
+/// have an effect.
 pub(crate) fn normalize(setup: &Setup, state: &mut State) {
     if setup.without.is_some() {
         return;
@@ -25,7 +25,7 @@ pub(crate) fn normalize(setup: &Setup, state: &mut State) {
                 break;
             }
         }
-        // Spent claims come first, so that two states do not differ only by the places of these claims.
+        // Claims without an effect come first, so that two states do not differ only by these places.
         sort_spent_first(name, &mut worker.claims, &mut state.shards);
         if !worker.is_live {
             worker.acked_beat = 0;
@@ -56,7 +56,7 @@ fn sort_spent_first(worker: u8, claims: &mut [Claim], shards: &mut [super::state
     }
 }
 
-/// The same state with other names. The worker at `place` was at `order[place]` before.
+/// Returns the same state with other names. The worker at `place` was at `order[place]` before.
 pub(crate) fn renamed(state: &State, (workers, shards): &Order) -> State {
     let mut names = [0; super::state::WORKERS];
     for (new, old) in (0..).zip(workers) {
@@ -74,7 +74,7 @@ pub(crate) fn renamed(state: &State, (workers, shards): &Order) -> State {
         if let Some(former) = &mut claim.former {
             former.worker = names[usize::from(former.worker)];
         }
-        // With two shards, the only other order exchanges them.
+        // There are at most two shards, so another order exchanges them.
         let is_used = claim.phase != Phase::Unused && *claim != spent();
         if is_used && shards[0] != 0 {
             claim.shard = 1 - claim.shard;

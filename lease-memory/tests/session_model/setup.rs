@@ -6,11 +6,11 @@ use super::state::{CLAIMS, SHARDS, WORKERS};
 pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) shards: usize,
-    /// The number of sessions of each worker.
+    /// The maximum number of sessions of each worker.
     pub(crate) sessions: [u8; WORKERS],
-    /// The number of claims of each worker, over all sessions and shards.
+    /// The maximum number of claims of each worker, over all sessions and shards.
     pub(crate) claims: [usize; WORKERS],
-    /// The number of heartbeats of each session.
+    /// The maximum number of heartbeats of each session.
     pub(crate) beats: u8,
     /// Whether each grant may write a checkpoint.
     pub(crate) checkpoints: bool,
@@ -18,32 +18,32 @@ pub(crate) struct Setup {
     pub(crate) without: Option<Rule>,
 }
 
-/// When the store may count a session as expired.
+/// The time from which the store may count a session as expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// Not before the worker has stopped relying on the session.
+    /// A session expires only after its worker has stopped relying on it.
     Right,
-    /// At any instant.
+    /// A session may expire at any time.
     Wrong,
 }
 
 /// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// The end of a session is written to the session's own row, if the session is over when the write arrives.
-    /// Without this rule, a worker that reads an old expiry considers the session as ended.
+    /// A session ends only by a write to its own row. The write applies if the session has expired when it
+    /// arrives. Without this rule, a worker that reads an old expiry treats the session as ended.
     EndIsWritten,
-    /// The row of a shard names the session's token. Without this rule, the end of any session of the worker
-    /// counts.
+    /// The row of a shard names its session's token. Without this rule, the end of any session of the same
+    /// worker counts as the end of this session.
     ParentToken,
-    /// A claim contains a proof, which its worker has read before: the written end of the former session.
-    /// Without this rule, the claim contains no proof, and the store checks the session's row in the
+    /// A claim contains a proof that its worker has read before the claim: the written end of the former
+    /// session. Without this rule, the claim contains no proof, and the store checks the session's row in the
     /// transaction of the claim.
     ProofBeforeClaim,
     /// An absent row proves nothing. Without this rule, a read that was made before the first grant of the
     /// session counts as a proof of its end.
     AbsenceProvesNothing,
-    /// A worker with a new session has lost the shards of its former session.
+    /// When a worker starts a new session, it has lost the shards of its former session.
     NewSessionLosesShards,
     /// Each grant has a larger token than all earlier grants.
     TokenGrows,
@@ -51,14 +51,14 @@ pub(crate) enum Rule {
     ReleaseNamesGrant,
     /// A checkpoint names the grant. Without this rule, a checkpoint names only the worker.
     CheckpointNamesGrant,
-    /// A claim names the token that its worker has read.
+    /// A claim names the shard's token that its worker has read.
     ClaimNamesToken,
-    /// An unanswered claim or release is repeated until it is answered, or its session ends.
+    /// A worker repeats an unanswered claim or release until it gets an answer, or its session ends.
     Settle,
 }
 
 impl Setup {
-    /// Two workers with two sessions each contend for one shard.
+    /// Two workers contend for one shard. Each worker has two sessions.
     pub(crate) fn contended() -> Self {
         Self {
             workers: 2,
@@ -76,7 +76,7 @@ impl Setup {
         self.without == Some(rule)
     }
 
-    /// Returns the permutations of the workers that do not change the setup: they exchange only workers with
+    /// Returns the permutations of the workers that do not change the setup. They exchange only workers with
     /// the same limits.
     pub(crate) fn worker_orders(&self) -> Vec<[usize; WORKERS]> {
         let is_same = |one: usize, other: usize| {

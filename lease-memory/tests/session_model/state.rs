@@ -4,7 +4,7 @@ use std::fmt;
 
 pub(crate) const WORKERS: usize = 3;
 pub(crate) const SHARDS: usize = 2;
-/// The most claims of one worker.
+/// The maximum number of claims of one worker.
 pub(crate) const CLAIMS: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -17,11 +17,11 @@ pub(crate) struct State {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Worker {
     pub(crate) row: Row,
-    /// The process relies on the session whose token is that of the row.
+    /// Whether the process relies on its session. The row has this session's token.
     pub(crate) is_live: bool,
-    /// The last heartbeat that was sent under the session.
+    /// The number of the last heartbeat that was sent under the session.
     pub(crate) sent_beat: u8,
-    /// The last heartbeat whose answer arrived in time.
+    /// The number of the last heartbeat whose answer arrived in time.
     pub(crate) acked_beat: u8,
     pub(crate) claims: [Claim; CLAIMS],
 }
@@ -29,13 +29,13 @@ pub(crate) struct Worker {
 /// The row of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Row {
-    /// Zero: the row is absent.
+    /// The token of the last session. Zero means that the row is absent.
     pub(crate) token: u8,
-    /// False after a release, and after the end was written.
+    /// Whether the row has a lessee. It has none after a release, or after the end was written.
     pub(crate) has_lessee: bool,
-    /// The last heartbeat that was applied.
+    /// The number of the last heartbeat that was applied.
     pub(crate) beat: u8,
-    /// How many of the expiries have passed: one of the grant, and one of each heartbeat.
+    /// The number of expiry times that have passed. The grant and each heartbeat set one expiry time.
     pub(crate) passed: u8,
 }
 
@@ -65,31 +65,31 @@ pub(crate) struct Session {
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
     pub(crate) shard: u8,
-    /// The token of its session.
+    /// The token of the session under which the claim was made.
     pub(crate) session: u8,
-    /// The token of the shard that its worker has read.
+    /// The token that the worker read in the shard's row before the claim.
     pub(crate) seen: u8,
-    /// The session that held the shard, and has ended.
+    /// The session that held the shard before. The claim contains the proof that it has ended.
     pub(crate) former: Option<Session>,
-    /// The token of its grant; zero if it was not granted.
+    /// The token of the claim's grant; zero if the claim was not granted.
     pub(crate) granted: u8,
-    /// An answer that refuses the claim may arrive.
+    /// Whether the store has refused the claim. The answer may then arrive at any time.
     pub(crate) is_refused: bool,
     pub(crate) release: Message,
     pub(crate) checkpoint: Message,
 }
 
-/// The state of a claim at its worker.
+/// The state of a claim, as far as its worker knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum Phase {
     #[default]
     Unused,
-    /// Sent, and repeated until it is answered.
+    /// The worker has sent the claim, and repeats it until it gets an answer.
     Pending,
     Holding,
-    /// The release is sent, and repeated until it is answered.
+    /// The worker has sent the release, and repeats it until it gets an answer.
     Releasing,
-    /// The worker knows of no grant.
+    /// The worker has no grant from this claim, as far as it knows.
     Over,
 }
 
@@ -99,14 +99,14 @@ pub(crate) enum Message {
     #[default]
     Unsent,
     Sent,
-    /// Its answer may arrive.
+    /// The store has applied the message. The answer may arrive at any time.
     Answered,
 }
 
-/// A promise that a step breaks.
+/// A broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
-    /// Two claims rely on one shard at the same time.
+    /// Two workers rely on grants of one shard at the same time.
     HeldByTwo,
     /// A shard is held under a session on which its worker still relies, but the worker does not know of the
     /// grant. So nothing frees the shard.
@@ -144,14 +144,14 @@ impl State {
         Session { worker: id.worker, token: self.claim(id).session }
     }
 
-    /// Whether a read proves that `session` has ended: a larger token, or its token without a lessee.
+    /// Whether the session's row proves that `session` has ended: it has a larger token, or no lessee.
     pub(crate) fn has_ended(&self, session: Session) -> bool {
         let row = &self.workers[usize::from(session.worker)].row;
         row.token > session.token || row.token == session.token && !row.has_lessee
     }
 }
 
-/// The rows, and the claims that hold shards.
+/// Writes the rows of sessions and shards, with the claims that hold the shards.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (worker, name) in self.workers.iter().zip('A'..) {

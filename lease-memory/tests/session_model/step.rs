@@ -6,7 +6,7 @@ use super::state::{ClaimId, name};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A worker acts.
+    /// A worker acts on its session.
     Worker(u8, Action),
     /// A worker sends a claim.
     Claims(ClaimId),
@@ -18,7 +18,7 @@ pub(crate) enum Step {
     BeatArrives(u8),
     /// The expiry time of a session passes.
     Expires(u8),
-    /// The end of a session is written, since it has expired.
+    /// A session has expired, and a worker writes its end.
     Ends(u8),
     /// The release of a session arrives.
     SessionReleased(u8),

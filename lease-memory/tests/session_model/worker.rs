@@ -45,8 +45,8 @@ impl Steps<'_> {
 
     fn expire(&mut self, name: u8, worker: &Worker) {
         let (index, row) = (usize::from(name), worker.row);
-        // The deadline counts from the send of the last heartbeat that was answered, and the expiry from the
-        // arrival of the last heartbeat that was applied. So the deadline comes first.
+        // The deadline counts from the time at which the last answered heartbeat was sent. The expiry counts
+        // from the arrival of the last applied heartbeat. So the deadline comes first.
         let relies_on_it = worker.is_live && worker.acked_beat <= row.passed;
         let may_pass = !relies_on_it || self.setup.clocks == Clocks::Wrong;
         if row.has_lessee && row.passed <= row.beat && may_pass {
@@ -55,7 +55,7 @@ impl Steps<'_> {
         if row.has_lessee && row.is_expired() {
             self.then(Step::Ends(name), |state| state.workers[index].row.has_lessee = false);
         }
-        // A session on which its worker no longer relies may be released.
+        // A worker may release a session on which it no longer relies.
         if row.has_lessee && !worker.is_live {
             self.then(Step::SessionReleased(name), |state| {
                 state.workers[index].row.has_lessee = false;
@@ -121,7 +121,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Whether the worker considers `session` as ended.
+    /// Whether a worker that reads the session's row treats `session` as ended.
     fn seems_ended(&self, session: Session) -> bool {
         let row = &self.state.workers[usize::from(session.worker)].row;
         if self.setup.leaves_out(Rule::EndIsWritten) && row.passed > 0 {
@@ -171,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// All claims under the session are over. Their messages may still arrive.
+    /// Marks all claims of the worker as over. Their messages may still arrive.
     fn forget_claims(&mut self) {
         for claim in &mut self.claims {
             if claim.phase != Phase::Unused {

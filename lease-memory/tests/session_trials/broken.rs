@@ -1,4 +1,4 @@
-//! A memory store that leaves out one rule of sessions.
+//! A memory store that does not follow one rule of sessions.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use lease_core::store::{
 use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_memory::MemoryStore;
 
-/// A rule of sessions, as the model in lease-memory names it.
+/// A rule of sessions, with the name that it has in the test `session_model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// A session is over only if its end is written.
+    /// A session has ended only if its end is written.
     EndIsWritten,
-    /// The record of a child names the token of its session.
+    /// The record of a lease under a session names the token of this session.
     ParentToken,
     /// Each grant has a larger token than all earlier grants.
     TokenGrows,
-    /// A release names the grant, and not the session alone.
+    /// A release names the grant, not only the session.
     ReleaseNamesGrant,
-    /// An update names the grant, and not the lessee alone.
+    /// An update names the grant, not only the lessee.
     CheckpointNamesGrant,
-    /// A claim names the token that it has seen.
+    /// A claim names the key's token that its sender has read.
     ClaimNamesToken,
-    /// A repeated claim is answered with its grant.
+    /// If a granted claim is repeated, the store returns its grant again.
     Settle,
-    /// A claim contains a proof, and the store does not check the session's record when the claim arrives.
+    /// A claim contains the proof of the former session's end. The store does not check the session's row.
     ProofBeforeClaim,
 }
 
@@ -139,7 +139,7 @@ impl Sessions for Broken {
     }
 }
 
-/// Returns a copy of a claim that the store does not recognise.
+/// Returns a copy of a claim with another nonce, so that the store does not recognise it.
 fn again(claim: &Claim) -> Claim {
     let mut again = claim.clone();
     again.nonce = Nonce::new(uuid::Uuid::from_u128(!claim.nonce.get().as_u128()));

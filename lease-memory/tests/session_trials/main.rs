@@ -1,4 +1,4 @@
-//! Trials of leases under sessions, on the memory store, and controls that break one rule of the store each.
+//! Trials of leases under sessions, on the memory store. Each control breaks one rule of the store.
 //!
 //! The real locker runs on a bad network in virtual time. [`broken`] is the store without one rule. The test
 //! `session_model` covers the rules of the locker. At full size:
@@ -24,17 +24,17 @@ use rand::{RngExt, SeedableRng};
 
 use broken::{Broken, Rule};
 
-/// Hand-overs that wait for a contender to resume them.
+/// The hand-overs that no contender has resumed yet.
 type Mail = Arc<Mutex<Vec<HandOver>>>;
 
 type Store = Faulty<Arc<RecordingStore<Broken>>>;
 
-/// How long a contender keeps its session.
+/// The time for which a contender keeps its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
-    /// For a few leases.
+    /// The contender keeps a session for a few leases.
     Short,
-    /// Until it is lost.
+    /// The contender keeps a session until it is lost.
     Long,
 }
 
@@ -125,7 +125,7 @@ fn run(seed: u64, sessions: Sessions, without: Option<Rule>) -> Verdict {
     )
 }
 
-/// Obtains one key under a session of its own, again and again. Starts another session after a loss.
+/// Obtains one key again and again, under its own session. Starts another session after a loss.
 async fn contend(contender: Contender<Store>, mail: Mail, sessions: Sessions) {
     let mut random = StdRng::seed_from_u64(!contender.seed);
     let own: LeaseKey = format!("workers/{}", contender.locker.lessee()).parse().unwrap();
@@ -153,7 +153,7 @@ async fn contend(contender: Contender<Store>, mail: Mail, sessions: Sessions) {
 async fn next(session: &Session, mail: &Mail) -> Result<Option<Lease>, StoreError> {
     let handed: Option<HandOver> = mail.lock().unwrap().pop();
     match handed {
-        // An error leaves the outcome unknown: the key is free again after the wait.
+        // After an error, the outcome is unknown. The key is free again when the hand-over expires.
         Some(handed) => Ok(session.locker().resume(handed).await.unwrap_or_default()),
         None => session.locker().wait_until_obtained(&"shared".parse().unwrap()).await.map(Some),
     }
@@ -163,11 +163,11 @@ async fn work(contender: &Contender<Store>, lease: Lease, mail: &Mail, random: &
     let ttl = contender.locker.options().ttl();
     contender.witness.watch(&lease);
     let work = part_of(random, ttl * 4);
-    // A loss is ignored here: the calls below return it.
+    // Ignores a loss, because the calls below return it, too.
     let worked = lease.run_until_lost(async {
         tokio::time::sleep(work / 2).await;
         let change = Change::new().set("token", lease.token().get());
-        // The ledger judges whether the write was allowed.
+        // Ignores the result. The recording store checks whether the write was allowed.
         drop(contender.store.update(lease.grant(), &change).await);
         tokio::time::sleep(work / 2).await;
     });

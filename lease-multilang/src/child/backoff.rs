@@ -1,8 +1,8 @@
-//! Pauses between attempts.
+//! Computes the pauses between attempts.
 
 use std::time::Duration;
 
-/// The number of attempts, and the pauses between them.
+/// The maximum number of attempts, and the pauses between two attempts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
     pub(super) first: Duration,

@@ -1,4 +1,4 @@
-//! The connection to the daemon. Each line is one message, and the two sides take turns.
+//! The connection to the daemon. Each line is one message. The daemon and the child send messages in turn.
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ use crate::protocol::{
     Line, LineReader, LineWriter, ToChild,
 };
 
-/// The connection, and the queue of checkpoints to request through it.
+/// The connection, and the queue of checkpoints that the child must request through it.
 pub(super) struct DaemonPipe<R, W> {
     pub(super) connection: Connection<R, W>,
     pub(super) requests: mpsc::Receiver<PendingRequest>,
@@ -32,7 +32,7 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Runs `work`, which is part of `action`. Meanwhile, handles the checkpoints of `work` by `policy`.
+    /// Runs `work`, which is part of `action`. While `work` runs, handles its checkpoints as `policy` says.
     ///
     /// Drops `work` and returns an error if the daemon is gone or sends a message out of turn.
     pub(super) async fn during<F: Future>(
@@ -61,7 +61,7 @@ where
                     message = connection.receive(action.as_str()) => {
                         return Err(match message? {
                             None => ChildError::Gone { during: action.as_str() },
-                            Some(message) => out_of_turn(&message, "before the child had answered the last one"),
+                            Some(message) => out_of_turn(&message, "before the child had answered"),
                         });
                     }
                 }
@@ -87,7 +87,7 @@ where
         loop {
             let message = match self.lines.next().await.map_err(ChildError::Read)? {
                 Line::Whole(text) => ToChild::decode(text),
-                // A message that lacks only its line feed is complete.
+                // The pipe was closed before the line feed. If the text is JSON, the message is complete.
                 Line::Unterminated(text) => match ToChild::decode(text) {
                     Err(InvalidMessage::NotJson(_)) => return Err(ChildError::Gone { during }),
                     message => message,
@@ -118,7 +118,7 @@ where
             CheckpointPolicy::Forward => self.request_checkpoint(request.checkpoint).await?,
             CheckpointPolicy::Refuse => Some(ErrorName::Shutdown),
         };
-        // The processor may have dropped its call.
+        // Ignores an error: the processor may have dropped its call.
         drop(request.reply.send(reply));
         Ok(())
     }
@@ -151,7 +151,7 @@ where
     }
 }
 
-/// The handling of the checkpoints that a processor requests.
+/// How the child handles the checkpoints that a processor requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CheckpointPolicy {
     /// The child forwards the checkpoints to the daemon.

@@ -12,7 +12,7 @@ use crate::protocol::{CheckpointRequest, ErrorName, Generation};
 
 /// Sends each checkpoint to the task that owns the pipe.
 ///
-/// That task completes a request even if the processor drops its call. If it did not, the next request would
+/// That task completes a request even if the processor drops its call. Otherwise, the next request would
 /// receive the reply to the dropped request.
 pub(super) struct DaemonWriter {
     pub(super) requests: mpsc::Sender<PendingRequest>,
@@ -20,7 +20,7 @@ pub(super) struct DaemonWriter {
     pub(super) backoff: Backoff,
 }
 
-/// A checkpoint to request, and the sender for its reply.
+/// A checkpoint to request from the daemon, and the channel for the reply.
 pub(super) struct PendingRequest {
     pub(super) checkpoint: CheckpointRequest,
     pub(super) reply: oneshot::Sender<Option<ErrorName>>,
@@ -53,8 +53,8 @@ impl CheckpointWriter for DaemonWriter {
     }
 }
 
-/// Returns the request for `position`. Only the end of a shard is requested without a number. Without a
-/// number, the daemon would checkpoint all delivered records, even those of a failed batch.
+/// Returns the request for `position`. A request without a number is used only for the end of a shard.
+/// Without a number, the daemon would checkpoint all delivered records, even those of a failed batch.
 fn request(position: &Position, generation: Generation) -> CheckpointRequest {
     let (sequence_number, sub_sequence) = match position {
         Position::ShardEnd => return CheckpointRequest::default(),

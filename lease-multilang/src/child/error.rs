@@ -1,4 +1,4 @@
-//! The reasons for which a child ends before the daemon ends its shard.
+//! The reasons why a child ends before the daemon has ended the child's shard.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::protocol::{CheckpointRequest, InvalidMessage};
 
-/// The reason why a child ended before the daemon ended its shard. After this error, exit the process with a
-/// code other than 0.
+/// The reason why a child ended before the daemon ended the child's shard. After this error, exit the process
+/// with a code other than 0.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildError {
@@ -27,7 +27,7 @@ pub enum ChildError {
     /// A line from the daemon is not a message.
     #[error("the daemon sent an invalid message")]
     InvalidMessage(#[from] InvalidMessage),
-    /// A line from the daemon has this number of bytes, which is over the limit. The child cannot answer a
+    /// A line from the daemon has this number of bytes, more than the limit. The child cannot answer a
     /// message that it has not read.
     #[error("the daemon sent a line of {0} bytes, which is over the limit")]
     TooLong(u64),
@@ -39,13 +39,13 @@ pub enum ChildError {
     OutOfTurn {
         /// The message.
         message: &'static str,
-        /// The moment, in words.
+        /// The time at which the message arrived, as the end of a sentence.
         when: &'static str,
     },
-    /// The daemon replied to another checkpoint than the requested one.
+    /// The daemon replied to another checkpoint than the child had requested.
     #[error("the daemon replied to {replied:?}, but the request was {requested:?}")]
     OtherReply {
-        /// The request.
+        /// The child's request.
         requested: CheckpointRequest,
         /// The request that the reply repeats.
         replied: CheckpointRequest,
@@ -53,7 +53,7 @@ pub enum ChildError {
     /// The processor failed to initialize.
     #[error("the processor failed to initialize")]
     Initialize(#[source] ProcessorError),
-    /// A batch failed in every attempt.
+    /// A batch failed in each attempt.
     #[error("a batch failed {attempts} times")]
     Batch {
         /// The number of attempts.

@@ -39,8 +39,8 @@
 //!   sends no position or sends `AT_TIMESTAMP`. Daemons of the protocol's first generation send no position.
 //!   If a later daemon sends `AT_TIMESTAMP`, it omits the time.
 //! - The daemon reports the loss of the lease between batches, and never during a batch.
-//!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, or when
-//!   the daemon is gone.
+//!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled at the report, or
+//!   when the daemon closes the pipes.
 //! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
 //!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the end
 //!   of a shard that it hands over. `lease_lost` is not called after `shutdown_requested`, although the daemon
@@ -103,7 +103,7 @@ pub struct Child {
 
 /// The child's reaction to a batch that keeps failing, and to a processor that wants to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::exhaustive_enums, reason = "there is no third way")]
+#[expect(clippy::exhaustive_enums, reason = "a child can only exit or skip the batch")]
 pub enum OnStop {
     /// The child returns an error and sends nothing to the daemon. Amazon's daemon then exits and ends all of
     /// its shards, and the next daemon starts at the checkpoint. This is the default, because it skips no
@@ -143,9 +143,9 @@ impl Child {
         }
     }
 
-    /// Tries a batch `max` times before [`OnStop`] decides. Also applies to the start and the end of a shard.
+    /// Tries a shard's start, each batch, and the shard's end up to `max` times. Then [`OnStop`] decides.
     ///
-    /// Defaults to 10, which takes about three minutes. 0 counts as 1.
+    /// Defaults to 10 attempts, which take about three minutes. 0 counts as 1.
     #[must_use]
     pub fn with_max_attempts(mut self, max: u32) -> Self {
         self.batches.max_attempts = max.max(1);
@@ -192,7 +192,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If the daemon is gone during an action or breaks the protocol, or if [`OnStop::Exit`] applies. After
+    /// If the daemon ends during an action or breaks the protocol, or if [`OnStop::Exit`] applies. After
     /// an error, exit with a code other than 0. The child has not reported the action as done, so the daemon
     /// treats the exit as a failure.
     ///
@@ -208,7 +208,7 @@ impl Child {
         self.run_over(stdin::read()?, tokio::io::stdout()).await
     }
 
-    /// Like [`run`](Self::run), but over other pipes than stdin and stdout.
+    /// Like [`run`](Self::run), but reads from `input` and writes to `output`.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl Child {
             pipe.connection.generation = Generation::G0;
         }
         let context = context(&initialize)?;
-        // Cancelled at the end of this child, so that tasks of the processor end with it.
+        // Cancels the token when this child ends, so that tasks of the processor end, too.
         let _cancelled = context.cancellation.clone().drop_guard();
         let (generation, backoff) = (pipe.connection.generation, self.checkpoints);
         let writer = DaemonWriter { requests: sender, generation, backoff };

@@ -1,4 +1,4 @@
-//! The daemon's actions for an initialized processor, from the first batch to the end of the shard.
+//! Executes the daemon's actions with an initialized processor, from the first batch to the end of the shard.
 
 use std::error::Error;
 use std::time::Duration;
@@ -110,8 +110,8 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Decides the next step after an outcome other than `Continue`. `batch` has the records that are not
-    /// checkpointed. `is_done` means that none are left.
+    /// Decides the next step after an outcome other than `Continue`. `batch` contains the records without a
+    /// checkpoint. `is_done` means that every record has a checkpoint.
     fn next(
         &self,
         outcome: Outcome,
@@ -168,8 +168,8 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Notifies the processor that another worker has the shard. `action` is the action of its message,
-    /// or `None` if the daemon has closed the pipe and waits for no status.
+    /// Notifies the processor that another worker has the shard. `action` is the action that the
+    /// child must report as done; `None` if the daemon has closed the pipe.
     async fn lease_lost(
         &mut self,
         shutdown_requested: bool,
@@ -210,8 +210,8 @@ where
                 break;
             }
             failures += 1;
-            // The processor is called again if it did not request a checkpoint of the end. If the store
-            // failed, only the checkpoint is repeated.
+            // The processor is called again if it did not request a checkpoint of the end. If it did,
+            // and the daemon did not write the checkpoint, only the request is repeated.
             is_notified &= ended.is_err();
             let cause =
                 ended.err().unwrap_or_else(|| "the processor did not checkpoint the end".into());
@@ -231,7 +231,7 @@ where
         Ok(Ended::ShardEnd)
     }
 
-    /// Returns `cause`, which ends the child, or logs `cause`. [`OnStop`] decides between them.
+    /// For [`OnStop::Exit`], returns `cause`, which ends the child. For [`OnStop::Skip`], only logs `cause`.
     fn stop(&self, cause: ChildError) -> Result<(), ChildError> {
         match self.child.on_stop {
             OnStop::Exit => Err(cause),
@@ -246,7 +246,7 @@ where
         }
     }
 
-    /// Waits until the daemon closes the pipe, which it does after the last status.
+    /// Waits until the daemon closes the pipe. The daemon does this after the child's last status.
     async fn wait_until_closed(&mut self) -> Result<(), ChildError> {
         match self.pipe.connection.receive("a message").await? {
             None => Ok(()),

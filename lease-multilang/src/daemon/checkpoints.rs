@@ -95,8 +95,8 @@ impl ChildCheckpoints {
         })
     }
 
-    /// Returns whether `record` is the shard's last record. After the shard's end, a checkpoint at it means
-    /// `ShardEnd`. `request` may omit the position within an aggregate, as some clients do.
+    /// Returns whether `record` is the shard's last record. After the shard's end, a request for this
+    /// record means `ShardEnd`. `request` may omit the position within an aggregate, as some clients do.
     async fn is_last(
         &self,
         record: &RecordNumber,

@@ -67,8 +67,8 @@ impl Children {
     }
 
     /// Gives a child `timeout` for each step of its end. After its lease is lost, the child has this time to
-    /// finish its action or read its messages. It has the same time again to answer `leaseLost`, and again to
-    /// exit.
+    /// finish its action or read its messages. Then it has the same time to answer `leaseLost`. Afterwards,
+    /// it has the same time to exit.
     ///
     /// Defaults to 5 s.
     #[must_use]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A program and its arguments.
+/// The program that runs in a child process, and its arguments.
 ///
 /// Parses a text by splitting it at spaces, without quoting, as Amazon's daemon splits `executableName`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The task that exchanges messages with one child, from the child's start to its end: one action at a time.
+//! The task that exchanges messages with one child until the child's end. It sends one action at a time.
 
 use std::error::Error;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(super) struct Conversation {
     /// The last end message that was sent, until the child has answered it or failed.
     end_message: Option<EndMessage>,
     /// Whether the child may have failed only because it does not know its end message. The next child
-    /// then gets the other message.
+    /// then gets the other kind of end message.
     end_message_changed: bool,
     abandoned: CancellationToken,
 }
@@ -49,7 +49,7 @@ pub(super) struct Request {
 }
 
 impl Conversation {
-    /// Starts a child. The returned future reads its stderr.
+    /// Starts a child. The returned future reads the child's stderr.
     pub(super) fn start(
         shared: &Shared,
         shard: &ShardId,
@@ -121,15 +121,15 @@ impl Conversation {
         debug!(shard = %self.shard, "conversation with child ended");
     }
 
-    /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits no longer
-    /// than the exit timeout. The time limit of the action starts again with each checkpoint.
+    /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits at most
+    /// for the exit timeout. The time limit of the action starts again with each checkpoint.
     async fn perform(
         &mut self,
         message: &ToChild,
         checkpointer: Option<Checkpointer>,
     ) -> Result<(), ChildFailure> {
         let Some(action) = message.action() else { return Ok(()) };
-        // Children of the first generation do not know this message. They only get a `shutdown` at the end.
+        // Children of the first generation do not know `shutdownRequested`. They only get a `shutdown`.
         let has_message = self.pipe.generation() > Generation::G0;
         if action == Action::ShutdownRequested && !has_message {
             return Ok(());
@@ -292,7 +292,7 @@ impl Conversation {
         let shard = &self.shard;
         warn!(%shard, ?action, error = &failure as &dyn Error, "child failed, killing it");
         self.pipe.kill().await;
-        // A failure counts only if the child had work left.
+        // A child that was about to end, or did not know its end message, does not count as failed.
         let was_to_end = matches!(action, Some(Action::ShutdownRequested | Action::LeaseLost));
         if !was_to_end && !self.end_message_changed && !self.abandoned.is_cancelled() {
             self.shared.failed.cancel();
@@ -300,7 +300,7 @@ impl Conversation {
         failure
     }
 
-    /// Sends `leaseLost`, unless the child already got an end message, and waits for its exit.
+    /// Sends `leaseLost`, unless the child already got an end message. Then waits until it exits.
     async fn end_child(&mut self) {
         let exit_timeout = self.shared.settings.exit_timeout;
         if self.owes_lease_lost

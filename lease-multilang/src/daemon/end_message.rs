@@ -2,8 +2,8 @@
 //!
 //! A child's checkpoints show whether it speaks the protocol's first generation. No message shows whether it
 //! speaks the second. Children of these generations do not know `shardEnded` and `leaseLost`, and exit when
-//! they read one. Each restarted child would exit again. So after such a failure, the next child gets the
-//! other message.
+//! they read such a message. Each restarted child would exit again. So after such a failure, the next child
+//! gets a message of the other kind.
 
 use parking_lot::Mutex;
 
@@ -26,7 +26,7 @@ pub(super) struct EndMessages(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     next: EndMessage,
-    /// Whether a child has answered `next`. If so, the next failure is taken to have another cause. Only two
+    /// Whether a child has answered `next`. Then a failure may have another cause, and `next` stays. Only two
     /// failures in a row show that the children do not know the message.
     was_answered: bool,
 }
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_alternate_until_a_child_answers_one() {
+    fn end_messages_alternate_until_a_child_answers() {
         let messages = EndMessages::default();
 
         assert_eq!(messages.next(Generation::G2), EndMessage::Current);
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
-        // A second child got the same message at the same time.
+        // A second child had got its message before the first child failed. Its failure changes nothing.
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
-        assert_eq!(messages.failed(EndMessage::Shutdown), EndMessage::Current, "it only crashed");
+        assert_eq!(messages.failed(EndMessage::Shutdown), EndMessage::Current, "kinds alternate");
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
         messages.answered(EndMessage::Shutdown);
         assert_eq!(messages.next(Generation::G2), EndMessage::Shutdown);

@@ -28,7 +28,7 @@ pub enum ChildFailure {
     WrongAnswer {
         /// The action that it was sent.
         action: Action,
-        /// The action that it reported as done.
+        /// The action that the child reported as done.
         answered: Option<String>,
     },
     /// The child did not answer in time.
@@ -54,7 +54,7 @@ pub enum ChildFailure {
     /// A pipe failed.
     #[error("the pipe to the child failed")]
     Pipe(#[source] io::Error),
-    /// The child ended earlier. The log has the reason.
+    /// The child ended before this request. The log has the reason.
     #[error("child has already ended")]
     AlreadyEnded,
 }

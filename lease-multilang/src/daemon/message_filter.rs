@@ -43,13 +43,13 @@ impl MessageFilter {
             warn!(%shard, reason, "line from child ignored, it is not a message");
         }
         if level == LogLevel::WarnThenRarely {
-            warn!(%shard, "further lines of this child that are not messages are logged rarely");
+            warn!(%shard, "further ignored lines of this child are logged rarely");
         }
         None
     }
 
-    /// Decodes a message of the current generation, or a checkpoint of the first generation. The latter has
-    /// a field with another name.
+    /// Decodes a message of the current generation, or a checkpoint of the first generation. There, the field
+    /// with the sequence number has another name.
     fn decode(&mut self, text: &str) -> Result<FromChild, InvalidMessage> {
         let decoded = FromChild::decode(text, self.generation);
         if self.generation > Generation::G0
@@ -67,7 +67,7 @@ impl MessageFilter {
 impl Drop for MessageFilter {
     fn drop(&mut self) {
         if let Some(lines) = self.ignored.total_if_throttled() {
-            warn!(shard = %self.shard, lines, "lines from child ignored in total");
+            warn!(shard = %self.shard, lines, "total of ignored lines from child");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The pipes of one child. A write also reads, so that the two sides never wait for each other.
+//! The pipes of one child. A write also reads messages, so daemon and child never wait for each other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ use crate::protocol::{
 /// A child process with its stdin and stdout.
 pub(super) struct Pipe {
     process: Process,
-    /// `None` after it was closed. The child then reads the end of its input.
+    /// `None` after the daemon closed it. Then the child reads the end of its stdin.
     stdin: Option<LineWriter<ChildStdin>>,
     stdout: LineReader<ChildStdout>,
     filter: MessageFilter,
@@ -109,7 +109,7 @@ impl Pipe {
         select! {
             biased;
             message = self.receive() => message.map(Some),
-            // This task yields once. In the meantime, the runtime polls the pipes.
+            // While this task yields, the runtime polls the pipes and may find a message.
             () = yield_now() => Ok(None),
         }
     }
@@ -163,8 +163,8 @@ async fn receive_or_end(
     process: &mut Process,
 ) -> Result<FromChild, ChildFailure> {
     select! {
-        // Messages are polled first: the child may exit right after its last one. The exit is polled too,
-        // because another process may hold stdout open.
+        // Messages are polled first: the child may exit right after its last message. The exit is polled
+        // too: another process may hold the child's stdout open.
         biased;
         message = receive(stdout, filter) => message,
         status = process.ended() => Err(ChildFailure::Ended(status)),

@@ -25,7 +25,7 @@ pub(super) struct Pipes {
 }
 
 /// The process group that the child leads. Processes that the child starts join the group, unless they
-/// leave it. Ctrl-C on the terminal signals the daemon's group, and not this one.
+/// leave it. Ctrl-C on the terminal signals only the daemon's group, not the child's.
 struct Group(Option<Pid>);
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until the process exits. Then kills the rest of its group, which may hold its pipes open.
+    /// Waits until the process exits. Then kills the rest of its group, which may hold the pipes open.
     ///
     /// # Cancel safety
     ///

@@ -15,7 +15,7 @@ use super::failure::ChildFailure;
 use super::shared::Shared;
 use crate::protocol::{Initialize, ProcessRecords, StartPosition, ToChild, WireRecord};
 
-/// Sends actions to a child process and waits until the child has done each.
+/// Sends an action to a child process, and waits until the child reports it as done.
 ///
 /// A separate task exchanges messages with the child, so a dropped call never leaves half a line in the pipe.
 /// The child finishes its current action before it gets the next one.
@@ -88,11 +88,11 @@ impl RecordProcessor for ChildProcessor {
         if checkpointer.checkpointed().await == Position::ShardEnd {
             return Ok(());
         }
-        // A child gets this message only once, so the next attempt needs a new child.
+        // A child gets `shardEnded` only once, so the next attempt needs a new child.
         Err(NeedsRestart::new("the child did not checkpoint the end of its shard").into())
     }
 
-    /// The conversation sends `leaseLost` after this, when it ends the child.
+    /// Requests the shutdown. The conversation sends `leaseLost` later, when it ends the child.
     async fn shutdown_requested(
         &mut self,
         checkpointer: &Checkpointer,

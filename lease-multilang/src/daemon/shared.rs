@@ -13,7 +13,7 @@ use super::end_message::EndMessages;
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    /// One task per child.
+    /// Tracks the tasks that exchange messages with children, one task per child.
     pub(super) tasks: TaskTracker,
     /// Cancelled when the first child has failed.
     pub(super) failed: CancellationToken,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) command: Arc<ChildCommand>,
-    /// The time for a child to read a message, and again for it to answer; `None`: no limit.
+    /// The time limit for a child to read a message, and then to answer it. `None` means no limit.
     pub(super) answer_timeout: Option<Duration>,
     /// The time for each step of a child's end.
     pub(super) exit_timeout: Duration,

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 
 /// Reads `stderr` to its end, so that the child never waits for a full pipe.
 ///
-/// Logs a long line in pieces. After a second without output, logs a line that has no line feed yet, since
-/// some programs never write one.
+/// Logs a long line in pieces. After a second without output, logs a line even without its line feed, because
+/// some programs never write a line feed.
 pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     let mut rate = Rate::new(now());
     let mut pending = Vec::with_capacity(LONGEST_PIECE);

@@ -29,7 +29,7 @@ pub enum Action {
     ShardEnded,
     /// Prepare for the hand-over of the shard.
     ShutdownRequested,
-    /// The end of a shard or the loss of its lease, in generations without a separate name for each.
+    /// The end of a shard or the loss of its lease. Generations 0 and 1 have one name for both.
     Shutdown,
 }
 

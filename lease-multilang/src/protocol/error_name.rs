@@ -19,7 +19,7 @@ pub enum ErrorName {
     InvalidState,
     /// `KinesisClientLibDependencyException`: the table did not answer. The child may retry.
     Dependency,
-    /// `IllegalArgumentException`: the request is not between the last checkpoint and the last delivered
+    /// `IllegalArgumentException`: the record is not between the last checkpoint and the last delivered
     /// record.
     IllegalArgument,
     /// Any other class.
@@ -72,18 +72,18 @@ impl From<&CheckpointError> for ErrorName {
                     StoreErrorKind::Throttled => Self::Throttling,
                     StoreErrorKind::Refused => Self::IllegalArgument,
                     StoreErrorKind::Corrupt | StoreErrorKind::Misconfigured => Self::InvalidState,
-                    // The Kinesis Client Library has no class for the other kinds.
+                    // The Kinesis Client Library has no exception class for other kinds of errors.
                     _ => Self::Dependency,
                 })
             }
-            // A later version may add a variant. Its meaning for the store is unknown.
+            // A later version of lease-kinesis may add an error. This code does not know its meaning.
             _ => Self::Dependency,
         }
     }
 }
 
 impl From<ErrorName> for CheckpointError {
-    /// Returns the error that a processor receives for a daemon's error. The name is the error's source.
+    /// Returns the error that a processor receives for a daemon's error. Its `source` is the name.
     fn from(name: ErrorName) -> Self {
         let kind = match &name {
             // Daemons do not report the cause of the loss.

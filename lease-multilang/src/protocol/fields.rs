@@ -1,7 +1,7 @@
 //! Reads the fields of one JSON object by the rules of Jackson, the parser of the Kinesis Client Library.
 //!
 //! Jackson accepts a number for a string and a string for a number. If several fields have the same name, it
-//! keeps the last one. It ignores text after the object and refuses unknown fields.
+//! keeps the last field. It ignores text after the object and refuses unknown fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -123,6 +123,6 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All fields that children of any generation send.
+/// All fields that a child may send, of all generations.
 const KNOWN: [&str; 6] =
     ["action", "checkpoint", "sequenceNumber", "subSequenceNumber", "error", "responseFor"];

@@ -9,7 +9,7 @@ use super::json::json;
 
 /// A message from a child to its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
+#[expect(clippy::exhaustive_enums, reason = "a further message would be another protocol")]
 pub enum FromChild {
     /// The child requests a checkpoint, and waits for the reply.
     Checkpoint(CheckpointRequest),
@@ -86,7 +86,7 @@ impl FromChild {
     }
 }
 
-/// The fields that a request and its reply share.
+/// The fields that a checkpoint request and its reply have in common.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum RequestFields<'a> {

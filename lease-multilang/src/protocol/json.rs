@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Returns a message as JSON on one line. JSON escapes line feeds.
-#[expect(clippy::expect_used, reason = "messages have strings, numbers and lists of those")]
+#[expect(clippy::expect_used, reason = "messages contain only strings, numbers and lists")]
 pub(super) fn json(message: &impl Serialize) -> String {
     serde_json::to_string(message).expect("messages have a JSON form")
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads lines from the other process, which may write anything.
 ///
-/// Its buffer never exceeds the limit plus 64 KiB and one byte.
+/// The reader's buffer exceeds the limit of a line by at most 64 KiB and one byte.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
@@ -15,7 +15,7 @@ pub struct LineReader<R> {
     buffer: Vec<u8>,
     /// The offset of the next line in the buffer.
     start: usize,
-    /// The number of bytes of that line that are known to have no line feed.
+    /// The number of bytes of the next line that were already searched for a line feed.
     searched: usize,
     /// The number of bytes of the current line that were dropped because the line is too long.
     dropped: u64,
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.buffer.capacity()
     }
 
-    /// Takes the next line, of `length` bytes, and its line feed out of the buffer.
+    /// Takes the next line and its line feed out of the buffer. `length` counts the line's bytes.
     fn line<'a>(&'a mut self, length: usize, whole: fn(&'a str) -> Line<'a>) -> Line<'a> {
         let begin = self.start;
         self.start = (begin + length + 1).min(self.buffer.len());
@@ -96,12 +96,12 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        // Small at first, because a daemon may have a reader for each of a hundred silent children.
+        // The first read is small: a daemon may have a hundred silent children, and a reader for each.
         let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
         let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {
-            // Doubled, so that a long line is not copied for every chunk. Limited to the size that the
-            // longest line needs.
+            // The buffer doubles, so that a long line is not copied for every chunk. The limit is the
+            // size that the longest allowed line needs.
             let doubled = self.buffer.capacity().saturating_mul(2);
             let most = self.limit.saturating_add(RETURN + CHUNK);
             self.buffer.reserve_exact(doubled.min(most).max(needed) - self.buffer.len());
@@ -113,7 +113,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 /// The maximum number of bytes per read. Equals the capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;
 
-/// The minimum number of bytes to reserve. Fits one message of a child.
+/// The minimum number of bytes to reserve. A message of a child fits into it.
 const LEAST: usize = 4 * 1024;
 
 /// The length of a `\r` before the line feed, which does not count towards the limit.

@@ -17,13 +17,13 @@
 //! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`, at least once | `status` |
 //!
 //! A checkpoint without a number covers all records that the daemon has sent to the child. If a child requests
-//! one after its `status`, the daemon may send the next records at the same moment. The daemon cannot know
+//! this after its `status`, the daemon may send the next records at the same moment. The daemon cannot know
 //! whether the child has read them. Such a child must request a checkpoint by number.
 //!
 //! The protocol has three [generations](Generation), which differ in their fields. The fields and their
 //! order are the same as in the
 //! [Kinesis Client Library](https://github.com/awslabs/amazon-kinesis-client/tree/master/amazon-kinesis-client-multilang).
-//! Its parser refuses a line with an unknown field, and the sender of that line then waits for ever.
+//! The library's parser refuses a line with an unknown field. Then the sender of the line waits for ever.
 
 mod action;
 mod error_name;

@@ -25,7 +25,7 @@ pub enum ToChild {
     Checkpoint(CheckpointReply),
     /// Another worker has the shard.
     LeaseLost,
-    /// All records of a closed shard are processed. The child must checkpoint its end.
+    /// All records of a closed shard are processed. The child must checkpoint the shard's end.
     ShardEnded,
     /// The daemon is about to hand the shard over.
     ShutdownRequested,
@@ -79,13 +79,13 @@ pub struct CheckpointReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum ShutdownReason {
-    /// `TERMINATE`: the shard has ended. The child must checkpoint its end.
+    /// `TERMINATE`: the shard has ended. The child must checkpoint the shard's end.
     Terminate,
     /// `ZOMBIE`: another worker has the shard.
     Zombie,
-    /// `SHARD_END`: the same as `TERMINATE`, in version 2.0.
+    /// `SHARD_END`: version 2.0 sends this reason instead of `TERMINATE`.
     ShardEnd,
-    /// `LEASE_LOST`: the same as `ZOMBIE`, in version 2.0.
+    /// `LEASE_LOST`: version 2.0 sends this reason instead of `ZOMBIE`.
     LeaseLost,
 }
 
@@ -194,8 +194,8 @@ impl ToChild {
 }
 
 impl Initialize {
-    /// Returns whether a daemon of the first generation sent this message. The other two generations send the
-    /// same message, so it does not distinguish them.
+    /// Returns whether a daemon of the first generation sent this message. In the two later
+    /// generations, `initialize` is the same, so it does not show the daemon's generation.
     pub fn is_of_first_generation(&self) -> bool {
         self.start.is_none()
     }
@@ -332,7 +332,7 @@ impl From<ReplyFields> for CheckpointReply {
     }
 }
 
-/// Distinguishes a field that is `null` from a missing one.
+/// Decodes a `null` as `Some(None)`, so that it differs from a missing field, which is `None`.
 fn present<'de, D: serde::Deserializer<'de>>(json: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(json).map(Some)
 }

@@ -23,7 +23,7 @@ pub struct WireRecord {
     pub data: Option<Bytes>,
     /// The producer's partition key.
     pub partition_key: Arc<str>,
-    /// The number that Kinesis assigned.
+    /// The sequence number that Kinesis assigned to the record.
     pub sequence_number: SequenceNumber,
     /// The time of arrival, in milliseconds since 1970.
     pub approximate_arrival_timestamp: Option<u64>,
@@ -126,7 +126,7 @@ struct RecordFields {
     sub_sequence_number: Option<u64>,
 }
 
-/// A time in milliseconds since 1970, or in the two parts that version 2.0 sends.
+/// A time in milliseconds since 1970, or as the seconds and nanoseconds that version 2.0 sends.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Timestamp {
@@ -153,7 +153,7 @@ struct Base64(Bytes);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        // A visitor decodes the string without copying it first.
+        // A visitor decodes the string without a copy of it.
         json.deserialize_str(Base64Visitor)
     }
 }

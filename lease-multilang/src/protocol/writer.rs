@@ -23,7 +23,7 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     }
 
     /// Returns a writer for a child, which also puts a line feed before each line. The child's code may
-    /// have printed text without a line feed, and that text must not share the line.
+    /// have printed text without a line feed, and that text must not be on the line of the message.
     pub fn for_child(sink: W) -> Self {
         Self { sink, before: "\n", line: Vec::new(), broken: false }
     }
@@ -49,7 +49,7 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.write_all(&self.line).await?;
         self.sink.flush().await?;
         self.broken = false;
-        // Frees the memory of a long batch, because each of many children has a writer.
+        // Frees the memory of a long batch: a daemon may have many children, and a writer for each.
         self.line.clear();
         self.line.shrink_to(MOST_KEPT);
         Ok(())

@@ -1,4 +1,4 @@
-//! Children that break the protocol. They must not affect other children.
+//! Children that break the protocol. Their faults must not affect other children.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -6,8 +6,8 @@ use crate::daemon::is_there;
 use crate::notes::Notes;
 use crate::place::{Place, raw};
 
-/// Runs two children until all records are read. One of them injects the fault once. Returns the daemon's
-/// log.
+/// Runs two children until all records are read. One child injects `fault` once. Checks that the daemon
+/// starts `restarts` further children. Returns the daemon's log.
 async fn run_with_fault(fault: &str, restarts: usize, properties: &str) -> Option<(Place, String)> {
     let place = Place::of_shards(2, raw()?).await.with(properties).with_fault(fault);
     let producer = place.stream.produce();
@@ -174,8 +174,8 @@ async fn lines_that_are_not_messages_are_logged_a_few_times() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn process_of_a_failed_child_is_killed_with_it() {
+async fn process_that_a_failed_child_started_is_killed() {
     let Some((place, _)) = run_with_fault("starts another", 1, "").await else { return };
     let started = std::fs::read_to_string(place.fault_file()).unwrap();
-    assert!(!is_there(started.trim().parse().unwrap()), "the process still runs");
+    assert!(!is_there(started.trim().parse().unwrap()), "the started process still runs");
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::place::{BETWEEN_LOOKS, LOOKS};
 
-/// A daemon process. Dropping this kills it.
+/// A daemon process. Dropping this value kills the process.
 pub(crate) struct Daemon {
     process: Child,
     log: Arc<Mutex<String>>,
@@ -84,7 +84,7 @@ impl Daemon {
         panic!("the daemon did not exit, or a child still has its stderr open\n{}", self.log());
     }
 
-    /// Returns the status if the daemon exits within a short time.
+    /// Waits a short time for the daemon to exit. Returns its status if it did.
     pub(crate) async fn ended_soon(&mut self) -> Option<ExitStatus> {
         sleep(10 * BETWEEN_LOOKS).await;
         match self.process.try_wait().unwrap() {

@@ -96,8 +96,8 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     let notes =
         place.until("three shards have ended", &all, |notes| notes.of("ended").len() >= 3).await;
 
-    // After a child is killed, another child reads its shard. This holds only if the shard has not ended: no
-    // child follows at an ended shard, although the process of its last child may still run.
+    // After a child is killed, another child reads its shard. So kills a child whose shard has not ended. The
+    // last child of an ended shard may still run, but no child follows it.
     let ended: BTreeSet<_> = notes.of("ended").iter().map(|note| &*note.shard).collect();
     let mut readers = notes.readers().into_iter();
     let (shard, child) =
@@ -132,7 +132,7 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     notes
 }
 
-/// The sample checkpoints its first batch, and later batches only once in 30 s. It checkpoints the rest when
+/// The sample checkpoints its first batch. Later, it checkpoints once in 30 s. It checkpoints the rest when
 /// it receives `shutdownRequested`.
 #[tokio::test(flavor = "multi_thread")]
 async fn unchanged_python_sample_checkpoints_all_its_records() {
@@ -141,7 +141,7 @@ async fn unchanged_python_sample_checkpoints_all_its_records() {
     let mut place = Place::of_shards(2, sample.display().to_string()).await;
     let producer = place.stream.produce();
     let daemon = place.start("one");
-    // The sample prints no line feeds. The output of so few records fits into one line of the log.
+    // The sample prints no line feeds. The output for 20 records still fits into one line of the log.
     producer.has_put_more(20).await;
     let total: usize = producer.end().await.values().sum();
     let shards = place.stream.open_shards().await;

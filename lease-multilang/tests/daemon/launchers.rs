@@ -38,7 +38,7 @@ async fn javascript_launcher_starts_daemon() {
     let place = Place::of_shards(2, raw).await;
     let jars = place.folder.join("jars");
     fs::create_dir(&jars).unwrap();
-    // The launcher downloads missing files.
+    // Creates empty jars: the launcher would download missing jars.
     for jar in jars_of(&client.with_file_name("pom.xml")) {
         fs::write(jars.join(jar), "").unwrap();
     }

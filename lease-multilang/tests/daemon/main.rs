@@ -1,5 +1,5 @@
-//! Runs the daemon as a process, with children in several languages. Each test has its own Kinesis and
-//! DynamoDB server.
+//! Runs the daemon as a process, with children in several languages. Each test has its own servers for
+//! Kinesis and DynamoDB.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -9,14 +9,14 @@ use tokio::time::sleep;
 use crate::notes::Notes;
 use crate::place::{Place, script};
 
-/// Returns the command of a child that is a shell script. It answers messages and records their times.
+/// Returns the command of a child. The child is a shell script that answers messages and records their times.
 fn trivial() -> String {
     format!("sh {}", script("trivial.sh"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures, on a machine that has nothing else to do"]
-async fn measured_from_the_start_to_the_first_record() {
+async fn measured_time_from_the_start_to_the_first_record() {
     for settle in [10, 1000] {
         let place = Place::of_shards(1, trivial()).await;
         let place = place.with(&format!("settleMillis = {settle}"));
@@ -58,7 +58,7 @@ async fn measured_memory_with_a_hundred_idle_shards() {
     daemon.stop().await;
 }
 
-#[expect(clippy::disallowed_methods, reason = "compared with what children note")]
+#[expect(clippy::disallowed_methods, reason = "compared with the times that children record")]
 fn millis() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap()

@@ -36,7 +36,7 @@ async fn kcl_3_table_is_continued_and_stays_valid() {
     is_continued_and_stays_valid(&row).await;
 }
 
-/// The error must name the property, because users of the daemon change properties and not code.
+/// The error must name the property. Users of the daemon change properties, not code.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusal_of_foreign_table_names_the_property() {
     let place = Place::of_shards(1, "sh").await;
@@ -102,7 +102,7 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
             assert_ne!(&last, &before.to_string());
             assert!(number(&row["leaseCounter"]) > COUNTER, "a worker of KCL sees no new owner");
             for (name, value) in beside {
-                // As in KCL, a checkpoint replaces a pending one, and a new owner ends a hand-over.
+                // As in KCL, a checkpoint replaces a pending checkpoint, and a new owner ends a hand-over.
                 let is_kept = !name.starts_with("pending") && *name != "checkpointOwner";
                 let kept = is_kept.then_some(value);
                 assert_eq!(row.get(*name), kept, "{row:?}");

@@ -58,8 +58,8 @@ impl Notes {
         self.have_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed. The records of each partition key must be in order; a record
-    /// counts at its first processing.
+    /// Checks that each record was processed, and that the records of each partition key are in order. If a
+    /// record was processed several times, only the first time counts.
     pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -76,7 +76,7 @@ impl Notes {
         }
     }
 
-    /// Checks that a child receives the records of a shard in order, and each record once.
+    /// Checks that each child received the records of a shard in order, and each record at most once.
     fn have_each_child_go_forward(&self) {
         let mut last: BTreeMap<_, SequenceNumber> = BTreeMap::new();
         for note in self.of("record") {
@@ -102,7 +102,7 @@ impl Notes {
         }
     }
 
-    /// Checks that the next child repeats only records of a child that was killed.
+    /// Checks that no record was repeated after the child that received it had ended in an orderly way.
     pub(crate) fn have_nothing_twice_after_an_orderly_end(&self) {
         let is_orderly = |note: &&Note| matches!(&*note.event, "requested" | "ended");
         let orderly: BTreeSet<_> =
@@ -142,7 +142,7 @@ impl Note {
 }
 
 impl fmt::Display for Notes {
-    /// Prints the number of records before each event, but not the records.
+    /// Prints each event with the number of records before it. Does not print the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for note in &self.0 {

@@ -50,7 +50,7 @@ impl Place {
         self
     }
 
-    /// Makes one child of shard 0 inject this fault of `raw.py` once.
+    /// Makes one child of shard 0 inject the fault `name` of `raw.py` once.
     pub(crate) fn with_fault(self, name: &str) -> Self {
         let file = self.fault_file().display().to_string();
         let place = self.with_variable("FAULT", name).with_variable("FAULT_SHARD", "0");
@@ -67,7 +67,7 @@ impl Place {
 
     /// Writes the properties file of the daemon with this name.
     ///
-    /// Its timeouts tolerate a machine that pauses for several seconds.
+    /// The daemon's timeouts tolerate a machine that pauses for several seconds.
     pub(crate) fn properties(&self, name: &str) -> PathBuf {
         let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
         let Self { command, properties, .. } = self;
@@ -159,5 +159,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// The maximum number of checks of a condition. Five minutes in total, for busy machines.
+/// The maximum number of checks of a condition. They take five minutes, which is enough on busy machines.
 pub(crate) const LOOKS: u32 = 15_000;

@@ -46,7 +46,7 @@ async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     second.stop().await;
 }
 
-/// GNU `timeout` signals the process and then its process group.
+/// GNU `timeout` signals the process and then its process group, so the daemon gets two signals.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_signals_at_once_cause_one_orderly_stop() {
     let Some(command) = raw() else { return };
@@ -163,7 +163,7 @@ async fn hanging_child_is_killed_after_the_grace_time() {
     let place = place.with("shutdownGraceMillis = 10000");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
-    // A child that has not started yet gets no shutdownRequested.
+    // Waits for both children: a child that has not started yet gets no shutdownRequested.
     let both = |notes: &Notes| has_fault(notes) && has_two_readers(notes);
     place.until("one child hangs, and the other one reads", &[&daemon], both).await;
     producer.end().await;

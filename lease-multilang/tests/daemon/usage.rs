@@ -186,7 +186,7 @@ fn missing_profile_is_reported_before_any_request() {
     assert!(stderr.contains("AWS_PROFILE = nosuch: there is no such profile"), "{stderr}");
 }
 
-/// The SDK's search continues without the file and may find other credentials. The daemon reports the error
+/// The SDK ignores the invalid file and may find credentials elsewhere. The daemon reports the error
 /// of the file only if it finds no credentials.
 #[test]
 fn error_of_a_profile_file_is_in_the_last_line() {

@@ -16,7 +16,7 @@ use crate::talk::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn end_without_checkpoint_is_an_error() {
+async fn shard_end_without_checkpoint_is_an_error() {
     let log = Log::default();
     let of_processor = Arc::clone(&log);
     let child = Child::new(move |_: &ShardContext| Scripted {
@@ -35,7 +35,7 @@ async fn end_without_checkpoint_is_an_error() {
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
 }
 
-/// Requests a checkpoint of the end and ignores its result.
+/// A processor that requests a checkpoint of the shard's end and ignores its result.
 struct Calm(Log);
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl RecordProcessor for Calm {
 }
 
 #[tokio::test(start_paused = true)]
-async fn end_is_retried_without_a_second_call_of_the_processor() {
+async fn failed_end_checkpoint_is_retried_without_the_processor() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let end = [
         r#"> {"action":"shardEnded"}"#,
@@ -76,7 +76,7 @@ async fn end_is_retried_without_a_second_call_of_the_processor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unwritten_end_ends_child_without_status() {
+async fn unwritten_end_checkpoint_ends_child_without_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let asked = [ASK_END, &*failed];
     // The processor requests the checkpoint once, and the child repeats the request twice.
@@ -93,7 +93,7 @@ async fn unwritten_end_ends_child_without_status() {
     assert_eq!(talk.rest, "", "the child reports no status for the end");
 }
 
-/// Requests checkpoints after its lease is lost.
+/// A processor that requests checkpoints after its lease is lost.
 struct TooLate {
     log: Log,
     checkpointer: Option<Checkpointer>,

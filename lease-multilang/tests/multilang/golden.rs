@@ -141,7 +141,7 @@ fn checkpoint_replies_survive_encoding_byte_for_byte() {
 }
 
 #[test]
-fn ends_survive_encoding_byte_for_byte() {
+fn end_messages_survive_encoding_byte_for_byte() {
     assert_encoding(&[
         (G2, ToChild::LeaseLost, r#"{"action":"leaseLost"}"#),
         (G2, ToChild::ShardEnded, r#"{"action":"shardEnded"}"#),
@@ -250,7 +250,7 @@ fn child_ignores_fields_of_later_daemons() {
     assert_eq!(ToChild::decode(line), Ok(ToChild::ShardEnded));
 }
 
-/// Java's reader also ignores a line with an unknown field. The child then waits for ever.
+/// Amazon's Java daemon also ignores a line with an unknown field. Then the child waits for ever.
 #[test]
 fn daemon_reports_why_a_line_is_not_a_message() {
     use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};
@@ -307,7 +307,7 @@ fn daemon_accepts_what_jackson_accepts() {
         // Children in some languages never send a sub-sequence number.
         (r#"{"action":"checkpoint","sequenceNumber":"456"}"#, checkpoint(Some("456"), None)),
         (r#"{"action":"checkpoint"}"#, checkpoint(None, None)),
-        // A number in place of a text, and a text in place of a number.
+        // The first field has a number in place of a text, and the second a text in place of a number.
         (
             r#"{"action":"checkpoint","sequenceNumber":456,"subSequenceNumber":"3"}"#,
             checkpoint(Some("456"), Some(3)),
@@ -325,7 +325,7 @@ fn daemon_accepts_what_jackson_accepts() {
             r#"{"error":null,"sequenceNumber":"456","action":"checkpoint"}"#,
             checkpoint(Some("456"), None),
         ),
-        // The last of several fields with one name applies. Text after the object is ignored.
+        // If two fields have the same name, the last field applies. Text after the object is ignored.
         (
             r#"{"action":"checkpoint","sequenceNumber":"1","sequenceNumber":"2"} and so on"#,
             checkpoint(Some("2"), None),

@@ -13,7 +13,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
     read_lines(bytes, limit).await
 }
 
-/// Reads all lines of `input`. Returns each as a text that names its kind.
+/// Reads all lines of `input`. Returns each line as a text that begins with the kind of line.
 async fn read_lines(input: impl AsyncRead + Unpin, limit: usize) -> Vec<String> {
     let mut reader = LineReader::new(input, limit);
     let mut lines = Vec::new();
@@ -64,13 +64,13 @@ async fn line_over_the_limit_is_skipped() {
 }
 
 #[tokio::test]
-async fn line_that_is_not_utf8_does_not_affect_the_next() {
+async fn line_that_is_not_utf8_does_not_affect_the_next_line() {
     let bytes = b"\xff\n\xc3\xa9\n\xc3\n";
 
     assert_eq!(lines_of(bytes, 100).await, ["not UTF-8 [255]", "whole \u{e9}", "not UTF-8 [195]"]);
 }
 
-/// A pipe with this number of bytes and without a line feed.
+/// A pipe that delivers this number of bytes, without a line feed.
 struct Endless {
     left: usize,
 }
@@ -99,7 +99,7 @@ async fn endless_line_uses_memory_up_to_the_limit() {
     assert!(reader.capacity() <= LIMIT + 64 * 1024 + 1, "{}", reader.capacity());
 }
 
-/// Memory matters because a daemon may have a hundred children, each with a reader.
+/// A daemon may have a hundred children, and a reader for each. So a reader must not need much memory.
 #[tokio::test]
 async fn reader_of_short_lines_needs_little_memory() {
     let (mut there, here) = duplex(1024);
@@ -192,7 +192,7 @@ async fn writer_fails_after_half_a_line() {
 }
 
 proptest! {
-    /// Compares the reader with a simple parser of the whole text.
+    /// Compares the reader's lines with the lines of a simple parser of the whole text.
     #[test]
     fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",

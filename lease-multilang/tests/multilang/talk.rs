@@ -82,12 +82,12 @@ impl Scripted {
     }
 }
 
-/// The result of a conversation.
+/// The result of a conversation between a child and the scripted daemon.
 pub(crate) struct Talk {
-    /// The result of the child.
+    /// The value that the child's `run` returned.
     pub(crate) ended: Result<Ended, ChildError>,
     pub(crate) log: Vec<String>,
-    /// The child's output after the script.
+    /// The output of the child after the end of the script.
     pub(crate) rest: String,
 }
 

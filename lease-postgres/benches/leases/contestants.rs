@@ -20,16 +20,16 @@ pub(crate) trait Contestant: Send + Sync {
 /// The minimal statements for a lock with a token and an expiry.
 pub(crate) struct Bare(pub(crate) Pool);
 
-/// The statements of `ShedLock`'s JDBC provider with the database's time.
+/// The statements of `ShedLock`'s JDBC provider, with the database's clock.
 pub(crate) struct ShedLock(pub(crate) Pool);
 
 /// An advisory lock. It keeps its connection until the release, and has neither token nor expiry.
 pub(crate) struct Advisory(pub(crate) Pool);
 
-/// The store without a locker.
+/// This library's store, without a locker.
 pub(crate) struct Store(pub(crate) PostgresStore);
 
-/// The library as programs use it.
+/// This library's store behind a locker, as programs use it.
 pub(crate) struct Library(pub(crate) Locker);
 
 pub(crate) fn pool(server: &PostgresServer) -> Pool {

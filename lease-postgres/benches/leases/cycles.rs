@@ -1,4 +1,4 @@
-//! Cycles of free keys: the contestants run one after another in each round.
+//! Obtains and releases free keys. In each round, the contestants run one after another.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) async fn measure(server: &PostgresServer, fsync: &str, tasks: usize) 
     for round in 0..=ROUNDS {
         for ((_, contestant), rates) in contestants.iter().zip(&mut rates) {
             let seconds = timed(run(contestant, tasks, each)).await;
-            // The first round fills caches and the pool.
+            // The first round fills caches and the pool, so it does not count.
             if round > 0 {
                 rates.push((tasks * each) as f64 / seconds);
             }

@@ -43,7 +43,7 @@ pub(crate) async fn measure(server: &PostgresServer, count: usize) {
     );
 }
 
-/// What the processes have used: processor time in seconds, bytes, rows.
+/// The use so far: processor time in seconds, bytes of the write-ahead log, and updated rows.
 struct Used {
     client: f64,
     server: f64,

@@ -1,4 +1,4 @@
-//! Claims of keys that are held write nothing.
+//! Measures how much claims of held keys write. They should write nothing.
 
 use lease_core::store::{LockStore, Obtained};
 use lease_test_servers::postgres::PostgresServer;

@@ -7,7 +7,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::error::ServerFault;
 
-/// Where to connect, and the name of the server in messages.
+/// The configuration of connections, and the server's name in messages.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) config: Config,
@@ -15,8 +15,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Parses `postgres://user:password@host:port/database?option=value`. Several hosts have commas between
-    /// them: connections go to the first that accepts writes.
+    /// Parses `postgres://user:password@host:port/database?option=value`. Commas separate several hosts. Then
+    /// connections go to the first host that accepts writes.
     pub(crate) fn parse(url: &str) -> Result<Self, ServerFault> {
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             return Err(ServerFault::misconfigured(
@@ -25,7 +25,7 @@ impl Address {
             ));
         }
         let mut config: Config = url.parse().map_err(|error| invalid(&error))?;
-        // The driver ends the password at the first `@`. The rest of the password would be printed.
+        // The driver ends the password at the first `@`. Messages would print the rest of it as a host.
         let is_misread = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
         if config.get_hosts().iter().any(is_misread) {
             return Err(ServerFault::misconfigured(
@@ -50,7 +50,7 @@ impl Address {
 }
 
 fn invalid(error: &tokio_postgres::Error) -> ServerFault {
-    // The reason names an option, never a value.
+    // The driver's reason contains the name of an option, but never a value.
     let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let advice = if reason.contains("sslmode") {
         ": it is disable, prefer or require, which verifies the certificate"

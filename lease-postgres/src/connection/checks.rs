@@ -1,4 +1,4 @@
-//! Refuses servers and tables that would lose leases, and warns of settings that may.
+//! Refuses servers and tables that would lose leases, and warns of settings that may lose leases.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::{ALLOW, CREATE, ServerFault};
 use crate::reply::column;
 use crate::statements;
 
-/// Connects once, and checks how the server and the table are set up.
+/// Connects once, and checks the settings of the server and the table.
 pub(crate) async fn check(database: &Database, address: &Address) -> Result<(), ServerFault> {
     let table = database.statements.table().quoted();
     let call = database.statements.call(statements::CHECK).text(&*table);
@@ -113,8 +113,8 @@ fn checked_durability(name: &str, user: &str, row: &Row) -> Result<(), ServerFau
     Ok(())
 }
 
-/// Connecting takes several round trips.
+/// The time limit of the check. To open a connection takes several round trips.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The oldest version that is still maintained.
+/// PostgreSQL 14, the oldest version that is still maintained.
 const MIN_VERSION: i64 = 140_000;

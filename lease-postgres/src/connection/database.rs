@@ -27,12 +27,12 @@ pub(crate) struct Database {
     for_claims: Semaphore,
 }
 
-/// Which connections a request may use.
+/// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// All: for heartbeats and releases.
+    /// All connections. Heartbeats and releases use this lane.
     Holders,
-    /// All but [`RESERVED`]: many claims at once do not delay a heartbeat.
+    /// All connections but [`RESERVED`], so that many claims at once do not delay a heartbeat.
     Claims,
 }
 
@@ -108,7 +108,7 @@ impl Database {
         })
     }
 
-    /// How long a statement waits for a row that another session has locked. The server gives up before the
+    /// Returns the time that a statement waits for a row that another session has locked. The server gives up
     /// client does, so that few connections are busy while another session holds a lock for long.
     pub(crate) fn lock_timeout(&self) -> String {
         (self.timeout * 3 / 4).as_millis().max(1).to_string()
@@ -121,7 +121,7 @@ impl Database {
         let client = Object::take(client);
         let (token, tls) = (client.cancel_token(), self.tls.clone());
         tokio::spawn(async move {
-            // If this fails, the server ends the statement by itself, or is gone.
+            // If the cancel request fails, the server ends the statement at its lock timeout, or is gone.
             drop(timeout(limit.max(MIN_CANCEL), token.cancel_query(tls)).await);
             // The connection is closed after the cancel request. Otherwise, a pooler could not find the
             // statement to cancel.
@@ -151,9 +151,9 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Connections that claims leave to heartbeats and releases.
+/// The number of connections that claims leave to heartbeats and releases.
 const RESERVED: usize = 2;
 
-/// The shortest time limit of a cancel request. A cancel request needs more time, because it opens a separate
-/// connection.
+/// The shortest time limit of a cancel request. It may need more time than a statement, because it opens a
+/// separate connection.
 const MIN_CANCEL: Duration = Duration::from_secs(2);

@@ -50,7 +50,7 @@ impl Listener {
         Self { address, tls, channel, state: Mutex::new(State::Off) }
     }
 
-    /// Registers a waiter for `key`. `None` if notifications do not arrive.
+    /// Registers a waiter for `key`. Returns `None` if notifications do not arrive.
     pub(crate) async fn watch(
         self: &Arc<Self>,
         database: &Arc<Database>,
@@ -69,7 +69,7 @@ impl Listener {
         })
     }
 
-    /// Returns the result of opening the connection. Opens it if there is none.
+    /// Returns the result of opening the connection. Starts a task that opens it, unless it is open.
     fn opening(self: &Arc<Self>, database: &Arc<Database>) -> watch::Receiver<Option<Opened>> {
         let mut state = self.state.lock();
         match &*state {
@@ -92,7 +92,7 @@ impl Listener {
         opened
     }
 
-    /// Notes the result of an attempt for later callers.
+    /// Stores the result of an attempt for later callers.
     fn note(self: &Arc<Self>, opened: Result<Option<(Client, Waiters)>, ServerFault>) -> Opened {
         let mut state = self.state.lock();
         match opened {
@@ -112,7 +112,7 @@ impl Listener {
         }
     }
 
-    /// Connects and listens. `None` if notifications do not arrive.
+    /// Connects and listens. Returns `None` if notifications do not arrive.
     async fn open(&self, database: &Database) -> Result<Option<(Client, Waiters)>, ServerFault> {
         let limit = database.timeout.max(MIN_LIMIT);
         let name = &self.address.name;
@@ -126,7 +126,7 @@ impl Listener {
             "notifications do not arrive, waiters poll: give a URL without a pooler by \
              `with_listen_url`"
         );
-        // The pooler may use the server's connection for other clients.
+        // The pooler may use this connection of the server for other clients, which did not send `LISTEN`.
         drop(timeout(limit, client.batch_execute("UNLISTEN *")).await);
         Ok(None)
     }
@@ -158,8 +158,8 @@ impl Listener {
         Ok((client, waiters))
     }
 
-    /// Notifies itself through another connection. Behind a pooler that gives each transaction another
-    /// connection, `LISTEN` succeeds, but no notification arrives.
+    /// Returns whether a notification from another connection arrives. If a pooler gives each
+    /// transaction another connection, `LISTEN` succeeds, but no notification arrives.
     async fn is_heard(
         &self,
         database: &Database,
@@ -197,6 +197,6 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Opening a connection takes several round trips.
+/// The minimum time limit for opening a connection, which takes several round trips.
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(60);

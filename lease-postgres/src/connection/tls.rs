@@ -2,7 +2,7 @@
 
 use crate::error::ServerFault;
 
-/// Makes TLS connections, where the URL's `sslmode` and the server ask for them.
+/// Makes TLS connections, if the URL's `sslmode` and the server require or allow TLS.
 #[cfg(feature = "tls")]
 pub(crate) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -40,7 +40,7 @@ pub(crate) fn tls(roots: Option<&[u8]>) -> Result<Tls, ServerFault> {
 }
 
 #[cfg(not(feature = "tls"))]
-#[expect(clippy::unnecessary_wraps, reason = "as with the feature `tls`")]
+#[expect(clippy::unnecessary_wraps, reason = "the variant with the feature `tls` can fail")]
 pub(crate) fn tls(_roots: Option<&[u8]>) -> Result<Tls, ServerFault> {
     Ok(tokio_postgres::NoTls)
 }

@@ -16,7 +16,7 @@ struct ByKey {
     waiting: HashMap<String, Vec<(u64, oneshot::Sender<()>)>>,
 }
 
-/// Waits for the next notification for a key. Dropping it removes the waiter.
+/// Waits for the next notification for a key. Dropping the watch removes the waiter.
 #[derive(Debug)]
 pub(crate) struct Watch {
     waiters: Waiters,
@@ -30,7 +30,7 @@ impl Waiters {
         Self(Arc::new(Mutex::new(Some(ByKey::default()))))
     }
 
-    /// `None` if the connection has ended.
+    /// Registers a waiter for `key`. Returns `None` if the connection has ended.
     pub(crate) fn watch(&self, key: &str) -> Option<Watch> {
         let (wake, woken) = oneshot::channel();
         let mut by_key = self.lock();
@@ -49,7 +49,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes all waiters, and accepts no more.
+    /// Wakes all waiters, and accepts no further waiters.
     pub(crate) fn close(&self) {
         // Dropping a sender wakes its waiter.
         drop(self.lock().take());
@@ -61,7 +61,7 @@ impl Waiters {
 }
 
 impl Watch {
-    /// Completes on a notification for the key, and when the connection ends.
+    /// Completes when a notification for the key arrives, or when the connection ends.
     pub(crate) async fn woken(&mut self) {
         // An error means that the connection has ended.
         drop((&mut self.woken).await);

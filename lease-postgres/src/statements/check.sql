@@ -1,4 +1,4 @@
--- Reads how the server and the table are set up. $1 the name of the table.
+-- Reads the settings of the server and the table. $1 the name of the table.
 SELECT to_regclass($1)::text AS found,
     coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1)), '') AS persistence,
     current_user::text AS role,

@@ -1,4 +1,4 @@
--- Refuses the further heartbeats of a grant. Returns a row if the grant is the current one.
+-- Marks the current grant if its token is $2, so that its further heartbeats are refused. Then returns a row.
 -- $1 key, $2 token, $3 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true)),
 seen AS MATERIALIZED (

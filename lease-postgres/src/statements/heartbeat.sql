@@ -1,6 +1,6 @@
 -- Extends grants, each by its own ttl. Each row of the answer has the place of its grant, counted from 1.
 -- Arrays: $1 keys, $2 nonces, $3 tokens, $4 numbers of the heartbeats, $5 ttls in microseconds.
--- $6 lock timeout. A batch skips rows that are locked: another session may hold a lock for long.
+-- $6 lock timeout. A batch adds SKIP LOCKED, because another session may hold a lock for long.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $6, true)),
 -- The rows are locked first: an UPDATE that waits for a lock would compare with the time before it waited.
 -- The rows are locked in the order of their keys, so that two statements do not deadlock.

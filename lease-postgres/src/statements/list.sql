@@ -1,6 +1,6 @@
 -- Reads a page of records and held keys, in the order of the keys. The reader stops at the first key that does
 -- not start with its prefix.
--- $1 the prefix, or the last key of the page before; $2 the last key of the page before, or NULL; $3 how many.
+-- $1 the prefix, or the last key of the page before; $2 the last key of the page before, or NULL; $3 limit.
 SELECT CASE
         WHEN h.ends > clock_timestamp() THEN 'held'
         WHEN h.kept THEN 'free'

@@ -1,4 +1,4 @@
--- Notes that a client waits for the key. Returns whether the key is held: its release is then notified.
+-- Notes that a client waits for the key, so that the release is notified. Returns whether the key is held.
 -- $1 key, $2 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $2, true)),
 seen AS MATERIALIZED (

@@ -23,7 +23,7 @@ pub(crate) struct Call {
     values: Vec<(Box<dyn ToSql + Send + Sync>, Type)>,
 }
 
-/// The name of the table: its schema, if one is given, and its own name.
+/// The name of the table, and its schema if the user gave it.
 #[derive(Debug, Clone)]
 pub(crate) struct TableName {
     schema: Option<String>,
@@ -51,7 +51,7 @@ impl TableName {
         Ok(Self { schema: schema.map(str::to_owned), name: name.to_owned() })
     }
 
-    /// The name for statements.
+    /// Returns the name in quotes, as statements contain it.
     pub(crate) fn quoted(&self) -> String {
         match &self.schema {
             Some(schema) => format!("\"{schema}\".\"{}\"", self.name),
@@ -59,7 +59,7 @@ impl TableName {
         }
     }
 
-    /// The channel on which releases are notified.
+    /// Returns the channel of the notifications of releases.
     pub(crate) fn channel(&self) -> String {
         format!("{}{FREED}", self.name)
     }
@@ -156,7 +156,7 @@ impl Call {
         self.with(nonces.map(Nonce::get).collect::<Vec<_>>(), Type::UUID_ARRAY)
     }
 
-    /// The values, as the driver takes them.
+    /// Returns the values in the form that the driver takes.
     pub(crate) fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         self.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect()
     }
@@ -167,7 +167,7 @@ impl Call {
     }
 }
 
-/// A number of the store as a number of PostgreSQL. A number that is too large becomes the largest.
+/// Converts a number to PostgreSQL's `bigint`. A larger number becomes the largest `bigint`.
 pub(crate) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -201,7 +201,7 @@ statements! {
     UPDATE = "update",
 }
 
-/// As [`HEARTBEAT`], without waiting for locked rows.
+/// The statement [`HEARTBEAT`], which skips locked rows instead of waiting for them.
 pub(crate) const BATCH: &str = "heartbeat batch";
 
 /// The longest name in PostgreSQL, in bytes.

@@ -7,7 +7,7 @@ won AS (
     SELECT $1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2, $5, $3,
         clock_timestamp() + $4 * interval '1 microsecond', 0, $6 IS NOT NULL, coalesce($6::jsonb, '{}')
     FROM patience
-    -- Without this gate, each refused claim would write a lock into the row.
+    -- This condition refuses without a write. Otherwise, each refused claim would write a lock into the row.
     WHERE NOT EXISTS (
         SELECT FROM "lease" h WHERE h.key = $1 AND (
             h.ends > clock_timestamp()
@@ -31,7 +31,7 @@ SELECT 'granted' AS verdict, token, request, lessee, NULL::bigint AS remaining,
     attributes::text AS attributes
 FROM won
 UNION ALL
--- The row as it was when the statement began. It explains the refusal, unless the row has changed since.
+-- Reads the row as it was when the statement began. It explains the refusal, unless it has changed since.
 SELECT CASE
         WHEN h.granted = $2 AND h.ends > clock_timestamp() THEN 'again'
         WHEN h.granted = $2 OR h.last = $2 THEN 'late'

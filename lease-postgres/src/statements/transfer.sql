@@ -1,4 +1,4 @@
--- Ends a grant, reserves its key for one lessee, and notifies the clients that wait for it.
+-- Ends a grant, reserves its key for one lessee, and notifies the clients that wait for the key.
 -- $1 key, $2 nonce, $3 token, $4 lessee, $5 length of the reservation in microseconds, $6 channel,
 -- $7 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $7, true)),

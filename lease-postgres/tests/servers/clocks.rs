@@ -1,6 +1,6 @@
 //! Two processes whose wall clocks are an hour apart share a key.
 //!
-//! A worker process is this program again, with the test [`worker`] selected.
+//! A worker process is another run of this test program, which runs only the test [`worker`].
 
 use std::env;
 use std::path::Path;
@@ -16,7 +16,7 @@ use lease_test_servers::tools::libfaketime;
 
 use crate::setting::{builder, connected, key};
 
-/// The limit for progress, also on a busy machine.
+/// The time limit for progress. It is long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 const URL: &str = "LEASE_POSTGRES_WORKER_URL";
 const SABOTAGE: &str = "LEASE_POSTGRES_WORKER_SABOTAGE";
@@ -67,7 +67,7 @@ async fn wall_clocks_an_hour_apart_change_no_lease() {
     }
 }
 
-/// The control: the judge finds two holders if the statement does not look at the lease's end.
+/// The control: the judge finds two holders if `obtain.sql` does not check the lease's expiry.
 #[tokio::test]
 async fn judge_finds_two_holders_of_a_broken_statement() {
     let Some(server) = PostgresServer::start() else { return };

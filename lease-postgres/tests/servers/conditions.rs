@@ -1,6 +1,6 @@
-//! Single conditions of statements. For each, a row is changed so that only this condition refuses the request.
+//! Tests conditions one by one. Each test changes a row so that only one condition refuses the request.
 //!
-//! The control removes the condition, and expects that the request is then applied.
+//! The control removes the condition, and expects that the server then applies the request.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn each_condition_refuses_a_row_by_itself() {
 }
 
 #[tokio::test]
-async fn each_removed_condition_is_noticed() {
+async fn request_is_applied_without_its_condition() {
     let Some(server) = PostgresServer::start() else { return };
 
     let wrong: Vec<_> =
@@ -140,7 +140,7 @@ fn counts_heartbeats_on(store: PostgresStore, server: &PostgresServer) -> BoxFut
     })
 }
 
-/// A release that arrives twice starts its reservation again.
+/// A release arrives twice. Returns whether the second release restarts the reservation.
 fn reserves_again(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let until = || server.command("SELECT until FROM lease");
@@ -186,7 +186,7 @@ fn purges_a_held_key(store: PostgresStore, _server: &PostgresServer) -> BoxFutur
     })
 }
 
-/// Alterations of a statement, and the probe that notices them.
+/// The name of a statement, alterations of its text, and the probe that must notice them.
 type Control = (&'static str, &'static [(&'static str, &'static str)], Probe);
 
 const OPEN: (&str, &str) = ("WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");

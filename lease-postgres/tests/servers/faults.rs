@@ -31,7 +31,7 @@ async fn crashed_server_keeps_its_leases() {
     assert!(matches!(answer, Obtained::Held(_)), "{answer:?}");
 }
 
-/// The connection ends while the server applies the claim: its outcome is unknown.
+/// The connection ends while the server applies the claim, so the claim's outcome is unknown.
 #[tokio::test]
 async fn claim_whose_reply_was_lost_is_recognised() {
     let Some((server, store)) = setting().await else { return };
@@ -77,7 +77,7 @@ async fn connected_within(server: &PostgresServer, limit: Duration) -> PostgresS
     store
 }
 
-/// Replication is asynchronous by default: the standby may lack the last grants. Their tokens are not repeated.
+/// Replication is asynchronous by default, so the standby may lack the last grants. Tokens must still grow.
 #[tokio::test]
 async fn tokens_grow_over_a_failover() {
     let Some((mut primary, _)) = setting().await else { return };
@@ -104,7 +104,7 @@ async fn tokens_grow_over_a_failover() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// An operator demotes the server that a connection leads to.
+/// An operator makes the server of an open connection read-only.
 #[tokio::test]
 async fn connection_to_a_read_only_server_is_closed() {
     let Some((server, store)) = setting().await else { return };

@@ -31,7 +31,7 @@ async fn watch_wakes_when_its_connection_ends_and_can_be_renewed() {
     soon(freed).await;
 }
 
-/// `NOTIFY` takes a lock of the whole server.
+/// `NOTIFY` takes a lock of the whole server, so a release must not send it without need.
 #[tokio::test]
 async fn release_notifies_only_if_a_client_waits() {
     let Some((server, store)) = setting().await else { return };
@@ -52,7 +52,7 @@ async fn release_notifies_only_if_a_client_waits() {
     assert_eq!(first, "job", "no client waits for the other key");
 }
 
-/// The keys whose releases are notified.
+/// Returns a receiver of the keys in the server's notifications.
 async fn notifications(server: &PostgresServer) -> UnboundedReceiver<String> {
     let (client, mut connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     let (notify, notified) = unbounded_channel();
@@ -154,7 +154,7 @@ async fn store_notices_that_a_pooler_loses_notifications() {
 #[tokio::test]
 async fn waiters_share_an_attempt_to_reach_a_silent_server() {
     let Some(server) = PostgresServer::start() else { return };
-    // It accepts connections, and sends nothing.
+    // This server accepts connections, and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = format!("postgres://postgres@{}/postgres", silent.local_addr().unwrap());
     let builder = PostgresStore::builder(server.url()).with_listen_url(at);

@@ -103,7 +103,7 @@ async fn statement_that_does_not_lock_first_is_noticed() {
     }
 }
 
-/// The lease expires while the request waits. The other session changes nothing, so PostgreSQL does not compare
+/// The lease expires while the request waits. The other session changes nothing, so PostgreSQL does not check
 /// the row again after the wait.
 async fn revives_after_a_wait(builder: PostgresStoreBuilder, server: &PostgresServer) -> bool {
     let store = connected(builder).await;
@@ -133,7 +133,7 @@ async fn heartbeat_that_waited_for_a_lock_does_not_revive() {
 
 /// Negative control: `now()` is the time before the wait.
 #[tokio::test]
-async fn time_before_the_wait_is_noticed() {
+async fn comparison_with_time_before_the_wait_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     let now = ("heartbeat", "AND m.ends > clock_timestamp()", "AND m.ends > now()");
 
@@ -143,7 +143,7 @@ async fn time_before_the_wait_is_noticed() {
     );
 }
 
-/// A session that holds a lock for long delays only its own row, and lets no connections pile up.
+/// A session that locks a row for long delays only the heartbeat for this row.
 #[tokio::test]
 async fn locked_row_delays_no_other_heartbeat() {
     let Some(server) = PostgresServer::start() else { return };
@@ -176,7 +176,7 @@ async fn locked_row_delays_no_other_heartbeat() {
     assert_eq!(store.heartbeat(grant, Beat::new(2)).await.unwrap(), Heartbeat::Extended);
 }
 
-/// Isolation levels above READ COMMITTED make one of two writes fail. The locker repeats it.
+/// Above READ COMMITTED, one of two concurrent writes fails. The locker repeats the failed write.
 #[tokio::test]
 async fn serialization_failure_is_retryable() {
     let Some((server, _)) = setting().await else { return };

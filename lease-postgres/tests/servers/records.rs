@@ -114,7 +114,7 @@ async fn tables_share_no_leases() {
     }
 }
 
-/// 1,000 refused claims must not write: a busy key would fill the log and bloat the table.
+/// If refused claims wrote, a busy key would fill the write-ahead log and bloat the table.
 #[tokio::test]
 async fn refused_claim_writes_nothing() {
     let Some((server, store)) = setting().await else { return };
@@ -127,10 +127,10 @@ async fn refused_claim_writes_nothing() {
     let gate = ("WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");
     let open = builder(&server).with_altered_statement("obtain", gate.0, gate.1);
     let open = connected(open).await;
-    assert!(written_by_claims(&server, &open).await >= 100, "the gate is not needed");
+    assert!(written_by_claims(&server, &open).await >= 100, "the condition is not needed");
 }
 
-/// Makes 100 claims of a held key. Returns how many transactions wrote.
+/// Sends 100 claims for a held key. Returns the number of transactions that wrote.
 async fn written_by_claims(
     server: &lease_test_servers::postgres::PostgresServer,
     store: &lease_postgres::PostgresStore,

@@ -1,4 +1,4 @@
-//! Rows that another program has written: each request returns an error or an answer, and never panics.
+//! Rows that another program has written. Each request returns an error or an answer, and does not panic.
 
 use futures_util::StreamExt;
 use lease_core::store::{Beat, LeaseTable, LockStore};

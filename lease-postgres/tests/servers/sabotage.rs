@@ -8,13 +8,13 @@ use lease_postgres::PostgresStore;
 use lease_test_servers::postgres::{PATIENT, PostgresServer};
 use lease_test_servers::promises::broken_of_these;
 
-/// A statement, a part of it, and what replaces the part.
+/// The name of a statement, a part of its text, and the replacement for this part.
 type Alteration = (&'static str, &'static str, &'static str);
 
-/// Alterations, and the promises that they break.
+/// Alterations, and the names of the promises that they break.
 type Sabotage = (&'static [Alteration], &'static [&'static str]);
 
-/// A store with altered statements, on a table of its own.
+/// A store with altered statements, on its own table.
 struct Altered {
     url: String,
     table: String,

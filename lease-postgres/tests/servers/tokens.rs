@@ -47,7 +47,7 @@ async fn tokens_grow_when_the_clock_was_set_back() {
     assert!(again < adopted, "{adopted} after {again}");
 }
 
-/// Negative control: a token that is only the time.
+/// Negative control: a statement that takes the server's time as the token.
 #[tokio::test]
 async fn token_from_the_time_alone_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -105,7 +105,7 @@ async fn claim_from_before_the_last_grant_is_refused() {
 
 /// Negative control: the row remembers only its last grant.
 #[tokio::test]
-async fn forgotten_release_is_noticed() {
+async fn row_without_the_released_nonce_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     let part = "last = CASE WHEN l.ends IS NULL THEN coalesce(l.granted, l.last) ELSE l.last END";
     let altered = builder(&server).with_altered_statement("obtain", part, "last = NULL");
@@ -174,7 +174,7 @@ async fn request_under_an_earlier_token_is_refused() {
     }
 }
 
-/// Negative control.
+/// Negative control: a statement without the condition on the token applies the request.
 #[tokio::test]
 async fn statement_that_ignores_the_token_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };

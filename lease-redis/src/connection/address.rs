@@ -40,7 +40,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The connection info for `host:port`, with everything else (login, TLS) taken from `info`.
+/// Returns `info` with the address `host:port`. Its login and TLS remain.
 pub(crate) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let host = host.to_owned();
     let addr = match info.addr() {

@@ -6,7 +6,7 @@
 //! While few callers make requests, each caller writes its request at once. A separate task, and a pause in
 //! which other callers add requests, would take longer than the request.
 //!
-//! A batch has only some of the waiting requests, so that the server executes one batch while the client
+//! A batch contains only some of the waiting requests. So the server executes one batch while the client
 //! prepares the next.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub(crate) trait BatchWriter: Send + Sync + 'static {
     type Granted: Send;
     type Release: Send;
 
-    /// Writes a batch. A request whose answer is dropped fails as unavailable.
+    /// Writes a batch. If this call drops the answer of a request, the request fails as unavailable.
     async fn write(
         &self,
         claims: Vec<Pending<Self::Claim, Self::Granted>>,
@@ -43,7 +43,7 @@ pub(crate) struct Pending<R, A> {
 
 impl<R, A> Pending<R, A> {
     pub(crate) fn answer(self, answer: Result<A, ServerFault>) {
-        // Fails if the caller has stopped waiting.
+        // The send fails if the caller has stopped waiting.
         drop(self.answer.send(answer));
     }
 }
@@ -66,11 +66,11 @@ struct Queue<W: BatchWriter> {
     releases: VecDeque<Pending<W::Release, bool>>,
     /// The number of callers that write their own request.
     alone: usize,
-    /// How many tasks write batches. At least one does while requests wait.
+    /// The number of tasks that write batches. While requests wait, it is at least one.
     senders: usize,
     /// The number of requests in the unanswered batches that tasks have written.
     unanswered: usize,
-    /// The number of further requests that share batches even if few requests are unanswered. It is set when
+    /// The number of further requests that must share batches, even if few are unanswered. It is set when
     /// many requests are made at the same time.
     together: u8,
 }
@@ -126,7 +126,7 @@ impl<W: BatchWriter> Batches<W> {
         answered.await.unwrap_or_else(|_dropped| Err(stopped()))
     }
 
-    /// Lets a caller write its request, if few others are made at the same time.
+    /// Lets a caller write its own request, if few other callers write requests at this time.
     fn alone(&self) -> Option<Alone<'_, W>> {
         let mut queue = self.queue.lock();
         if queue.alone == MOST_ALONE || queue.senders > 0 {
@@ -160,7 +160,7 @@ impl<W: BatchWriter> fmt::Debug for Batches<W> {
     }
 }
 
-/// A request that its caller writes.
+/// Counts a caller that writes its own request, until the write has ended.
 struct Alone<'a, W: BatchWriter> {
     batches: &'a Batches<W>,
 }
@@ -176,7 +176,7 @@ struct Sender<W: BatchWriter> {
     batches: Arc<Batches<W>>,
     /// Whether the queue counts this sender.
     counted: bool,
-    /// How many requests of its batch the queue counts as unanswered.
+    /// The number of this sender's requests that the queue counts as unanswered.
     written: usize,
 }
 
@@ -189,7 +189,7 @@ type Batch<W> = (
 impl<W: BatchWriter> Sender<W> {
     async fn run(mut self) {
         loop {
-            // Tasks that run at the same time add their requests.
+            // Yields, so that tasks that run at the same time can add their requests.
             yield_now().await;
             yield_now().await;
             let Some((claims, releases)) = self.next() else { return };
@@ -198,7 +198,7 @@ impl<W: BatchWriter> Sender<W> {
         }
     }
 
-    /// The next batch. Its size is half of all requests that wait or are unanswered. If they are many, up to
+    /// Returns the next batch: half of the requests that wait or are unanswered. If they are many, up to
     /// four unanswered batches share them.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
@@ -207,13 +207,13 @@ impl<W: BatchWriter> Sender<W> {
         let all = queue.claims.len() + queue.releases.len() + queue.unanswered;
         let half = all.div_ceil(2).min(HALF_UNTIL);
         let size = half.max(all.div_ceil(MOST_SENDERS)).clamp(SMALLEST, LARGEST);
-        // Releases first: they free keys, and the claims of the same batch may obtain them.
+        // Takes releases first, because they free keys that claims of the same batch may obtain.
         let released = queue.releases.len().min(size);
         let releases: Vec<_> = queue.releases.drain(..released).collect();
         let claimed = queue.claims.len().min(size - released);
         let claims: Vec<_> = queue.claims.drain(..claimed).collect();
         if claims.is_empty() && releases.is_empty() {
-            // Under the same lock as the check of the queue, so a later request starts another sender.
+            // Done under the lock of the check above, so that a later request starts another sender.
             queue.senders -= 1;
             self.counted = false;
             return None;
@@ -240,7 +240,7 @@ impl<W: BatchWriter> Drop for Sender<W> {
     }
 }
 
-/// The fault of a request that was dropped.
+/// Returns the fault of a request that was dropped.
 pub(crate) fn stopped() -> ServerFault {
     ServerFault::unavailable("the runtime has ended")
 }
@@ -249,19 +249,19 @@ pub(crate) fn stopped() -> ServerFault {
 /// even if none is unanswered.
 const TOGETHER: u8 = 32;
 
-/// How many callers may write their own requests at the same time.
+/// The maximum number of callers that write their own requests at the same time.
 const MOST_ALONE: usize = 4;
 
-/// How many batches of tasks may be unanswered.
+/// The maximum number of tasks that write batches. Each task has at most one unanswered batch.
 const MOST_SENDERS: usize = 4;
 
-/// A batch has at least this many requests, if as many wait: a smaller batch costs more per request than the
-/// overlap saves.
+/// The minimum size of a batch, if enough requests wait. A smaller batch costs more per request than the
+/// overlap with the previous batch saves.
 const SMALLEST: usize = 8;
 
-/// Up to this size of a batch, two batches share all requests. More and smaller batches would cost more per
-/// request.
+/// The largest batch that takes half of all requests. Up to this size, more and smaller batches would cost
+/// more per request.
 const HALF_UNTIL: usize = 32;
 
-/// A batch has at most this many requests, so that it blocks the server for less than a millisecond.
+/// The maximum size of a batch. It blocks the server for less than a millisecond.
 const LARGEST: usize = 128;

@@ -167,13 +167,13 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Sentinels have no databases: the database in their URL is the master's.
+/// Removes the database from a Sentinel's URL: it is the master's, because Sentinels have no databases.
 fn without_database(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_db(0);
     info.set_redis_settings(settings)
 }
 
-/// The size of a pool. All calls share one connection; calls that wait for replicas use the others.
+/// The size of a pool. Most calls share one connection. Calls that wait for replicas use the rest.
 const POOL_SIZE: usize = 16;
 
 #[cfg(test)]

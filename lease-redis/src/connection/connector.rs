@@ -32,7 +32,7 @@ pub(crate) enum Connector {
         pool: MasterPool,
         sentinels: Arc<Sentinels>,
     },
-    /// Opens no connections: the nodes of the Cluster have their own.
+    /// Opens no connections, because each node of the Cluster has its own connector.
     Cluster,
     /// The application's pool, whose driver finds the nodes. Watches use the store's own connections.
     ClusterPool(cluster::Pool),
@@ -66,7 +66,7 @@ pub(crate) enum SharedConnection {
 /// A connection that receives published messages.
 pub(crate) enum Subscriber {
     PubSub(PubSub),
-    /// To one node of a Cluster.
+    /// A connection to one node of a Cluster.
     Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Role {
 
 /// A connection for one task. It returns to its pool when it is dropped.
 pub(crate) struct DedicatedConnection {
-    /// A copy with the store's time limit. The pooled connection keeps its limit, since the application may
+    /// A copy with the store's time limit. The connection in the pool keeps its limit: the application may
     /// borrow it next.
     copy: MultiplexedConnection,
     _pooled: Box<dyn Send>,
@@ -118,8 +118,8 @@ impl Connector {
     /// Opens a connection that all tasks share, and removes it from its pool permanently. A pool checks each
     /// connection with a request before lending it. This would double the time of every call.
     ///
-    /// The driver's own time limit is `patience`. It is far above the store's, since the driver treats a call
-    /// that exceeds it as a broken connection.
+    /// The driver's own time limit is `patience`. It is far above the store's limit, because after a call
+    /// that exceeds `patience`, the driver treats the connection as broken.
     pub(crate) async fn open(
         &self,
         server: &str,
@@ -225,7 +225,7 @@ impl Connector {
 }
 
 impl SharedConnection {
-    /// Whether Sentinels have replaced the master that this connection leads to.
+    /// Returns whether Sentinels have replaced the master of this connection.
     pub(crate) fn is_replaced(&self) -> bool {
         matches!(self, Self::Master(_, watch) if watch.is_replaced())
     }
@@ -261,9 +261,9 @@ impl SharedConnection {
         let mut commands = redis::pipe();
         match (then, asking) {
             (None, Asking::No) => return self.query(first).await,
-            // Only the first command: on a node that imports the slot, the second's key may not exist yet.
+            // Sends only the first command: the importing node may not have the second command's key yet.
             (_, Asking::Yes) => commands.cmd("ASKING").add_command(first.clone()),
-            // The pool's driver may redirect one of the two commands and not the other.
+            // The pool's driver may redirect only one of the two commands.
             (Some(_), Asking::No) if matches!(self, Self::Cluster(_)) => {
                 return Ok(Value::Array(vec![self.query(first).await?, Value::Nil]));
             }

@@ -1,4 +1,4 @@
-//! Checks how a server is set up when a connection opens, so that no wrong setting can lose a lease.
+//! Checks a server's settings when a connection opens, so that no wrong setting can lose a lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct ServerInfo {
     pub(crate) uptime: Duration,
     /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,
-    /// Whether `SET` takes `NX` and `GET` together: since Redis 7.0.
+    /// Whether `SET` takes `NX` and `GET` together, as Redis does since version 7.0.
     pub(crate) sets_and_gets: bool,
 }
 
@@ -68,8 +68,8 @@ pub(crate) async fn diagnose(
     Ok(ServerInfo { run, replication, uptime, time, sets_and_gets })
 }
 
-/// The server rounds its start and the current time down to seconds, so the difference may be a second
-/// too long. A promoted server lacks the writes that it did not receive as a replica, so it counts as new.
+/// Returns the reported uptime minus a second: the server rounds its start and the current time down to
+/// seconds. Returns 0 for a promoted server, because it may lack the last writes of the former master.
 fn uptime_of(fields: &HashMap<&str, &str>) -> Duration {
     let was_promoted = fields.get("second_repl_offset").is_some_and(|offset| *offset != "-1");
     let seconds = fields.get("uptime_in_seconds").and_then(|seconds| seconds.parse::<u64>().ok());

@@ -33,7 +33,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// A server and its dialer. There is no pool, since a pool would open sockets.
+/// A server and its dialer. Dialed connections are not pooled, because a pool would open sockets.
 pub(crate) struct DialTarget {
     pub(crate) dialer: Dialer,
     pub(crate) server: ConnectionInfo,

@@ -2,7 +2,7 @@
 //!
 //! Start with [`node`]: it sends requests over one shared connection, each with a time limit.
 //! [`connect`] turns URLs and [`settings`] into a [`connector`], which opens connections. [`diagnose`]
-//! checks each new one, and [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master
+//! checks each new connection. [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master
 //! behind Sentinel; [`cluster`] follows the slots of a Cluster. Requests that are made at the same time share
 //! a [`batch`].
 

@@ -46,7 +46,7 @@ pub(crate) struct Node {
     router: Option<Arc<dyn Router>>,
     check: Arc<Check>,
     state: Mutex<ConnectionState>,
-    /// A permit for each request that may be unanswered at the same time.
+    /// Limits the number of unanswered requests: each holds a permit.
     unanswered: Semaphore,
     time: Arc<ServerTime>,
     /// Whether `SET` takes `NX` and `GET` together.
@@ -55,13 +55,13 @@ pub(crate) struct Node {
     clock: BootClock,
 }
 
-/// Sends requests to the node of a Cluster that has their key.
+/// Sends each request to the node of a Cluster that has the request's key.
 #[async_trait]
 pub(crate) trait Router: Send + Sync {
     /// Connects to the nodes within `limit`.
     async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault>;
 
-    /// Sends a request to the node that has its key, and again to another node if the key moves.
+    /// Sends a request to the node that has its key. If the key moves, sends it again to another node.
     async fn send(
         self: Arc<Self>,
         request: Request<'_>,
@@ -71,7 +71,7 @@ pub(crate) trait Router: Send + Sync {
     /// Watches `channel` on the node that has its slot.
     async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault>;
 
-    /// The masters.
+    /// Returns the masters of the Cluster.
     async fn masters(self: Arc<Self>) -> Result<Vec<Arc<Node>>, ServerFault>;
 }
 
@@ -140,23 +140,23 @@ impl Node {
         self.sets_and_gets.load(Ordering::Relaxed)
     }
 
-    /// Whether a caller watches `channel`, and so waits for the key.
+    /// Returns whether a caller watches `channel`, and so waits for the key.
     pub(crate) fn is_watched(&self, channel: &str) -> bool {
         self.watched.contains(channel)
     }
 
-    /// Whether a caller waits for `key`.
+    /// Returns whether a caller waits for `key`.
     pub(crate) fn is_awaited(&self, key: &LeaseKey) -> bool {
-        // The name of the channel is made only if watches exist.
+        // Builds the channel's name only if watches exist.
         !self.watched.is_empty() && self.is_watched(&self.keys.channel(key))
     }
 
-    /// Notes that a claim has marked the key of `channel`.
+    /// Records that a claim has marked the key of `channel`.
     pub(crate) fn note_mark(&self, channel: &str) {
         self.watched.note_mark(channel);
     }
 
-    /// Sends watches through `router`, and requests too if the connector has no pool for them.
+    /// Sends watches through `router`, and also requests if the connector has no pool.
     pub(crate) fn with_router(mut self, router: Arc<dyn Router>) -> Self {
         self.router = Some(router);
         self
@@ -177,7 +177,7 @@ impl Node {
         )))
     }
 
-    /// The estimated time of the server, in microseconds since 1970.
+    /// Returns the estimated time of the server, in microseconds since 1970.
     pub(crate) fn time(&self) -> Option<u64> {
         self.time.at(self.clock.now())
     }
@@ -187,7 +187,7 @@ impl Node {
         self.time.record(sent, micros);
     }
 
-    /// Whether the server's time should be read again.
+    /// Returns whether the caller should read the server's time again.
     pub(crate) fn time_is_old(&self) -> bool {
         self.time.is_old(self.clock.now())
     }
@@ -196,8 +196,8 @@ impl Node {
         self.clock.now()
     }
 
-    /// The time from which the node counts as silent: an answer has been due for twice the usual response time,
-    /// and at least 20 ms. `None` while no answer is due.
+    /// Returns the time at which the node becomes silent: an answer is due for twice the usual response time,
+    /// and at least 20 ms. Returns `None` while no answer is due.
     pub(crate) fn silent_at(&self) -> Option<Moment> {
         let state = self.state();
         Some(state.due_since? + state.patience())
@@ -207,17 +207,17 @@ impl Node {
         self.silent_at().is_some_and(|at| at <= self.now())
     }
 
-    /// The moving average of the response time.
+    /// Returns the moving average of the response time.
     pub(crate) fn response_time(&self) -> Duration {
         self.state().response_time
     }
 
-    /// How long an answer may be due before the node counts as silent.
+    /// Returns the time for which an answer may be due before the node counts as silent.
     pub(crate) fn patience(&self) -> Duration {
         self.state().patience()
     }
 
-    /// A permit for a request that another task sends.
+    /// Returns a permit for a request that another task sends.
     pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.unanswered.acquire().await.ok()
@@ -232,13 +232,13 @@ impl Node {
         self.within_limit(limit, async { self.connection().await.map(drop) }).await
     }
 
-    /// Runs a script, by its hash if the server knows it.
+    /// Runs a script. Sends the script's text only if the server does not know its hash.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, ServerFault> {
         self.send(Request::Script(call), Permit::Required).await
     }
 
-    /// Runs a script without a permit. A claim keeps its permit even if its caller has stopped polling it.
-    /// Such claims must not delay heartbeats and releases.
+    /// Runs a script without a permit. An unpolled claim keeps its permit, so unpolled claims may hold all
+    /// permits. They must not delay heartbeats and releases.
     pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, ServerFault> {
         self.send(Request::Script(call), Permit::NotRequired).await
     }
@@ -247,7 +247,7 @@ impl Node {
         self.send(Request::Command(command), Permit::Required).await
     }
 
-    /// Sends a request to the server, in a Cluster to the node that has its key.
+    /// Sends a request to the server. In a Cluster, sends it to the node that has its key.
     pub(crate) async fn send(
         &self,
         request: Request<'_>,
@@ -267,7 +267,7 @@ impl Node {
         }
     }
 
-    /// Sends a request to this server only. The outer error is the connection's. The inner error is the
+    /// Sends a request to this server only. The outer error is the connection's error. The inner error is the
     /// server's answer, and may name another node.
     pub(crate) async fn attempt(
         &self,
@@ -282,7 +282,7 @@ impl Node {
             Permit::Required => Some(self.unanswered.acquire().await),
             Permit::NotRequired => None,
         };
-        // Boxed, since the callers would otherwise move its state several times.
+        // Boxed: otherwise, the callers would move the future's state several times.
         self.in_time(limit, Box::pin(self.exchange(request, asking))).await
     }
 
@@ -314,13 +314,13 @@ impl Node {
         Ok(self.close_if_broken(answer, number))
     }
 
-    /// The minimum age of a run in which this server votes. Zero on one logical server.
+    /// Returns the minimum age of a run in which this server votes. Zero on one logical server.
     pub(crate) fn rejoin_delay(&self) -> Duration {
         let admission = self.check.admission.as_ref();
         admission.map_or(Duration::ZERO, |admission| admission.rejoin_delay())
     }
 
-    /// Whether the open connection leads to a run that is known to have lasted for `min_run`.
+    /// Returns whether the run of the open connection is known to have lasted for `min_run`.
     pub(crate) fn has_run_for(&self, min_run: Duration) -> bool {
         min_run.is_zero() || self.state().run_has_lasted(min_run)
     }
@@ -341,7 +341,7 @@ impl Node {
         }
     }
 
-    /// Watches `channel`, in a Cluster on the node that has its slot.
+    /// Watches `channel`. In a Cluster, watches it on the node that has its slot.
     pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
         let watched = self.watched.enter(channel.clone());
         let watch = match &self.router {
@@ -351,7 +351,7 @@ impl Node {
         Ok(watch.with_entry(watched))
     }
 
-    /// The grants of the claims that this client has queued.
+    /// Returns the receiver of grants to the queued claims of this client.
     pub(crate) fn grants(&self) -> &Arc<Grants> {
         self.watches.grants()
     }
@@ -361,7 +361,7 @@ impl Node {
         self.watches.subscribe_to_grants().await
     }
 
-    /// The masters of a Cluster. `None` if this is one server.
+    /// Returns the masters of a Cluster. Returns `None` if this is one server.
     pub(crate) async fn masters(&self) -> Result<Option<Vec<Arc<Self>>>, ServerFault> {
         match &self.router {
             Some(router) => Arc::clone(router).masters().await.map(Some),
@@ -376,7 +376,7 @@ impl Node {
         replicas: usize,
     ) -> Result<(Value, usize), ServerFault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        // The driver's limit is above the store's, whose error explains more. It is not far above: another
+        // The driver's limit is above the store's limit, whose error explains more. But it is short: another
         // caller may need the connection.
         let (call, driver_limit) = (call.clone(), self.timeout.saturating_mul(2));
         let wait_limit = self.timeout.as_millis() / 2;
@@ -398,7 +398,7 @@ impl Node {
         self.within_limit(self.timeout, async {
             // Checks the server, as other calls do.
             drop(self.connection().await?);
-            // Spawned, so that the connection is returned even if the caller stops polling.
+            // Spawned, so that the pool gets the connection back even if the caller stops polling.
             let ran = tokio::spawn(run).await;
             ran.unwrap_or_else(|_dropped| Err(ServerFault::unavailable("the runtime has ended")))
         })
@@ -450,7 +450,7 @@ pub(crate) enum Permit {
     NotRequired,
 }
 
-/// The time limit of requests, and how long the server keeps counters.
+/// The time limit of requests, and the time for which the server keeps counters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) timeout: Duration,
@@ -461,6 +461,6 @@ pub(crate) struct Limits {
 /// requests wait.
 const MAX_UNANSWERED: usize = 1024;
 
-/// The first connection and the check of the server take several round trips, also over long distances.
-/// Some of them may wait for a silent host.
+/// The minimum time limit of the first connection. It takes several round trips, maybe over long distances.
+/// Some attempts may wait for a silent host.
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(10);

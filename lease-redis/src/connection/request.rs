@@ -13,12 +13,12 @@ pub(crate) enum Request<'a> {
     /// A script, and a command that follows it directly on the connection. The answer is an array of both
     /// answers.
     ScriptThen(&'a Call, &'a Cmd),
-    /// Several commands in one write, to a server whose run has lasted for this time. Not for a Cluster. The
+    /// Several commands in one write, to a server whose run has lasted this long. Not for a Cluster. The
     /// answer is an array of all answers. An error of one command is a value in the array.
     Pipeline(&'a Pipeline, Duration),
 }
 
-/// Whether `ASKING` precedes the request, since the node is importing the slot:
+/// Whether `ASKING` precedes the request, because the node is importing the slot:
 /// <https://redis.io/docs/latest/commands/asking/>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asking {
@@ -27,7 +27,7 @@ pub(crate) enum Asking {
 }
 
 impl<'a> Request<'a> {
-    /// The first key, which determines the slot.
+    /// Returns the first key, which determines the slot.
     pub(crate) fn key(self) -> &'a [u8] {
         let (command, index) = match self {
             Self::Script(call) | Self::ScriptThen(call, _) => (call.by_hash(), 3),
@@ -47,7 +47,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The minimum age of the server's run.
+    /// Returns the minimum age of the server's run that the request requires.
     pub(crate) fn min_run(self) -> Duration {
         match self {
             Self::Pipeline(_, min_run) => min_run,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lease_core::store::{Clock, Moment};
 use parking_lot::Mutex;
 
-/// One run of a server. A restart or a promotion begins another.
+/// One run of a server. A restart or a promotion begins another run.
 ///
 /// A connection never lasts longer than the run in which it was opened.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     clock: Arc<dyn Clock>,
 }
 
-/// At `at`, the run had lasted for at least `length`.
+/// An observation: at the time `at`, the run had lasted for at least `length`.
 #[derive(Debug, Clone, Copy)]
 struct Observed {
     at: Moment,
@@ -27,7 +27,7 @@ struct Observed {
 }
 
 impl Run {
-    /// A run that has lasted for at least `length` by now.
+    /// Makes a run that has lasted for at least `length` by now.
     pub(crate) fn new(id: String, length: Duration, clock: Arc<dyn Clock>) -> Self {
         let observed = Mutex::new(Observed { at: clock.now(), length });
         Self { id, observed, shared: AtomicBool::new(false), clock }

@@ -61,12 +61,12 @@ impl ConnectionSettings {
 
     pub(crate) fn pool_timeouts(&self) -> Timeouts {
         let limit = Some(self.connect_limit());
-        // A pool may try several silent hosts before it connects. Each has its own limit.
+        // A pool may try several silent hosts before it connects. Each attempt has its own limit.
         let create = Some(self.timeout.max(MIN_CREATE_LIMIT));
         Timeouts { wait: limit, create, recycle: limit }
     }
 
-    /// The time limit of one connection attempt.
+    /// Returns the time limit of one connection attempt.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.timeout.max(MIN_CONNECT_LIMIT)
     }
@@ -102,9 +102,9 @@ impl fmt::Debug for ConnectionSettings {
 /// documentation of `with_timeout`, which differs between the builders.
 macro_rules! connection_setters {
     ($(#[$timeout_doc:meta])*) => {
-        /// Sets the prefix of all keys: a lease is stored at `prefix{key}`. By default `lease:`.
+        /// Sets the prefix of all keys: a lease is stored at `prefix{key}`. Defaults to `lease:`.
         ///
-        /// Stores with different prefixes share no leases. A prefix with braces is refused, since braces
+        /// Stores with different prefixes share no lease. A prefix with braces is refused, because braces
         /// select the slot of a Cluster.
         pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
             self.settings.prefix = prefix.into();
@@ -117,28 +117,28 @@ macro_rules! connection_setters {
             self
         }
 
-        /// Keeps a key's last token and the nonce of its last release for `retention` after its last use. At
-        /// least a minute; by default 7 days. On one logical server, no data of a lock remains: the server
+        /// Keeps a key's last token and the nonce of its last release for `retention` after its last use. The
+        /// minimum is a minute, the default 7 days. On one logical server, a lock leaves no data: the server
         /// keeps one token for all keys.
         ///
-        /// The tokens of a key that is used again later start from the server's time, in microseconds since
+        /// If a key is used again after that, its tokens start from the server's time, in microseconds since
         /// 1970. They are still larger than the last token, unless the clock was set back by as much as the
-        /// retention. A claim with a longer ttl is refused.
+        /// retention. A claim whose ttl is longer than the retention is refused.
         pub fn with_retention(mut self, retention: ::std::time::Duration) -> Self {
             self.settings.retention = retention;
             self
         }
 
-        /// Accepts servers whose `maxmemory-policy` may evict leases that are held. By default such a
+        /// Accepts servers whose `maxmemory-policy` may evict held leases. By default, such a
         /// server is refused.
         ///
-        /// Use this only if the memory of the servers is known never to run out.
+        /// Use this only if you know that the memory of the servers never runs out.
         pub fn with_eviction_accepted(mut self) -> Self {
             self.settings.eviction = $crate::connection::diagnose::Eviction::Accepted;
             self
         }
 
-        /// Trusts the root certificate in `certificates` instead of the system's, and presents the client
+        /// Trusts the root certificate in `certificates` instead of the system's roots. Presents the client
         /// certificate in it.
         ///
         /// For `rediss://` URLs of standalone servers. Behind Sentinel and in a Cluster, connections trust
@@ -159,10 +159,10 @@ macro_rules! connection_setters {
 }
 pub(crate) use connection_setters;
 
-/// A ttl is at most a day, and a time-out has to be well below the ttl.
+/// A ttl is at most a day, and the time-out must be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Connecting takes several round trips. It continues after the call that started it has timed out.
+/// The minimum time limit of a connection attempt, which takes several round trips. It may outlast its call.
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 const MIN_CREATE_LIMIT: Duration = Duration::from_secs(10);

@@ -25,13 +25,13 @@ use crate::scripts::key_space::KeySpace;
 impl RedisQuorum {
     /// Connects to the independent servers at `urls`: all nodes of the quorum, in any order.
     ///
-    /// Three servers tolerate the loss of one, and five tolerate the loss of two. An even number tolerates no
-    /// more than the odd number below it, but occurs while the [list of nodes changes](crate#a-quorum).
+    /// Three servers tolerate the loss of one server, and five tolerate the loss of two. Four tolerate no
+    /// more than three, but are needed while the [list of nodes changes](crate#a-quorum).
     ///
     /// # Errors
     ///
-    /// If a majority is unreachable. Also if a server is given twice, or is set up so that it would lose
-    /// leases. The message says how to correct it.
+    /// If a majority is unreachable, or if one server is given twice. Also if a server's settings would lose
+    /// leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -80,7 +80,7 @@ pub struct RedisQuorumBuilder {
     rejoin_delay: RejoinDelay,
     clock_rate_error: f64,
     clock: Arc<dyn Clock>,
-    /// The number of pools, if it differs from the number of nodes.
+    /// The number of pools, if it is not the number of nodes.
     pool_count: Option<usize>,
 }
 
@@ -111,20 +111,20 @@ impl RedisQuorumBuilder {
     }
 
     connection_setters! {
-        /// Limits each request to a node to `timeout`: 1 ms to an hour, by default 500 ms.
+        /// Limits each request to a node to `timeout`, from 1 ms to an hour. Defaults to 500 ms.
         ///
         /// Calls do not wait for a minority of the nodes. If a majority is unavailable, calls fail after the
-        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for the same time, and a
-        /// restarted node accepts restored leases after this time.
+        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for one time-out, and a
+        /// restarted node accepts restored leases after one time-out.
         ///
-        /// All clients of the same nodes need the same time-out: a client with a different one is refused.
+        /// All clients of the same nodes need the same time-out. Clients with another time-out are refused.
     }
 
-    /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node votes again only after the same
-    /// time, the rejoin delay. At most a day; by default 60 s, twice the default ttl, so that a node votes
+    /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node votes again only after `max_ttl`,
+    /// the rejoin delay. At most a day. Defaults to 60 s, twice the default ttl, so that a node votes
     /// again a minute after a restart.
     ///
-    /// All clients of the same nodes need the same value: a client with a different one is refused.
+    /// All clients of the same nodes need the same value. A client with a different value is refused.
     pub fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
         self
@@ -133,15 +133,15 @@ impl RedisQuorumBuilder {
     /// Lets nodes vote as soon as they have started, without the rejoin delay.
     ///
     /// Use this for tests and for the first start of a new set of nodes. A restarted node may have
-    /// forgotten a held lease. If such nodes and nodes that never had the lease are a majority, two
+    /// forgotten a held lease. If such nodes, and nodes that never had the lease, are a majority, two
     /// lessees can hold one key.
     pub fn without_rejoin_delay(mut self) -> Self {
         self.rejoin_delay = RejoinDelay::Off;
         self
     }
 
-    /// Sets the maximum difference between the rates of this machine's clock and the nodes' clocks: 0 to
-    /// below 0.5, by default 0.01, which is 1 %. Set the same value in
+    /// Sets the maximum difference between the rates of this machine's clock and the nodes' clocks, from 0 to
+    /// below 0.5. Defaults to 0.01, which is 1 %. Set the same value in
     /// [`LeaseOptions`](lease_core::LeaseOptions), which has the same default.
     pub fn with_clock_rate_error(mut self, clock_rate_error: f64) -> Self {
         self.clock_rate_error = clock_rate_error;
@@ -166,12 +166,12 @@ impl RedisQuorumBuilder {
         self
     }
 
-    /// Connects and checks how each node is set up. The quorum connects to an unreachable minority later.
+    /// Connects and checks the settings of each node. The quorum connects to an unreachable minority later.
     ///
     /// # Errors
     ///
-    /// If an option is out of range or a majority is unreachable. Also if a node is given twice, or is set
-    /// up so that it would lose leases. The message says how to correct it.
+    /// If an option is out of range or a majority is unreachable. Also if a node is given twice, or its
+    /// settings would lose leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -215,7 +215,7 @@ impl RedisQuorumBuilder {
         Membership::new(settings, rejoin_delay, record, Arc::clone(&self.clock))
     }
 
-    /// The length that this client's clock must show, so that every clock shows at least `length`.
+    /// Returns the time that this client's clock must measure, so that all clocks measure at least `length`.
     fn with_clock_error(&self, length: Duration) -> Duration {
         match self.rejoin_delay {
             RejoinDelay::On => length.mul_f64(1.0 + self.clock_rate_error),
@@ -278,6 +278,6 @@ async fn connect_all(nodes: &[Arc<Node>]) -> Result<(), ServerFault> {
     Err(too_few(connected, nodes.len(), &missing))
 }
 
-/// The number of requests that may wait in the background for slow nodes. Further requests do not wait:
-/// the nodes hang, and requests that were sent still arrive.
+/// The number of requests that may wait in the background for slow nodes. Further answers are not awaited:
+/// so many slow nodes hang, and requests that were sent still arrive.
 const MAX_IN_BACKGROUND: usize = 10_000;

@@ -1,8 +1,8 @@
 //! Extends grants on a majority, and restores them on nodes that have forgotten them.
 //!
 //! A heartbeat names the token of its grant. A node that holds a smaller token of the same claim takes the
-//! grant's token, so that no withdrawal of an earlier round affects the grant. A node that holds a larger one
-//! refuses the heartbeat.
+//! grant's token, so that no withdrawal of an earlier round affects the grant. A node with a larger token
+//! of this claim refuses the heartbeat.
 //!
 //! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node
 //! for a ttl, and a node that accepted a later grant refuses it. Every later grant has such a node in each
@@ -25,7 +25,7 @@ use crate::quorum::voting::tally::{HeartbeatCount, Tally};
 /// The answers to a batch of heartbeats, each with its index.
 pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;
 
-/// Sends `beats` to every node, and answers each when a majority agrees. A spawned task receives the replies
+/// Sends `beats` to every node, and answers a beat when a majority agrees. A spawned task receives replies
 /// of slow nodes, and restores grants on nodes that have forgotten them.
 pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -> HeartbeatAnswers {
     let (answer, answers) = mpsc::unbounded_channel();
@@ -48,12 +48,12 @@ pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -
     answers
 }
 
-/// Heartbeats that are being counted.
+/// A batch of heartbeats whose replies are counted.
 struct HeartbeatRound {
     nodes: Arc<Nodes>,
     pending: Vec<PendingHeartbeat>,
     open: usize,
-    /// Dropped with the last answer, so that the caller does not wait for a hung node.
+    /// `None` after the last answer, so that the caller does not wait for a hung node.
     answer: Option<mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>>,
 }
 
@@ -93,14 +93,14 @@ impl HeartbeatRound {
             pending.answered = true;
             self.open -= 1;
             if let Some(sender) = &self.answer {
-                // Fails if the caller has dropped the receiver.
+                // The send fails if the caller has dropped the receiver.
                 drop(sender.send((place, answer)));
             }
         }
         if self.open == 0 {
             self.answer = None;
         }
-        // Another node must still have the grant, so that it has not expired. The restored grant does not
+        // Another node must still have the grant, so that it cannot have expired. The restored grant does not
         // count for this heartbeat: a majority that forgot it may have granted the key to another lessee.
         let Some(pending) = self.pending.get_mut(place) else { return };
         if pending.tally.may_be_restored() {
@@ -118,6 +118,6 @@ fn restore(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &PendingHeart
     let (sent, min_run) = (Answers::new(), nodes.restore_delay);
     let restore = async move { (place, node.restore(&grant, beat, min_run).await) };
     sent.push(restore.boxed());
-    // If this fails, the next heartbeat tries again.
+    // If the restoration fails, the next heartbeat tries again.
     nodes.in_background(sent, |_, _| async {});
 }

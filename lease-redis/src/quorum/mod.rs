@@ -24,12 +24,12 @@ use crate::quorum::nodes::Nodes;
 
 /// Keeps leases on a majority of independent servers.
 ///
-/// A minority of the servers may hang, be partitioned or be gone: no request waits for them. The [crate's
+/// A minority of the servers may hang, be partitioned or have stopped. No request waits for it. The [crate's
 /// table](crate#what-happens-when) lists what happens when servers forget leases. Clones share connections.
 ///
 /// Each grant carries a fencing token that is larger than every earlier token of its key. The usual Redlock
-/// libraries cannot guarantee that. The client proposes the token, and a node accepts only a token that is
-/// larger than every one it has accepted. A grant takes one round trip, unless most nodes have accepted larger
+/// libraries cannot guarantee this. The client proposes the token, and a node accepts only a token that is
+/// larger than every token it has accepted. A grant takes one round trip, unless most nodes accepted larger
 /// tokens already, or, for a new key, have clocks that differ by more than 0.1 s.
 ///
 /// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).

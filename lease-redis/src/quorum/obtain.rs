@@ -25,11 +25,11 @@ pub(crate) struct QuorumClaim<'a> {
     nodes: &'a Arc<Nodes>,
     claim: &'a Claim,
     ask: Ask<'a>,
-    /// Counted from before the first request: a node's ttl starts no earlier.
+    /// Counted from before the first request, because a node's ttl starts no earlier.
     deadline: Moment,
 }
 
-/// What a claim asks the nodes for.
+/// The request of a claim to the nodes.
 enum Ask<'a> {
     Obtain,
     Adopt(&'a Grant),
@@ -37,7 +37,7 @@ enum Ask<'a> {
 
 pub(crate) enum Outcome {
     Granted(FencingToken),
-    /// `None` if the key is free and the grant to adopt does not exist.
+    /// The holder. `None` if the key is free and the grant to adopt does not exist.
     Held(Option<Holder>),
 }
 
@@ -50,10 +50,10 @@ impl<'a> QuorumClaim<'a> {
         Self { nodes, claim, ask: Ask::Adopt(grant), deadline: nodes.deadline(claim.ttl) }
     }
 
-    /// Runs rounds until a claim has a majority.
+    /// Runs rounds until this claim or another claim has a majority.
     ///
-    /// Claims that arrive at the same moment may split the votes. The claim that goes first keeps its
-    /// votes, the others withdraw, and all propose again.
+    /// Claims that arrive at the same moment may split the votes. Then the claim with the most votes
+    /// keeps its votes, the other claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
@@ -80,14 +80,14 @@ impl<'a> QuorumClaim<'a> {
                         election.close(Stage::Over);
                         last = Some(election);
                         order = Order::AllAtOnce;
-                        // Asks again at once, to be the next claim on the nodes from which others withdraw.
+                        // Asks again at once, to obtain the votes that the other claims withdraw.
                         if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
                             sleep(self.pause(number)).await;
                         }
                     } else {
                         election.refuse();
                         order = self.order();
-                        // Waits long enough for the claim that goes first to be granted.
+                        // Waits until the claim that kept its votes has probably been granted.
                         let took = self.nodes.clock.now().since(started);
                         sleep(took * 2 + self.pause(number)).await;
                     }
@@ -95,7 +95,7 @@ impl<'a> QuorumClaim<'a> {
                 RoundOutcome::Behind(ahead) => {
                     nearest = ahead;
                     self.expect_contenders(nearest.as_ref(), None);
-                    // Waits long enough for the claim ahead to be granted: an earlier request would be
+                    // Waits until the claim ahead has probably been granted: an earlier request would be
                     // refused again.
                     let took = self.nodes.clock.now().since(started);
                     sleep(took / 2 + self.pause(number.min(ROUNDS_AT_ONCE))).await;
@@ -112,8 +112,8 @@ impl<'a> QuorumClaim<'a> {
         Ok(Outcome::Held(nearest))
     }
 
-    /// Runs one round. A grant is handed over to one claim, so no other claim competes. If nodes have larger
-    /// counters, runs a second round.
+    /// Runs one round, or more if nodes have larger counters. Usually no other claim competes, because
+    /// a grant is handed over to one claim.
     pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
         let mut above = handed.get();
         for _ in 0..ROUNDS {
@@ -132,9 +132,9 @@ impl<'a> QuorumClaim<'a> {
         Err(ServerFault::unavailable("other claims propose larger tokens all the time"))
     }
 
-    /// While a node is silent, three or more contenders ask one node first: with fewer nodes, votes are
-    /// split more often. While all nodes answer, an occasional split costs less than a second round trip
-    /// for every claim. Two contenders [take turns](Self::give_way) instead.
+    /// Returns the order of requests. While a node is silent, fewer nodes vote, and claims split the votes
+    /// more often. So three or more contenders ask one node first. Otherwise, splits cost less than the round
+    /// trip to that node. Two contenders [take turns](Self::give_way) instead.
     fn order(&self) -> Order {
         match self.contenders() {
             Contenders::More if self.misses_a_node() => Order::OneFirst,
@@ -142,10 +142,10 @@ impl<'a> QuorumClaim<'a> {
         }
     }
 
-    /// Pauses if a node is silent and this client had the key last, so that the other of two contenders
-    /// asks first.
+    /// Pauses if a node is silent, there are two contenders, and this client had the key last. So the other
+    /// contender asks first.
     ///
-    /// A release reaches both contenders at the same moment. Without the pause, they split the votes half
+    /// A release wakes both contenders at the same moment. Without the pause, they would split the votes half
     /// of the time.
     async fn give_way(&self) {
         if self.contenders() == (Contenders::Two { granted: true }) && self.misses_a_node() {
@@ -162,7 +162,7 @@ impl<'a> QuorumClaim<'a> {
         self.nodes.all.iter().any(|node| node.is_silent())
     }
 
-    /// Notes contenders: a refused claim may be made again when the key is free, once `holder` has expired.
+    /// Records contenders until after `holder` expires, because refused clients may claim the key again then.
     fn expect_contenders(&self, other: Option<&Holder>, holder: Option<&Holder>) {
         let now = self.nodes.clock.now();
         let held_for = holder.and_then(|holder| holder.expires_in).unwrap_or_default();
@@ -184,16 +184,16 @@ impl<'a> QuorumClaim<'a> {
     }
 }
 
-/// All rounds together take 100 ms on average.
+/// The maximum number of rounds. All rounds together take 100 ms on average.
 const ROUNDS: u32 = 8;
 
-/// After this many rounds, a claim asks all nodes at once.
+/// The number of rounds in which a claim may ask one node first. Later, it asks all nodes at once.
 const ROUNDS_IN_ORDER: u32 = 6;
 
-/// How long a key counts as contended after the holder that refused a claim may have expired.
+/// The time for which a key counts as contended, from the expiry of the holder that refused a claim.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// After this many rounds, the claim that goes first also pauses, since the others withdraw slowly.
+/// The number of rounds after which even the claim that keeps its votes pauses: other claims withdraw slowly.
 const ROUNDS_AT_ONCE: u32 = 2;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -15,10 +15,10 @@ use crate::quorum::nodes::requests::Query;
 use crate::quorum::voting::ballot::{Ballot, too_few};
 use crate::scripts::{BATCH, read_page};
 
-/// Evicts the holder of a key on a majority. Returns whether a majority has this grant.
+/// Evicts the holder of a key on a majority. Returns whether a majority had the grant `grant`.
 ///
-/// A node that has forgotten the grant may get it again by a restore, without the eviction. The eviction
-/// stays on the others, so no majority extends the lease.
+/// A heartbeat may restore the grant without the eviction on a node that has forgotten it. The eviction
+/// stays on the other nodes, so no majority extends the lease.
 pub(crate) async fn evict(
     nodes: &Nodes,
     key: &LeaseKey,
@@ -45,8 +45,8 @@ pub(crate) async fn evict(
 
 /// Lists the keys whose holder a majority reports.
 ///
-/// A minority plus one node always includes a node with such a key, so only so many nodes are scanned. All
-/// nodes are queried for the holders.
+/// A minority plus one node always includes a node with such a key. So the scan reads only this many nodes.
+/// Queries all nodes for the holders.
 pub(crate) fn scan(
     nodes: &Arc<Nodes>,
     prefix: &str,
@@ -68,10 +68,10 @@ pub(crate) fn scan(
 struct ScanState {
     nodes: Arc<Nodes>,
     pattern: String,
-    /// The node that is scanned now, and the cursor on it.
+    /// The index of the node that is scanned now. `cursor` is the position on this node.
     place: usize,
     cursor: String,
-    /// How many nodes were scanned before, and the keys that they had.
+    /// The number of nodes that were scanned to the end. `listed` has the keys that were found so far.
     scanned: usize,
     listed: HashSet<LeaseKey>,
     found: VecDeque<HeldKey>,

@@ -17,14 +17,14 @@ pub(crate) struct Release {
     pub(crate) key: String,
     /// The beginning of the lock's text.
     pub(crate) text: String,
-    /// The number above the token.
+    /// The token plus 1.
     pub(crate) above: String,
     count: AnswerCount<ReleaseCount>,
 }
 
 struct ReleaseCount {
     nodes: usize,
-    /// Nodes without the grant: the grant was released, or did not hold the key.
+    /// The number of nodes that do not have the grant: it was released, or did not hold the key.
     done: usize,
     faults: Vec<ServerFault>,
 }
@@ -43,7 +43,7 @@ impl Release {
         release
     }
 
-    /// Waits until a majority of the nodes does not have the grant, or too few nodes are left.
+    /// Waits until a majority of the nodes does not have the grant, or until no such majority is possible.
     pub(crate) async fn settled(&self) -> Result<(), ServerFault> {
         self.count.wait(|count| count.settled()).await
     }
@@ -69,7 +69,7 @@ impl ReleaseCount {
     }
 }
 
-/// The release on one node.
+/// The request for the release on one node.
 pub(crate) struct ReleaseRequest {
     release: Arc<Release>,
     is_answered: bool,
@@ -84,7 +84,7 @@ impl ReleaseRequest {
         &self.release
     }
 
-    /// Delivers whether the grant held the key.
+    /// Delivers the node's answer: whether the grant held the key.
     pub(crate) fn answer(mut self, answer: Result<bool, ServerFault>) {
         self.is_answered = true;
         self.release.add(answer);

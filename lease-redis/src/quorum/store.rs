@@ -59,7 +59,7 @@ impl LockStore for RedisQuorum {
             Outcome::Granted(token) => {
                 Ok(Obtained::Granted(claim.granted(token), Attributes::new()))
             }
-            // If no lessee holds the key, the answer names the grant itself.
+            // If no lessee holds the key, returns the holder of `grant` itself.
             Outcome::Held(holder) => {
                 Ok(Obtained::Held(holder.unwrap_or_else(|| grant.holder(Some(Duration::ZERO)))))
             }
@@ -88,7 +88,7 @@ impl LockStore for RedisQuorum {
             }
         }
         if ballot.answered() >= self.nodes.majority() {
-            // Only this lessee can have a majority, if the votes of nodes that did not answer are added.
+            // With the votes of nodes that did not answer, only this lessee can have a majority.
             return Ok(ballot.nearest());
         }
         Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults).into())
@@ -128,7 +128,7 @@ impl LockStore for RedisQuorum {
 }
 
 impl RedisQuorum {
-    /// Releases a grant and reserves its key. The reservation is valid once a majority has written it.
+    /// Releases a grant and reserves its key. The reservation is valid when a majority has written it.
     async fn reserve(&self, grant: &Grant, length: Duration) -> Result<(), ServerFault> {
         let mut answers = self.nodes.send_all(|node| {
             let grant = grant.clone();
@@ -138,7 +138,7 @@ impl RedisQuorum {
         while let Some((_, answer)) = answers.next().await {
             match answer {
                 Ok(true) => reserved += 1,
-                // On this node, another lessee has obtained the key already.
+                // On this node, another lessee has already obtained the key.
                 Ok(false) => followed += 1,
                 Err(fault) => faults.push(fault),
             }

@@ -20,7 +20,7 @@ use crate::quorum::voting::ballot::too_few;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::freed::FreedOn;
 
-/// A watch of one key on all nodes, since only one node of a bare majority may have had the grant.
+/// A watch of one key on all nodes: in a bare majority, only one node may have had the grant.
 struct QuorumWatch {
     nodes: Arc<Nodes>,
     key: LeaseKey,
@@ -32,18 +32,18 @@ struct QuorumWatch {
     /// The number of nodes that are watched.
     live: usize,
     has_marked: bool,
-    /// Whether the key is held on the nodes that were asked to mark it.
+    /// The answers of the nodes that were asked to mark the key: whether they hold it.
     marks: Answers<Result<bool, ServerFault>>,
     freed: FreedOn,
 }
 
-/// What a watch of one node reports.
+/// A report of one node's watch.
 #[derive(Debug, Clone, Copy)]
 enum Message {
     Change(Change),
     /// The watch has ended.
     Lost,
-    /// The node is watched again. Changes before may have been missed.
+    /// The node is watched again. Earlier changes may have been missed.
     Watched,
 }
 
@@ -95,18 +95,18 @@ impl QuorumWatch {
         self.messages.push(messages.boxed());
     }
 
-    /// The next change on a majority. `None` if too few nodes are watched.
+    /// Returns the next change on a majority, or `None` if too few nodes are watched.
     async fn next(&mut self) -> Option<Change> {
-        // A release is published only if a client waits, so the key is marked, unless a claim of this client
+        // A release is published only if the key is marked. So marks the key, unless a claim of this client
         // has marked it since the watch began.
         let mut marking = pin!(sleep(self.time_to_mark()));
         loop {
             let change = select! {
-                // Messages first, since they may suffice.
+                // Polls messages first, because they may suffice.
                 biased;
                 Some((place, message)) = self.messages.next() => match message {
                     Message::Change(change) => {
-                        // A claim that is published has marked the key.
+                        // The message `Taken` shows that the claim has marked the key.
                         self.has_marked |= change == Change::Taken;
                         self.freed.note(place, change)
                     }
@@ -123,7 +123,7 @@ impl QuorumWatch {
                     }
                 },
                 // If the key is not held on a node, it may have been freed since the watch began. This arm
-                // takes each answer: one that it refused would leave the rest unread until the next event.
+                // must match each answer. Otherwise, `select!` disables it, and reads no further answers.
                 Some((place, is_held)) = self.marks.next() => match is_held {
                     Ok(false) => self.freed.note_free(place),
                     Ok(true) | Err(_) => None,
@@ -147,8 +147,8 @@ impl QuorumWatch {
         }
     }
 
-    /// The time until this watch marks the key. A contender that has just obtained a contended key has marked it
-    /// itself, so that its waiters need not.
+    /// Returns the time until this watch marks the key. A waiter that obtained a contended key has marked it
+    /// itself. So the other waiters usually need not mark it.
     fn time_to_mark(&self) -> Duration {
         match self.nodes.contention.contenders(&self.key, self.nodes.clock.now()) {
             Contenders::One => Duration::ZERO,
@@ -164,7 +164,7 @@ impl QuorumWatch {
     }
 }
 
-/// The next message of a node. Without a watch, registers one.
+/// Returns the next message of a node. Without a watch, registers a new watch.
 async fn next_message(
     node: &Arc<Node>,
     channel: &str,
@@ -184,5 +184,5 @@ async fn next_message(
     }
 }
 
-/// A plain claim may have obtained a contended key, whose lock is then not marked.
+/// The time until a watch marks a contended key. A client that did not wait may have obtained it, unmarked.
 const MARKED_AFTER: Duration = Duration::from_secs(1);

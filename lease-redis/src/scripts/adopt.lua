@@ -32,7 +32,7 @@ local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
     return { 'again', held[3], attributes_at(attributes), held[6] or '0' }
 end
--- Another token means another grant.
+-- Refuses another token, which belongs to another grant.
 if not stands or held[1] ~= handed or held[4] == handed or held[3] ~= handed_token then
     return report_holder(lease)
 end
@@ -41,7 +41,7 @@ if ARGV[9] and is_unlisted(attributes, index, ARGV[9]) then
 end
 
 -- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before. The
--- lease is held already, so it must be kept.
+-- lease is already held, so this script must succeed even then.
 redis.call('HDEL', lease, 'until', 'only')
 local token = next_token(tokens, held[3])
 if ARGV[9] then

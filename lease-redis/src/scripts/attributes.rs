@@ -10,12 +10,12 @@ use serde_json::{Map, Value as Json, json};
 use crate::scripts::text;
 
 /// Writes a value as `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes as hexadecimal digits.
-/// `None` if the value is nested deeper than [`MAX_LEVELS`] or has an unknown type.
+/// Returns `None` if the value is nested deeper than [`MAX_LEVELS`] or has an unknown type.
 pub(crate) fn write(value: &Value) -> Option<String> {
     (levels(value) <= MAX_LEVELS).then(|| to_json(value).map(|json| json.to_string()))?
 }
 
-/// The limit of `DynamoDB`. A value that is nested deeper could not be read back.
+/// The deepest nesting of a value, as in `DynamoDB`. A deeper value could not be read back.
 pub(crate) const MAX_LEVELS: usize = 32;
 
 fn levels(value: &Value) -> usize {
@@ -75,7 +75,7 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::BytesSet(set) => {
             json!({ "BS": set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>() })
         }
-        // A type that was added later.
+        // A type that a later version of lease-core has added.
         _ => return None,
     })
 }
@@ -106,7 +106,7 @@ fn from_json(json: &Json) -> Option<Value> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        // Writing to a string does not fail.
+        // A write to a string does not fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })

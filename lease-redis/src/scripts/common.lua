@@ -1,5 +1,5 @@
 -- Precedes every script, without the functions that the script does not call. The keys of a script are
--- in one slot. A script reads the time once, since on some servers it advances while a script runs.
+-- in one slot. A script reads the time once, because on some servers the time advances during a script.
 --
 -- The key of a lease has one of two forms.
 --
@@ -13,8 +13,8 @@
 --                   token or 0 if no heartbeat has written it, and the lessee, separated by spaces
 --
 -- A *record* is a hash: each key with attributes, and in a Cluster each key. Without attributes,
--- it is kept for days after its last use. With attributes, it never expires. The server's expiry is for the
--- whole hash, so that one command reads a lease, and one writes it. Times in it are microseconds since 1970.
+-- it is kept for days after its last use. With attributes, it never expires. The expiry applies to the
+-- whole hash, so one command reads a lease, and one command writes it. Times are microseconds since 1970.
 -- Its fields:
 --
 --   granted       the nonce of the last grant
@@ -32,8 +32,8 @@
 --
 -- queue: a list of nonces, in the order of arrival, on one logical server. waiters: a hash with, for each nonce
 -- of the queue, the largest number of its requests, the time of its last request (ms since 1970), its ttl (ms),
--- the channel of its client, and its lessee. The two names are that of the lease with `:queue` and `:waiters`,
--- so that a release needs no more keys. Both expire a few ttls after the last request. A place that was not
+-- the channel of its client, and its lessee. The two names are the lease's name plus `:queue` or `:waiters`,
+-- so a release gets no more keys. Both keys expire a few ttls after the last request. A place that was not
 -- renewed for its ttl counts as given up. In a Cluster, no key has a queue.
 --
 -- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
@@ -43,7 +43,7 @@
 --
 -- Numbers are passed to commands unformatted: Redis writes numbers below 2^53 with all digits.
 
--- Microseconds since 1970.
+-- The time in microseconds since 1970. A script reads it once.
 local moment
 local function now()
     if not moment then
@@ -53,7 +53,7 @@ local function now()
     return moment
 end
 
--- Larger than every token that this server gave, larger than `last`, and not below the server's time: the
+-- Returns a token that exceeds `last` and all tokens of this server, and is not below the server's time. The
 -- server may have lost later tokens in a restart or a failover.
 --
 -- An id of the stream is a time in milliseconds and a number. The next millisecond is used in two cases: the
@@ -76,7 +76,7 @@ local function take_token(tokens, last)
     return millis * 1000
 end
 
--- The next token of a record. In a Cluster, each record counts its own tokens.
+-- Returns the next token of a record. In a Cluster, each record counts its own tokens.
 local function next_token(tokens, last)
     if tokens then
         return take_token(tokens, last)
@@ -84,7 +84,7 @@ local function next_token(tokens, last)
     return math.max((tonumber(last) or 0) + 1, now())
 end
 
--- The text of a lock. Nothing if the key is free or is a record.
+-- Returns the text of a lock, or nothing if the key is free or is a record.
 local function lock_at(lease)
     local text = redis.pcall('GET', lease)
     if type(text) ~= 'string' then
@@ -96,7 +96,7 @@ local function lock_at(lease)
     return text
 end
 
--- The numbers of a lock's request, heartbeat and token, and its lessee.
+-- Returns the numbers of a lock's request, heartbeat and token, and the lessee.
 local function parts_of(text)
     return string.match(text, '^(%d+) (%d+) (%d+) (.*)$', 35)
 end
@@ -110,31 +110,31 @@ local function write_lock(lease, text, ttl)
     end
 end
 
--- The holder of a lock, or the former holder if the key is reserved, in the format of replies to claims.
+-- Returns the holder of a lock, or the former holder of a reserved key, in the format of replies to claims.
 local function report_lock(lease, text)
     local _, _, token, lessee = parts_of(text)
     local id = string.sub(text, 33, 33) == 'r' and '' or string.sub(text, 1, 32)
     return { 'held', lessee, token, redis.call('PTTL', lease), id }
 end
 
--- Why a grant does not hold a lock with this text.
+-- Returns the reason why a grant does not hold the lock with this text.
 local function why_lock_lost(text, nonce)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'h' and 'revoked' or 'superseded'
 end
 
--- Whether the lock of a request may be the grant with this token. A promoted replica may still have the waiter
--- in its queue, and grant the same request again: that grant has a larger token. A token of 0 means: unknown.
+-- Returns whether a lock may be the grant with this request and token. A promoted replica may still have the
+-- waiter in its queue, and grant the request again, with a larger token. The token 0 means: unknown.
 local function is_grant(text, request, token)
     local granted, _, last = parts_of(text)
     return granted == request and tonumber(last) <= tonumber(token)
 end
 
--- Whether a grant holds the lock. An evicted grant holds it too: its holder may write until it expires.
+-- Returns whether a grant holds the lock. An evicted grant does until it expires: its holder may still write.
 local function holds_lock(text, nonce, request, token)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and is_grant(text, request, token)
 end
 
--- Adds `w` or `q` to the mark of a lock. If the server lacks memory for it, the client polls.
+-- Adds `w` or `q` to the mark of a lock. If the server lacks memory for this, the client polls.
 local function add_mark(lease, text, mark)
     local found = string.sub(text, 34, 34)
     if found ~= mark and found ~= 'b' then
@@ -142,19 +142,19 @@ local function add_mark(lease, text, mark)
     end
 end
 
--- Whether the mark of a lock says that clients watch the key.
+-- Returns whether the mark of a lock shows that clients watch the key.
 local function is_watched(text)
     return string.find(text, '^[wb]', 34) ~= nil
 end
 
--- Whether the mark of a lock says that claims may be queued for the key.
+-- Returns whether the mark of a lock shows that claims may be queued for the key.
 local function has_queue(text)
     return string.find(text, '^[qb]', 34) ~= nil
 end
 
 -- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`. Returns
 -- whether it granted the key. The claim `present` gets the grant as the reply of the script. Any other
--- grant is published: nonce, request number, token and lease. If no client receives it, the client has gone.
+-- grant is published: nonce, request number, token and lease. If it has no receiver, takes the next claim.
 local function settle(lease, tokens, mark, present)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     local nonce = redis.call('LPOP', queue)
@@ -198,7 +198,7 @@ local function keep_queue(queue, waiters, ttl)
     end
 end
 
--- Removes a queue, since its key becomes a record. Its waiters are notified and query the key at once.
+-- Removes a queue, because its key becomes a record. The waiters are notified, and query the key at once.
 local function dissolve_queue(lease)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
@@ -212,7 +212,7 @@ local function dissolve_queue(lease)
     redis.call('DEL', waiters)
 end
 
--- The nonce and the token of a record's current grant, or nothing if it has expired or was released.
+-- Returns the nonce and the token of a record's current grant, or nothing if it has expired or was released.
 local function standing(lease)
     local held = redis.call('HMGET', lease, 'granted', 'token', 'ends')
     if (tonumber(held[3]) or 0) > now() then
@@ -221,7 +221,7 @@ local function standing(lease)
 end
 
 -- Extends the expiry of the hash to at least `length` milliseconds from now. Adds a sixteenth, so that
--- not every call writes. Never shortens it: `kept` is the earlier expiry, for example of a reservation.
+-- not every call writes. Never shortens the expiry: `kept` is the earlier expiry, maybe of a reservation.
 local function keep(lease, kept, length)
     if (tonumber(kept) or 0) < now() + length * 1000 then
         local longer = math.floor(length * 17 / 16)
@@ -257,14 +257,14 @@ local function record_of_lock(lease, text, token, retention)
     keep(lease, nil, retention + left)
 end
 
--- The attributes of a record. In a Cluster, a script gets only the lease. The attributes may be on another
+-- Returns a record's attributes. In a Cluster, a script gets only the lease. The attributes may be on another
 -- node for a while, so the client reads them with a separate command.
 local function attributes_at(attributes)
     return attributes and redis.call('HGETALL', attributes) or {}
 end
 
--- Whether a record must be added to the index before a claim creates it. On one server, the script adds
--- it. In a Cluster, the index is in another slot: the client adds it, and leaves `entry` empty until then.
+-- Returns whether the index must get a record before a claim creates it. On one server, the script adds
+-- the record. In a Cluster, the index is in another slot. The client adds it, and `entry` is empty before.
 local function is_unlisted(attributes, index, entry)
     return not index and entry == '' and redis.call('HEXISTS', attributes, '.') == 0
 end
@@ -280,13 +280,13 @@ local function set_attributes(attributes, index, entry, first)
     end
 end
 
--- Whether the grant of `nonce` was the last that was released.
+-- Returns whether the grant of `nonce` is the last released grant.
 local function is_given_up(lease, nonce)
     local last = redis.call('HMGET', lease, 'last', 'granted', 'ends')
     return last[1] == nonce or (last[2] == nonce and not last[3])
 end
 
--- The reason why a grant no longer holds a record.
+-- Returns the reason why a grant no longer holds a record.
 local function why_lost(lease, nonce, token)
     local last = redis.call('HMGET', lease, 'granted', 'token')
     if standing(lease) or (last[1] and last[1] ~= nonce and (tonumber(last[2]) or 0) > tonumber(token)) then
@@ -295,7 +295,7 @@ local function why_lost(lease, nonce, token)
     return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
--- The holder of a record, in the format of replies to other claims.
+-- Returns the holder of a record, in the format of replies to other claims.
 local function report_holder(lease)
     local held = redis.call('HMGET', lease, 'granted', 'lessee', 'token', 'ends')
     local left = (tonumber(held[4]) or 0) - now()
@@ -305,7 +305,7 @@ local function report_holder(lease)
     return { 'held', held[2], held[3], math.ceil(left / 1000), held[1] }
 end
 
--- The holder of a key in either form. A reserved key has no holder.
+-- Returns the holder of a key, which is a lock or a record. A reserved key has no holder.
 local function holder_at(lease)
     local text = lock_at(lease)
     if not text then
@@ -322,7 +322,7 @@ local function vacate(lease, nonce)
     redis.call('HSET', lease, 'last', nonce)
 end
 
--- For `length` milliseconds, only the lessee `only` may obtain the key. If `only` is empty, no lessee may.
+-- Reserves a record's key for `length` milliseconds: for the lessee `only`, or for no lessee if it is empty.
 local function reserve(lease, length, only, retention)
     redis.call('HSET', lease, 'until', now() + length * 1000, 'only', only)
     keep(lease, redis.call('HGET', lease, 'kept'), math.max(retention, length))

@@ -11,7 +11,7 @@ if text then
 end
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[3] then
-    -- Applied before, and the reply was lost?
+    -- This request may have been applied before, and its reply lost.
     if redis.call('HGET', lease, 'deleted') == ARGV[1] then
         return 'applied'
     end

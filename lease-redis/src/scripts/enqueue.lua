@@ -1,4 +1,4 @@
--- Joins the queue of a key, or renews a place in it. Grants the key if it is free: to the first waiter.
+-- Joins the queue of a key, or renews a place in it. If the key is free, grants it to the first waiter.
 -- KEYS: lease, queue, waiters, attributes, tokens. ARGV: nonce, number of the request, lessee, ttl (ms), the
 -- channel of the client, 1 if the claim may join.
 -- Returns the grant in the format of replies to claims; {'queued', number of waiters ahead, time left (ms)};
@@ -11,7 +11,7 @@ local function write_place(number)
     redis.call('HSET', waiters, nonce, string.format('%s %.0f %s %s %s', number, now() / 1000, ttl, channel, lessee))
 end
 
--- The waiter's place is renewed before the key is granted to the first waiter: it may be this waiter.
+-- Renews the place first: a free key is granted to the first waiter, which may be this waiter.
 local place = redis.call('HGET', waiters, nonce)
 if place then
     local last = string.match(place, '^%d+')
@@ -51,5 +51,5 @@ if not place then
 end
 keep_queue(queue, waiters, tonumber(ttl))
 add_mark(lease, text, 'q')
--- The search is limited, since each renewal searches the queue.
+-- Limits the search, because each renewal searches the queue.
 return { 'queued', redis.call('LPOS', queue, nonce, 'MAXLEN', 1000), redis.call('PTTL', lease) }

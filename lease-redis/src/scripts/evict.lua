@@ -1,4 +1,4 @@
--- Refuses the heartbeats of a grant from now on, and lets the grant expire.
+-- Marks a grant as evicted. Then its heartbeats are refused, and the grant expires.
 -- KEYS: lease. ARGV: the nonce of the grant, or its token.
 local lease, named = KEYS[1], ARGV[1]
 local text = lock_at(lease)

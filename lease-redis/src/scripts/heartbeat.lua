@@ -1,6 +1,6 @@
 -- Extends one or more grants.
--- KEYS: the lease of each. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
--- number of the heartbeat, ttl (ms) and token of each.
+-- KEYS: a lease per grant. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
+-- number of the heartbeat, ttl (ms) and token of each grant.
 -- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
 local retention, has_locks = ARGV[1], ARGV[2] == '1'
 
@@ -30,7 +30,7 @@ local function extend_record(lease, nonce, beat, ttl, token)
     local ends = now() + ttl * 1000
     if type(redis.pcall('HSET', lease, 'sequence', beat, 'ends', ends)) == 'table' then
         -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which
-        -- needs no memory, counts as a write although it finds nothing.
+        -- needs no memory, counts as a write, although the field does not exist.
         redis.call('HDEL', lease, '')
         redis.call('HSET', lease, 'sequence', beat, 'ends', ends)
     end
@@ -54,7 +54,7 @@ for place = 1, #KEYS do
         ARGV[at + 4])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
-        -- An error that this server is no longer the master fails all heartbeats.
+        -- If this server is no longer the master, all heartbeats fail.
         if string.find(answer, 'READONLY') then
             return redis.error_reply('READONLY ' .. answer)
         end

@@ -1,4 +1,4 @@
--- Keeps the hash of a record for ever. Earlier versions let it expire. KEYS: lease, attributes.
+-- Removes the expiry of a record's hash, which earlier versions have set. KEYS: lease, attributes.
 -- Returns 1 if the key has a record.
 local lease = KEYS[1]
 if redis.call('HEXISTS', KEYS[2], '.') == 0 then

@@ -1,11 +1,11 @@
-//! The names of a lease's keys and channel in Redis, all under one hash tag.
+//! The names of a lease's keys and channel in Redis. All names of a lease have the same hash tag.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use lease_core::LeaseKey;
 
-/// The names under one prefix.
+/// Builds the names of Redis keys and channels under one prefix.
 #[derive(Debug, Clone)]
 pub(crate) struct KeySpace {
     prefix: String,
@@ -24,59 +24,59 @@ impl KeySpace {
         Self { prefix: prefix.into() }
     }
 
-    /// The hash of the lease: holder, tokens and last release. It expires days after the last use.
+    /// Returns the key of the lease: a lock or a record, as the head of `common.lua` describes them.
     pub(crate) fn lease<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, "")
     }
 
-    /// The hash of the lease's attributes. It never expires.
+    /// Returns the key of the hash with the lease's attributes. The hash never expires.
     pub(crate) fn attributes<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":attributes")
     }
 
-    /// The list of the claims that are queued for a key. It expires after the last request of a claim.
+    /// Returns the key of the list of queued claims. The list expires after the last request of a claim.
     pub(crate) fn queue<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":queue")
     }
 
-    /// The hash with the places of the queue.
+    /// Returns the key of the hash with the places of the queue.
     pub(crate) fn waiters<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":waiters")
     }
 
-    /// The channel on which the grants of a client's queued claims are published.
+    /// Returns the channel on which the grants of a client's queued claims are published.
     pub(crate) fn grants(&self, client: &str) -> String {
         format!("{}grants:{client}", self.prefix)
     }
 
-    /// The channel on which a release is published.
+    /// Returns the channel on which a release is published.
     pub(crate) fn channel(&self, key: &LeaseKey) -> String {
         self.name(key, ":freed").to_string()
     }
 
-    /// The record that the clients of a quorum share on each node.
+    /// Returns the key of the record that the clients of a quorum share on each node.
     pub(crate) fn quorum(&self) -> String {
         format!("{}quorum", self.prefix)
     }
 
-    /// The stream that gives tokens on one logical server.
+    /// Returns the key of the stream that gives tokens on one logical server.
     pub(crate) fn tokens(&self) -> String {
         format!("{}tokens", self.prefix)
     }
 
-    /// The key that shows that the records on the server have the present form.
+    /// Returns the key that shows that this version has prepared the server's records.
     pub(crate) fn form(&self) -> String {
         format!("{}form", self.prefix)
     }
 
-    /// The key of a lease with this name, if the name is one.
+    /// Returns the lease key in a name in Redis. Returns `None` if this is not the name of a lease.
     pub(crate) fn key_of(&self, name: &str) -> Option<LeaseKey> {
         let tag = name.strip_prefix(&self.prefix)?.strip_prefix('{')?.strip_suffix('}')?;
         let key = tag.replace("%7D", "}").replace("%7B", "{").replace("%25", "%");
         LeaseKey::new(key).ok()
     }
 
-    /// A pattern that matches the names of all leases whose keys start with `prefix`.
+    /// Returns a pattern that matches the names of all leases whose keys start with `prefix`.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let tag = prefix.replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         let text = format!("{}{{{tag}", self.prefix);
@@ -90,12 +90,12 @@ impl KeySpace {
         pattern + "*}"
     }
 
-    /// The sorted set of all records' names.
+    /// Returns the key of the sorted set of all records' names.
     pub(crate) fn index(&self) -> String {
         format!("{}index", self.prefix)
     }
 
-    /// The text between the braces determines the slot. Braces in the key itself are escaped: otherwise `}a`
+    /// The text between the braces determines the slot. Escapes braces in the key itself: otherwise, `}a`
     /// and its attributes would be in different slots.
     fn name<'a>(&'a self, key: &'a LeaseKey, part: &'static str) -> KeyName<'a> {
         let key = key.as_str();

@@ -1,7 +1,7 @@
 //! The Lua scripts: each runs on the server as one atomic step.
 //!
-//! Start with `common.lua`: its head describes the forms of a lease. These scripts are those of one logical
-//! server; the nodes of a quorum have their own.
+//! Start with `common.lua`: its head describes the forms of a lease. These scripts run on one logical
+//! server. The nodes of a quorum have their own scripts.
 //! [`key_space`] names keys and channels; [`attributes`] is the text format of attribute values.
 
 pub(crate) mod attributes;
@@ -33,7 +33,7 @@ pub(crate) struct Call {
 }
 
 impl LeaseScript {
-    /// A script `usual` calls the function `others` for what it does not handle itself. `others` has
+    /// Makes a script. The text `usual`, if any, calls the function `others` for unusual cases. `others` has
     /// the functions of `common` and the code of `text`.
     pub(crate) fn new(
         name: &'static str,
@@ -65,7 +65,7 @@ impl LeaseScript {
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Call {
         let keys = keys.into_iter();
-        // Capacity for the arguments of each key, so that the command is not reallocated.
+        // Reserves capacity for the arguments of each key, so that the command is not reallocated.
         let count = keys.len() + 1;
         let mut by_hash = Cmd::with_capacity(8 * count, 128 * count);
         by_hash.arg("EVALSHA").arg(&self.hash).arg(keys.len());
@@ -102,12 +102,12 @@ impl Call {
         self
     }
 
-    /// The usual command: `EVALSHA` with the hash, a fifth of the bytes of the text.
+    /// Returns the usual command: `EVALSHA` with the hash. It has a fifth of the bytes of the text.
     pub(crate) fn by_hash(&self) -> &Cmd {
         &self.by_hash
     }
 
-    /// The command with the script's text, for a server that does not know the script. Unlike
+    /// Returns the command with the script's text, for a server that does not know the script. Unlike
     /// `SCRIPT LOAD`, it goes to the node that needs it.
     pub(crate) fn by_text(&self) -> Cmd {
         let mut built = redis::cmd("EVAL");
@@ -128,8 +128,8 @@ impl Call {
 /// Inserts the functions of `common` that `script` uses. Lua creates each function anew at every call,
 /// and creating all would take longer than most scripts run.
 ///
-/// Empty lines separate the functions. Each uses only functions above it. A script may begin with a part that
-/// uses none of them, up to the line `--- functions`: if this part returns, no function is created.
+/// Empty lines separate functions. A function uses only functions above it. A script may begin with a part
+/// that uses none of them, up to the line `--- functions`. If this part returns, no function is created.
 fn linked(common: &str, script: &str) -> String {
     let (first, script) = script.split_once(FUNCTIONS).unwrap_or(("", script));
     let parts = common.trim_end().rsplit("\n\n");
@@ -144,7 +144,7 @@ fn linked(common: &str, script: &str) -> String {
 /// The line of a script where the functions are inserted.
 const FUNCTIONS: &str = "--- functions\n\n";
 
-/// Declares the scripts of a folder. `$prefix` precedes the names by which tests ask for them. `$usual` names the
+/// Declares the scripts of a folder. `$prefix` precedes the scripts' names in tests. `$usual` names the
 /// file with the usual case of a script.
 macro_rules! scripts {
     (@usual) => {
@@ -192,7 +192,7 @@ scripts! {
     UPDATE "update";
 }
 
-/// A reply as text. Scripts return strings and integers.
+/// Returns a reply as text. Scripts return strings and integers.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -202,7 +202,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The cursor and the names in the reply to `SCAN`.
+/// Returns the cursor and the names in the reply to `SCAN`.
 pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = answer else { return None };
     let [cursor, Value::Array(names)] = &parts[..] else { return None };
@@ -210,29 +210,29 @@ pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
     Some((text(cursor)?, names?))
 }
 
-/// The nonce of a grant in texts and in the arguments of scripts: 32 characters.
+/// Returns a nonce as 32 characters, as locks and the arguments of scripts contain it.
 pub(crate) fn nonce_text(nonce: Nonce) -> String {
     nonce.get().simple().to_string()
 }
 
-/// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.
+/// Returns whole milliseconds, rounded up, so that a lease never ends before its ttl has passed.
 pub(crate) fn millis(length: Duration) -> u64 {
     let millis = length.as_nanos().div_ceil(1_000_000);
-    // Redis refuses expiries that overflow when they are added to the time. A million years suffice.
+    // Redis refuses an expiry that overflows when it is added to the time. So the limit is a million years.
     u64::try_from(millis).unwrap_or(u64::MAX).clamp(1, 31_536_000_000_000_000)
 }
 
 /// The resolution of expiries in Redis.
 pub(crate) const GRAIN: Duration = Duration::from_millis(1);
 
-/// The number of heartbeats in one script: few enough that the script blocks the server for less than a
+/// The number of heartbeats in one script, so that the script blocks the server for less than a
 /// millisecond.
 pub(crate) const BATCH: usize = 100;
 
 /// The maximum number of batches that a locker sends at the same time.
 pub(crate) const BATCHES_AT_ONCE: usize = 64;
 
-/// The number of items that follow in the arguments of a script.
+/// Returns the number of items that follow in the arguments of a script.
 pub(crate) fn count(items: usize) -> u64 {
     u64::try_from(items).unwrap_or(u64::MAX)
 }

@@ -10,7 +10,7 @@ local waits = ARGV[6] == '1'
 local text = tokens and lock_at(lease)
 if text then
     if string.sub(text, 1, 33) == nonce .. 'h' then
-        -- Granted before, and the reply was lost. The older token was never used.
+        -- The claim was granted before, and the reply was lost. No client has used the older token.
         return { 'again', take_token(tokens), {}, (parts_of(text)) }
     end
     if waits then
@@ -23,7 +23,7 @@ local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'last', 'les
     'kept', 'request')
 if (tonumber(past[2]) or 0) > now() then
     if past[1] == nonce then
-        -- Not extended: the client may have received the first reply.
+        -- Does not extend the lease, because the client may have received the first reply.
         return { 'again', past[3], attributes_at(attributes), past[9] or '0' }
     end
     if waits then
@@ -43,7 +43,7 @@ if past[6] then
     end
 end
 if tokens and not ARGV[7] and redis.call('EXISTS', attributes) == 0 then
-    -- A hash without a record belongs to an earlier grant: its token remains the lower bound.
+    -- A hash without attributes belongs to an earlier grant. Its token remains the lower bound of new tokens.
     if past[3] then
         redis.call('DEL', lease)
     end

@@ -1,14 +1,14 @@
 -- Releases the keys of one or more grants.
--- KEYS: the lease of each. ARGV: the command that publishes; the name of the tokens on one logical server; then
+-- KEYS: one lease per grant. ARGV: the command that publishes; tokens on one logical server; then
 -- for each grant the text that its claim writes to a free key. The text begins with the nonce.
 -- Returns the number of grants if each held its key. Otherwise, for each grant, 1 if it held its key, 0 if it
 -- did not, or an error as a word.
 --
--- An expired grant is released too, if no other claim has obtained the key since. Only the nonce is compared:
--- a late request of the claim may have been granted, and no client would know.
+-- Also releases an expired grant, if no other claim has obtained the key since. Compares only the nonce:
+-- a late request of the claim may have been granted, although no client knows of this grant.
 
 -- Most keys still have the text of their claim: they have no mark, and no heartbeat has arrived. One MGET and
--- one DEL for all of them take a third of the time of a GET and a DEL for each.
+-- one DEL for all keys take a third of the time of a GET and a DEL for each key.
 local texts, unchanged, changed = redis.pcall('MGET', unpack(KEYS)), {}, {}
 for place, lease in ipairs(KEYS) do
     if texts[place] == ARGV[place + 2] then

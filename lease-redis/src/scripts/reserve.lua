@@ -9,7 +9,7 @@ if text then
     if not holds_lock(text, nonce, ARGV[2], ARGV[3]) then
         return 0
     end
-    -- The queue remains: its waiters query the key when the reservation ends.
+    -- Keeps the queue: its waiters query the key when the reservation ends.
     local mark = has_queue(text) and 'q' or '-'
     write_lock(lease, nonce .. 'r' .. mark .. string.sub(text, 35), length)
     notify_waiters(text, ARGV[6], ARGV[7])

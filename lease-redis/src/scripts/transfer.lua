@@ -11,7 +11,7 @@ if text then
 end
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[3] then
-    -- Applied before, and the reply was lost?
+    -- This request may have been applied before, and its reply lost.
     local past = redis.call('HMGET', lease, 'last', 'until', 'only')
     if not nonce and past[1] == ARGV[1] and past[2] and past[3] == ARGV[5] then
         return 'applied'

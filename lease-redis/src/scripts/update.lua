@@ -1,6 +1,6 @@
--- Changes attributes under the current grant, if they have the expected values.
+-- Changes attributes under the current grant, if the record has the expected values.
 -- KEYS: lease, attributes. ARGV: nonce, number of the request, token, 1 on one logical server, retention (ms),
--- 1 if the record is listed already; three counts: of attributes to set, of expected values, and of
+-- 1 if the index already has the record; three counts: of attributes to set, of expected values, and of
 -- attributes expected to be absent; then the lists: names and values of the attributes to set, names and
 -- values of the expected values, names of the attributes expected to be absent, names of the attributes to
 -- remove.

@@ -22,8 +22,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// If the server is unreachable, refuses the user, or is set up so that it would lose leases. The
-    /// message says how to correct it.
+    /// If the server is unreachable, refuses the user, or has settings that would lose leases. The
+    /// message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -40,7 +40,7 @@ impl RedisStore {
     /// Sets up a store on the server that the Sentinels at `urls` report as the master named `master`.
     ///
     /// The store logs in to the master with the credentials of the first URL and uses its database. If the
-    /// master has other users, set one by [`with_master_login`](RedisStoreBuilder::with_master_login).
+    /// master has other users, set a login by [`with_master_login`](RedisStoreBuilder::with_master_login).
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
         master: impl Into<String>,
@@ -49,7 +49,7 @@ impl RedisStore {
         RedisStoreBuilder::new(Endpoint::Sentinel { urls, master: master.into() })
     }
 
-    /// Sets up a store on the Cluster to which the nodes at `urls` belong. Some of its nodes suffice.
+    /// Sets up a store on the Cluster to which the nodes at `urls` belong. `urls` need not name all nodes.
     pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
         RedisStoreBuilder::new(Endpoint::Cluster(urls.into_iter().map(Into::into).collect()))
     }
@@ -133,17 +133,17 @@ impl RedisStoreBuilder {
     }
 
     connection_setters! {
-        /// Limits each call to `timeout`: 1 ms to an hour, by default 500 ms.
+        /// Limits each call to `timeout`, from 1 ms to an hour. Defaults to 500 ms.
         ///
         /// Even slow answers of a nearby server take a tenth of the default. Several calls that time out
         /// still fit into the heartbeat period of a short ttl. Choose a time-out well below a third of the
         /// ttl.
     }
 
-    /// Waits with [`WAIT`] until `replicas` replicas have each grant, and releases the grant if fewer have
-    /// it. By default 0.
+    /// Waits with [`WAIT`] until each grant is on `replicas` replicas. If fewer have it, releases the
+    /// grant. Defaults to 0.
     ///
-    /// This makes it less likely that a failover forgets a lease, but does not exclude it. Each grant then
+    /// Then a failover is less likely to forget a lease, but it still may. Each grant
     /// occupies one connection of the pool, and waits for up to half of the time-out. A Cluster is refused.
     ///
     /// [`WAIT`]: https://redis.io/docs/latest/commands/wait/
@@ -170,16 +170,16 @@ impl RedisStoreBuilder {
     /// Takes connections from a pool of the application, for a Cluster.
     ///
     /// Without a pool, each node has its own connection, and a silent node delays no other. With a pool,
-    /// the driver routes requests: while a node is silent, requests to all nodes may wait several seconds
+    /// the driver routes requests. While a node is silent, requests to all nodes may wait several seconds
     /// each time.
     pub fn with_cluster_pool(mut self, pool: cluster::Pool) -> Self {
         self.pool = Some(GivenPool::Cluster(pool));
         self
     }
 
-    /// Sets the login for the master behind Sentinel. By default it is the login in the first Sentinel's URL.
+    /// Sets the login for the master behind Sentinel. Defaults to the login in the first Sentinel's URL.
     ///
-    /// An empty `user` is the server's default user. A pool of the application uses its own login.
+    /// An empty `user` means the server's default user. A pool of the application uses its own login.
     pub fn with_master_login(
         mut self,
         user: impl Into<String>,
@@ -189,12 +189,12 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Connects and checks how the server is set up.
+    /// Connects and checks the server's settings.
     ///
     /// # Errors
     ///
     /// If an option is out of range, or if the server is unreachable, refuses the user, or would lose
-    /// leases. The message says how to correct it.
+    /// leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -261,7 +261,7 @@ impl RedisStoreBuilder {
     }
 }
 
-/// Refuses a server with too few replicas, since every grant would fail. The error is transient.
+/// Refuses a server with too few replicas, because every grant would fail. The error is transient.
 async fn has_replicas(node: &Node, needed: usize) -> Result<(), ServerFault> {
     let mut info = redis::cmd("INFO");
     let info = node.command(info.arg("replication")).await?;

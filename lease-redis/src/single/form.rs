@@ -1,6 +1,6 @@
 //! Prepares a server for locks, and converts the records of earlier versions.
 //!
-//! The hash of a record shows that its key is no lock. Earlier versions let this hash expire after the
+//! The hash of a record shows that the key is no lock. Earlier versions let this hash expire after the
 //! retention. So for one retention after the first connection of this version, each new connection makes the
 //! hashes of all records permanent. Processes of both versions may run until then.
 
@@ -14,7 +14,7 @@ use crate::error::ServerFault;
 use crate::scripts::{self, millis};
 use crate::single::table::listed_names;
 
-/// Creates the stream of tokens, so that the first claims need not. Makes the hashes of all records permanent,
+/// Creates the stream of tokens for the first claims. Also makes the hashes of all records permanent,
 /// unless the first connection of this version was more than a retention ago.
 pub(crate) async fn prepare(node: &Node) -> Result<(), ServerFault> {
     if !node.has_locks() {

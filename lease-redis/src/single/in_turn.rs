@@ -22,7 +22,7 @@ impl InTurn for RedisStore {
         if let Some(late) = self.node.grants().take_late() {
             tokio::spawn(leave_late(Arc::downgrade(&self.node), late));
         }
-        // Registered before the subscription is confirmed: an interruption in between is a notice, too.
+        // Listens before the subscription is confirmed, so that an interruption in between is a notice, too.
         let listening = self.node.grants().listen(claim);
         self.node.subscribe_to_grants().await?;
         Ok(Notices::new(stream::unfold(listening, async |mut listening| {
@@ -40,21 +40,21 @@ impl InTurn for RedisStore {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
-        // Noted before the request: a grant may arrive at any time after.
+        // Records this before the request, because a grant may arrive at any time after it.
         self.node.grants().note_left(claim);
         let call = self.node.leave_call(&claim.key, &nonce_text(claim.nonce));
         Ok(self.node.call_bool(&call).await.map(drop)?)
     }
 }
 
-/// Whether a claim without a place gets one.
+/// Whether a claim without a place in the queue gets a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joining {
     Allowed,
     Refused,
 }
 
-/// Releases the keys that the server grants to claims that have left: a late request joined the queue again.
+/// Releases keys that are granted to claims that had left: a late request may have joined the queue again.
 async fn leave_late(node: Weak<Node>, mut late: LateGrants) {
     while let Some(LateGrant { nonce, lease }) = late.recv().await {
         let Some(node) = node.upgrade() else { return };
@@ -80,7 +80,7 @@ impl Node {
     async fn place(&self, claim: &Claim, joining: Joining) -> Result<Enqueued, ServerFault> {
         self.check(claim.ttl)?;
         if !claim.attributes.is_empty() {
-            // A claim with attributes makes a record.
+            // A claim with attributes makes a record, which has no queue.
             return Ok(Enqueued::NoQueue);
         }
         let key = &claim.key;

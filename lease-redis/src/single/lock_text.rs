@@ -18,7 +18,7 @@ impl<'a> ClaimedText<'a> {
         Self { nonce: claim.nonce, request: claim.request.get(), lessee: &claim.lessee }
     }
 
-    /// The text of the request that was granted. No lock has the number 0: the grant is that of a record.
+    /// Returns the text that the granted request wrote. For the grant of a record, no lock has this text.
     pub(crate) fn of_grant(grant: &'a Grant) -> Self {
         let request = grant.request.map_or(0, RequestNumber::get);
         Self { nonce: grant.nonce, request, lessee: &grant.lessee }
@@ -32,7 +32,7 @@ impl fmt::Display for ClaimedText<'_> {
     }
 }
 
-/// A lock that was read.
+/// A parsed lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockText {
     pub(crate) nonce: String,
@@ -52,7 +52,7 @@ pub(crate) enum LockState {
 }
 
 impl LockText {
-    /// Returns `None` if the text is not that of a lock: another program wrote it.
+    /// Returns `None` if the text is not a lock's text: another program wrote it.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (nonce, rest) = text.split_at_checked(32)?;
@@ -72,7 +72,7 @@ impl LockText {
         Some(Self { nonce: nonce.to_owned(), state, request, token, lessee })
     }
 
-    /// The holder to report. Its time left is unknown: the text has none.
+    /// Returns the holder, without the time left, which the text does not contain.
     pub(crate) fn into_holder(self) -> Holder {
         let mut holder = Holder::new(self.lessee, None);
         holder.token = self.token;
@@ -83,7 +83,7 @@ impl LockText {
     }
 }
 
-/// A token in the text of a lock or in a reply; 0 means that it is unknown.
+/// Parses a token in the text of a lock or in a reply. The number 0 means that the token is unknown.
 pub(crate) fn token(text: &str) -> Result<Option<FencingToken>, NoToken> {
     let number: u64 = text.parse().map_err(|_| NoToken)?;
     if number == 0 {

@@ -33,7 +33,7 @@ impl<'a> ClaimRequest<'a> {
         Ok(Self { claim, adopts, attributes })
     }
 
-    /// Whether the index needs separate requests. In a Cluster, it may be on another node than the
+    /// Returns whether the index needs separate requests. In a Cluster, it may be on another node than the
     /// record, so no script can access both.
     fn is_listed_apart(&self, node: &Node) -> bool {
         !self.attributes.is_empty() && node.role() == Role::Cluster
@@ -70,7 +70,7 @@ impl RedisStore {
             return Ok(reply);
         }
         let marks = request.adopts.is_none() && self.node.is_awaited(&claim.key);
-        // In a box, like every rare path, so that the state of the usual path stays small.
+        // Boxed, like every rare path, so that the future of the usual path stays small.
         let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
             self.node.note_mark(&self.node.keys.channel(&claim.key));
@@ -82,8 +82,8 @@ impl RedisStore {
         reply
     }
 
-    /// Claims a lock with the next batch. `None` if a script has to claim the key: for a record, for an
-    /// adoption, and for a key for which this client waits, since the script marks the key.
+    /// Claims a lock with the next batch. Returns `None` if a script must claim the key: for a record, for an
+    /// adoption, or for a key for which this client waits, because the script marks the key.
     async fn claim_of_lock(
         &self,
         request: &ClaimRequest<'_>,
@@ -96,7 +96,7 @@ impl RedisStore {
         if by_script {
             return Ok(None);
         }
-        // The permit limits the claims that wait for a server that hangs.
+        // The permits limit the number of claims that wait for a hung server.
         let _permit = node.permit().await;
         Ok(match self.batches.claim(claim.clone()).await? {
             ClaimAnswer::Granted(request, token) => {
@@ -152,7 +152,7 @@ impl RedisStore {
         self.released(&claim.granted(lease_core::FencingToken::MAX)).await
     }
 
-    /// Releases the key of one grant, by a script of its own.
+    /// Releases the key of one grant, by a separate call of the script.
     pub(crate) async fn released(&self, grant: &Grant) -> Result<(), ServerFault> {
         let node = Arc::clone(&self.node);
         let reply = node.call_at_once(&node.release_call(grant)).await?;

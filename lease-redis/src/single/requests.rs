@@ -17,7 +17,7 @@ use crate::single::lock_text::{ClaimedText, token};
 /// A server's reply to a claim.
 #[derive(Debug)]
 pub(crate) enum ClaimReply {
-    /// The request with this number was granted. `None` if the server does not know which one.
+    /// The request with this number was granted. `None` if the server does not know the number.
     Granted(Option<RequestNumber>, FencingToken, Attributes),
     Held(Holder),
     /// The grant to adopt does not exist, and the key is free.
@@ -25,8 +25,8 @@ pub(crate) enum ClaimReply {
 }
 
 impl Node {
-    /// Whether a free key is a lock: in a Cluster, each key is a record. A script with two keys is refused
-    /// there while their slot moves.
+    /// Returns whether a grant of a free key makes a lock. In a Cluster, it makes a record: scripts with
+    /// two keys are refused there while the keys' slot moves.
     pub(crate) fn has_locks(&self) -> bool {
         self.role() != Role::Cluster
     }
@@ -35,7 +35,7 @@ impl Node {
         u64::from(self.has_locks())
     }
 
-    /// The keys of a claim. With attributes, a Cluster gets the key of the attributes, too.
+    /// Returns the keys of a claim's script. In a Cluster, only a claim with attributes has their key.
     pub(crate) fn keys_of_claim(&self, key: &LeaseKey, sets_attributes: bool) -> Vec<String> {
         let mut keys = vec![self.keys.lease(key).to_string()];
         if sets_attributes || self.has_locks() {
@@ -50,7 +50,7 @@ impl Node {
         keys
     }
 
-    /// The arguments of every obtain, before those of the attributes.
+    /// Starts the call of an obtain, without the arguments for attributes.
     pub(crate) fn obtain_call(&self, keys: Vec<String>, claim: &Claim) -> Call {
         let waits = self.is_awaited(&claim.key);
         scripts::OBTAIN
@@ -63,7 +63,7 @@ impl Node {
             .number(u64::from(waits))
     }
 
-    /// The arguments of every adoption, before those of the attributes.
+    /// Starts the call of an adoption, without the arguments for attributes.
     pub(crate) fn adopt_call(&self, keys: Vec<String>, grant: &Grant, claim: &Claim) -> Call {
         named(scripts::ADOPT.on(keys), grant)
             .arg(nonce_text(claim.nonce))
@@ -73,12 +73,12 @@ impl Node {
             .number(millis(self.retention))
     }
 
-    /// The release of one grant. A late request of the same claim is released, too.
+    /// Returns the call that releases one grant. It also releases a late request of the same claim.
     pub(crate) fn release_call(&self, grant: &Grant) -> Call {
         self.release_all_call([grant].into_iter())
     }
 
-    /// The release of several grants.
+    /// Returns the call that releases several grants.
     pub(crate) fn release_all_call<'a, I>(&self, grants: I) -> Call
     where
         I: ExactSizeIterator<Item = &'a Grant> + Clone,
@@ -96,17 +96,17 @@ impl Node {
             .arg(self.keys.channel(&grant.key))
     }
 
-    /// The first arguments of every write under a grant.
+    /// Adds the first arguments of every write under a grant.
     pub(crate) fn under(&self, call: Call, grant: &Grant) -> Call {
         named(call, grant).number(self.locks())
     }
 
-    /// The number by which a script knows whether keys may be locks.
+    /// Adds the number that shows to a script whether keys may be locks.
     pub(crate) fn with_locks(&self, call: Call) -> Call {
         call.number(self.locks())
     }
 
-    /// Sends the heartbeats of many grants in one script. In a Cluster, the caller passes one grant, since
+    /// Sends the heartbeats of many grants in one script. In a Cluster, the caller passes one grant, because
     /// the keys' slots differ.
     pub(crate) async fn heartbeat(
         &self,
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// The holders of some keys, in their order. In a Cluster, the caller passes one key.
+    /// Returns the holders of keys, in the order of the keys. In a Cluster, the caller passes one key.
     pub(crate) async fn holders(
         &self,
         keys: &[LeaseKey],
@@ -146,12 +146,12 @@ impl Node {
         answers.iter().map(holder).collect()
     }
 
-    /// Notes that this client waits for a key. Returns whether the key is held.
+    /// Marks a key for which this client waits. Returns whether the key is held.
     pub(crate) async fn mark(&self, key: &LeaseKey) -> Result<bool, ServerFault> {
         self.call_bool(&self.with_locks(scripts::MARK.on([self.keys.lease(key)]))).await
     }
 
-    /// A token that is larger than all tokens that this server gave.
+    /// Returns a token that is larger than all tokens that this server gave.
     pub(crate) async fn take_token(&self) -> Result<FencingToken, ServerFault> {
         let answer = self.call_at_once(&scripts::TAKE_TOKEN.on([self.keys.tokens()])).await?;
         let token = text(&answer).and_then(|text| token(&text).ok()?);
@@ -168,7 +168,7 @@ impl Node {
             let answer = self.call(call).await?;
             return self.read_claim(call.name(), &answer);
         }
-        // The attributes are read after the grant: from then on, only the holder changes them.
+        // Reads the attributes after the grant, because from then on only the holder changes them.
         let mut read = redis::cmd("HGETALL");
         read.arg(self.keys.attributes(key).to_string());
         let answers = self.send(Request::ScriptThen(call, &read), Permit::Required).await?;
@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// The answers to the releases of a script: whether each grant held its key.
+    /// Parses the reply of the release script. Returns, for each grant, whether it held its key.
     pub(crate) fn read_releases(
         &self,
         reply: &Value,
@@ -272,7 +272,7 @@ impl Node {
         }
     }
 
-    /// The command by which a script publishes: in a Cluster, to the nodes of one shard.
+    /// Returns the command by which a script publishes. In a Cluster, it publishes to the nodes of one shard.
     pub(crate) fn publish(&self) -> &'static str {
         match self.role() {
             Role::Cluster => "SPUBLISH",
@@ -294,7 +294,7 @@ fn named(call: Call, grant: &Grant) -> Call {
     call.arg(nonce_text(grant.nonce)).number(request_of(grant)).number(grant.token.get())
 }
 
-/// 0 if the store did not know which request it had granted. In this case, the key is a record.
+/// Returns the number of the granted request, or 0 if the store does not know it. Then the key is a record.
 fn request_of(grant: &Grant) -> u64 {
     grant.request.map_or(0, RequestNumber::get)
 }

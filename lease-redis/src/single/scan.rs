@@ -1,4 +1,4 @@
-//! Lists the keys that are held: locks and records.
+//! Lists the held keys: locks and records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl RedisStore {
         held.boxed()
     }
 
-    /// Reads one page, and returns the position of the next page. `None` at the end.
+    /// Reads one page, and returns the position of the next page. Returns `None` at the end.
     async fn page(
         &self,
         mut state: ScanState,
@@ -64,7 +64,7 @@ impl RedisStore {
         Some((held, Some(Ok(state))))
     }
 
-    /// The keys that are held, with their holders. A name that is no key of a lease belongs to another program.
+    /// Returns the held keys and their holders. Skips names of other programs, which are no names of leases.
     async fn held_of(&self, node: &Node, names: &[String]) -> Result<Vec<HeldKey>, ServerFault> {
         let keys: Vec<_> = names.iter().filter_map(|name| node.keys.key_of(name)).collect();
         let batch = if node.has_locks() { BATCH } else { 1 };

@@ -85,8 +85,8 @@ impl LockStore for RedisStore {
         Ok(Freed::when(freed(Arc::clone(&self.node), key.clone(), watch)))
     }
 
-    /// `None` in a Cluster, where no script may use several keys while their slot moves. Also `None` with
-    /// replicas, since the release that grants a key cannot wait for them.
+    /// Returns `None` in a Cluster, where no script may use several keys while their slot moves. Also with
+    /// replicas: a release that grants the key to a waiter cannot wait for them.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         (self.node.has_locks() && self.replicas == 0).then_some(self)
     }
@@ -103,10 +103,10 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     while !watch.is_marked() {
         match node.mark(&key).await {
             Ok(true) => break,
-            // The key was freed since the watch began.
+            // The key is free: it was released after the watch began, or was not held.
             Ok(false) => return,
             Err(_) => select! {
-                // A message arrives earlier than the next attempt.
+                // A message ends the watch at once, without another attempt to mark the key.
                 biased;
                 _ = watch.next() => return,
                 () = sleep(node.timeout) => (),
@@ -116,7 +116,7 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     watch.next().await;
 }
 
-/// `None` if the key is free and the grant to adopt does not exist.
+/// Returns `None` if the key is free and the grant to adopt does not exist.
 fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
     match reply {
         ClaimReply::Granted(request, token, attributes) => {

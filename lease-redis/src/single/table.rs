@@ -19,7 +19,7 @@ use crate::scripts::{self, Call, count, millis, text};
 use crate::single::requests::ClaimReply;
 use crate::single::{RedisStore, lock_text};
 
-/// A key has a record if it was created, updated or obtained with attributes, or while it is leased.
+/// A leased key has a record. A free key has one if it was created, updated or obtained with attributes.
 /// [`list`](LeaseTable::list) omits keys that are only leased. To list them, each grant would also have
 /// to write the index.
 #[async_trait]
@@ -111,7 +111,7 @@ impl LeaseTable for RedisStore {
             .arg(keys.channel(&grant.key));
         let written = self.written(&call).await?;
         if written == Written::Applied {
-            // If this fails, `list` skips the name, since it has no record.
+            // If the removal fails, `list` skips the name, because it has no record.
             drop(self.take_off_list(&grant.key).await);
         }
         Ok(written)
@@ -121,7 +121,7 @@ impl LeaseTable for RedisStore {
 /// The result of a fenced write.
 enum FencedWrite {
     Written(Written),
-    /// The record has to be listed before the script may create it.
+    /// The client must add the record to the index before the script may create the record.
     Unlisted,
 }
 
@@ -151,7 +151,7 @@ impl RedisStore {
             .number(count(change.assigned().count()))
             .number(count(with_value().count()))
             .number(count(absent().count()));
-        // Expected values are compared as text, so each value has one text.
+        // The script compares expected values as texts, so each value must have only one text.
         for (name, value) in change.assigned().chain(with_value()) {
             call = call.arg(name).arg(written(name, value)?);
         }
@@ -182,7 +182,7 @@ impl RedisStore {
         }
     }
 
-    /// The record of `key`, and whether it outlasts the lease.
+    /// Returns the record of `key`, and whether it outlasts the lease.
     async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, ServerFault> {
         let keys = &self.node.keys;
         let call = scripts::READ.on([keys.lease(key), keys.attributes(key)]);
@@ -195,7 +195,7 @@ impl RedisStore {
         Ok(Some((LeaseRecord::new(key.clone(), holder, token, attributes), lasts)))
     }
 
-    /// The record of a listed name. A name without a record is removed from the index.
+    /// Returns the record of a name in the index. Removes a name without a record from the index.
     async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, ServerFault> {
         let key = LeaseKey::new(name).map_err(|_| self.node.unreadable("list"))?;
         if let Some((record, true)) = self.record(&key).await? {
@@ -224,7 +224,7 @@ impl RedisStore {
     }
 }
 
-/// The next names in the index that start with `prefix`, in byte order.
+/// Returns the next names in the index that start with `prefix`, in byte order.
 pub(crate) async fn listed_names(
     node: &Node,
     prefix: &str,
@@ -277,7 +277,7 @@ pub(crate) fn written(name: &str, value: &Attribute) -> Result<String, StoreErro
     })
 }
 
-/// Names per page, so that each answer stays short.
+/// The number of names per page, so that each answer stays short.
 const PAGE: usize = 100;
 
 const READ_AT_ONCE: usize = 32;

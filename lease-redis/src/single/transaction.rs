@@ -10,12 +10,12 @@
 //!
 //! In two cases, the transaction returns no token. First, the stream does not exist: the server has lost
 //! its data, perhaps within this millisecond. Second, the clock is so far behind the last id that the
-//! numbers of that id's millisecond are used up. The grants of the transaction are then released, a script
-//! continues the stream with a later millisecond, and the claims are made again.
+//! numbers of that id's millisecond are used up. Then the client releases the transaction's grants, a script
+//! continues the stream with a later millisecond, and the client repeats the claims.
 //!
 //! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a key at
 //! most once. The releases are not part of the transaction: a server at its maxmemory refuses SET when it is
-//! queued, and then the whole transaction. A release must still succeed.
+//! queued, and then refuses the whole transaction. A release must still succeed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +187,7 @@ struct Executed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenReply {
     Token(FencingToken),
-    /// A script has to continue the stream.
+    /// The transaction returned no token: a script must continue the stream.
     UsedUp,
     Unreadable,
 }
@@ -212,7 +212,7 @@ fn read_transaction(
     mut replies: Vec<Value>,
     claims: usize,
 ) -> Result<Executed, ServerFault> {
-    // A command that is refused when it is queued names the reason; EXEC then fails, too.
+    // If a command is refused when it is queued, its reply names the reason. Then EXEC fails, too.
     let refused = replies.iter().find_map(|reply| match reply {
         Value::ServerError(error) => Some(redis::RedisError::from(error.clone())),
         _ => None,
@@ -239,7 +239,7 @@ fn read_transaction(
     Ok(Executed { claims: claims.collect(), token })
 }
 
-/// The reply to `SET … NX GET`: nil if the key was free, and otherwise its text.
+/// Parses the reply to `SET … NX GET`: nil if the key was free, and otherwise the lock's text.
 fn read_claim(
     node: &Node,
     claim: &Claim,
@@ -272,7 +272,7 @@ fn read_claim(
     }
 }
 
-/// The parts of a stream's id: milliseconds and a number.
+/// Parses an id of the stream: milliseconds and a number.
 fn read_id(id: &Value) -> Option<(u64, u64)> {
     let Value::BulkString(id) = id else { return None };
     let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;

@@ -17,22 +17,22 @@ struct Setup {
     end: u8,
 }
 
-/// Which heartbeats write their number. The server refuses a heartbeat if a later number is written.
+/// The heartbeats that write their number. The server refuses a heartbeat if a later number is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Writes {
     Always,
     Never,
-    /// A heartbeat with a shorter ttl than the one before it.
+    /// A heartbeat with a shorter ttl than the heartbeat before it.
     WhenShorter,
-    /// A heartbeat that follows one with a shorter ttl, unless a number since then is known to be written.
+    /// A heartbeat after a shorter heartbeat, until the client knows that a number is written since then.
     AfterShorter,
 }
 
-/// How long the client relies on its lease.
+/// The time until which the client relies on its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counts {
-    /// From the send of the last heartbeat that was answered. Each later heartbeat that may have been
-    /// applied is counted, too, from its send.
+    /// For one ttl from the send of the last answered heartbeat. But no longer than one ttl from the send of
+    /// each later heartbeat, which may have been applied.
     Unanswered,
     /// From the send of the last heartbeat that was answered.
     Answered,
@@ -53,7 +53,7 @@ struct State {
     /// The largest number that was written.
     number: u8,
     sent: u8,
-    /// The last heartbeat whose answer was counted. Zero: the grant.
+    /// The last heartbeat whose answer the client has counted. Zero: the grant.
     answered: u8,
     /// The largest number that is known to be written.
     written: u8,
@@ -167,7 +167,7 @@ impl Setup {
     fn arrive(&self, mut state: State, number: u8) -> State {
         let beat = &mut state.beats[usize::from(number)];
         if number <= state.number || state.now >= state.expires {
-            // The answer extends nothing, so the client cannot count it.
+            // The server refuses the heartbeat, so the client cannot count its answer.
             beat.phase = Phase::Answered;
             return state;
         }
@@ -203,13 +203,13 @@ fn numbered_heartbeats_of_two_ttls_keep_the_key() {
 }
 
 #[test]
-fn unnumbered_heartbeat_expires_a_key_that_is_relied_on() {
+fn unnumbered_heartbeat_expires_a_held_key() {
     broken("no numbers", Setup::of(Writes::Never));
     broken("numbers of shorter ones", Setup::of(Writes::WhenShorter));
 }
 
 #[test]
-fn unanswered_shorter_heartbeat_expires_a_key_that_is_relied_on() {
+fn unanswered_shorter_heartbeat_expires_a_held_key() {
     broken("answers alone", Setup { counts: Counts::Answered, ..Setup::of(Writes::Always) });
 }
 

@@ -1,17 +1,17 @@
-//! A waiter whose requests are answered with silence for longer than half a ttl. Then all of them are
-//! served, late and in order. The waiter should have the key with its next request.
+//! A server answers no request of a waiter for longer than half a ttl. Then it serves all these requests,
+//! late and in order. The waiter should obtain the key with its next request.
 //!
-//! The tests try all lengths in ticks of one clock. Answers that come after their time-out are dropped or
-//! used.
+//! The tests try all lengths in ticks of one clock. The waiter drops or uses answers that arrive after their
+//! time-out.
 
 /// One course of events. All lengths are in ticks.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    /// When a request times out, and the next one is sent.
+    /// The time after which a request times out, and the waiter sends the next request.
     retry: u32,
-    /// How long the server serves no request.
+    /// The time for which the server serves no request.
     silence: u32,
-    /// When the former lease ends on the server.
+    /// The time at which the former lease ends on the server.
     free: u32,
     again: Again,
     nonce: Nonce,
@@ -29,19 +29,19 @@ enum Again {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nonce {
     OfTheWait,
-    /// A new one after each time-out. Nothing is sent for the old one.
+    /// A new nonce after each time-out. The waiter sends nothing for the old nonce.
     PerRequest,
-    /// A new one after each time-out. A release of the old one follows its request.
+    /// A new nonce after each time-out. A release of the old nonce follows its request.
     PerRequestReleased,
-    /// As `PerRequestReleased`, but the release overtakes the request, and finds nothing.
+    /// Like `PerRequestReleased`, but the release overtakes the request, and finds nothing.
     PerRequestReleasedBefore,
 }
 
-/// What becomes of an answer that comes after its time-out.
+/// The waiter's reaction to an answer that arrives after its time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Late {
     Dropped,
-    /// A heartbeat confirms a grant whose deadline has passed.
+    /// The waiter confirms the grant by a heartbeat, even if the grant's deadline has passed.
     Confirmed,
 }
 
@@ -55,7 +55,7 @@ enum Request {
 struct Value {
     nonce: u32,
     number: u32,
-    /// When the request was sent that set the value.
+    /// The send time of the request that set the value.
     sent: u32,
     expires: u32,
 }
@@ -73,7 +73,7 @@ fn one_nonce_has_the_key_within_one_retry() {
     println!("silence: {cases} cases, all sound");
 }
 
-/// Each late claim that obtains the key is released at once, since its release arrives after it.
+/// Each late claim that obtains the key is released at once, because its release arrives next.
 #[test]
 fn nonces_released_in_order_have_the_key_within_one_retry() {
     for case in all_cases(Again::Heartbeat, Nonce::PerRequestReleased, Late::Dropped) {
@@ -83,7 +83,7 @@ fn nonces_released_in_order_have_the_key_within_one_retry() {
 }
 
 #[test]
-fn new_nonce_after_silence_waits_for_the_old_one() {
+fn new_nonce_after_silence_waits_for_the_old_nonce() {
     longest_wait(Again::Heartbeat, Nonce::PerRequest);
 }
 
@@ -117,7 +117,7 @@ fn all_cases(again: Again, nonce: Nonce, late: Late) -> impl Iterator<Item = Cas
 }
 
 impl Case {
-    /// When the waiter has the key. After the silence, requests and answers take no time.
+    /// Returns the time when the waiter has the key. After the silence, requests and answers take no time.
     fn held_at(&self) -> u32 {
         let (mut queue, mut value) = (Vec::new(), None);
         let mut number = 0;

@@ -1,4 +1,4 @@
-//! How a node handles claims, heartbeats and restores that arrive: the scripts.
+//! The scripts of a node: how it handles claims, heartbeats and restores that arrive.
 
 use crate::next::Steps;
 use crate::setup::{Rule, Setup};
@@ -7,9 +7,9 @@ use crate::step::{Message, Step};
 use crate::violation::Violation;
 
 impl<const N: usize> Steps<'_, N> {
-    /// Each request of the claim at `place` that is under way to `node` may arrive now.
+    /// Adds a step for each request of the claim at `place` that is under way to `node`: it arrives.
     ///
-    /// All answers arrive. A lost answer only prevents grants, so it can break no further promise. The
+    /// In the model, all answers arrive. A lost answer only prevents grants, so it breaks no promise. The
     /// search also counts votes without that answer.
     pub(crate) fn deliver(&mut self, place: usize, node: usize) {
         let claim = self.state.claims[place];
@@ -23,7 +23,7 @@ impl<const N: usize> Steps<'_, N> {
         if link.heartbeat == HeartbeatState::Sent {
             self.deliver_heartbeat(place, node);
         }
-        // The request may be sent at any time since the grant, so the state need not store that time.
+        // The restore may be sent at any time after the grant, so the state need not store its send.
         if place < self.setup.lasting && self.state.restores > 0 {
             for token in claim.granted_tokens() {
                 self.deliver_restore(place, node, token);
@@ -39,7 +39,7 @@ impl<const N: usize> Steps<'_, N> {
         }
     }
 
-    /// Whether the node accepts the proposal.
+    /// Returns whether the node accepts the proposal.
     fn accepts(&self, place: usize, node: usize, proposal: u8) -> bool {
         let (setup, there) = (self.setup, &self.state.nodes[node]);
         if there.awaited != 0 && !setup.leaves_out(Rule::RejoinDelay) {
@@ -153,7 +153,7 @@ fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, prop
 }
 
 /// Extends a lease on a node. Once a majority has extended the lease, nodes that restarted before the
-/// heartbeat need not wait for its end: the extended lease is newer than their restarts.
+/// heartbeat need not wait for the end of the lease: the extended lease is newer than their restarts.
 fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
     let claim = state.claims[place];
     let there = &mut state.nodes[node];

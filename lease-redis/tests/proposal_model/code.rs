@@ -11,7 +11,7 @@ pub(crate) struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// The code of a state. It is the same for states that differ only in the names of nodes and
+    /// Returns the code of a state. It is the same for states that differ only in the names of nodes and
     /// claims. Nodes are interchangeable. Claims are interchangeable if one of the permutations in
     /// `orders` exchanges them.
     pub(crate) fn of(state: &State<N>, orders: &[[usize; MOST_CLAIMS]]) -> Self {
@@ -49,7 +49,7 @@ impl<const N: usize> Code<N> {
         State { nodes: self.nodes.map(node), claims, restarts, restores }
     }
 
-    /// A hash. Among hundreds of millions of states, no collision is expected.
+    /// Returns a hash. Among hundreds of millions of states, no collision is expected.
     pub(crate) fn fingerprint(&self) -> u64 {
         let low = u64::try_from(self.claims & u128::from(u64::MAX)).unwrap();
         let high = u64::try_from(self.claims >> 64).unwrap();

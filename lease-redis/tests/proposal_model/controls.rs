@@ -1,4 +1,4 @@
-//! Negative controls: the search finds a broken promise if a rule is left out.
+//! Negative controls: if a rule is left out, the search finds a broken promise.
 
 use crate::setup::{Rule, Setup};
 use crate::violation::Violation;
@@ -115,14 +115,14 @@ fn restarted_node_that_votes_at_once_grants_a_held_key() {
     finds(Rule::RejoinDelay, Violation::HeldByTwo, setup);
 }
 
-/// The node lost the counter of the successor, so it lets the former grant be restored.
+/// The node lost the counter of the successor's grant, so it accepts a restore of the former grant.
 #[test]
 fn wrong_clocks_extend_a_restored_lease_after_a_restart() {
     let begun = Setup::<3> { restarts: 1, ..Setup::begun() };
     fails(&[Violation::ExtendedAfterASuccessor], "restored after a restart", &begun);
 }
 
-/// Without the rule, the protocol is simpler and breaks no other promise.
+/// Without this rule, the protocol would be simpler, and would break no other promise.
 #[test]
 fn trace_of_a_withdrawn_vote_keeps_the_former_holder_off_the_node() {
     let without = Some(Rule::WithdrawnVoteLeavesNoTrace);
@@ -165,7 +165,7 @@ fn reservation_after_a_restart_reserves_a_held_key() {
     finds(Rule::ReservedAfterRejoinDelay, Violation::HeldByTwo, on_time(reserves));
 }
 
-/// Two claims that last. The second may also withdraw and be repeated.
+/// Two claims that send heartbeats. The second claim may also withdraw and be repeated.
 fn regrants_withdrawn() -> Setup<3> {
     let begun = Setup { lasting: 2, withdrawing: 2, skew: 0, ..Setup::begun() };
     Setup { repeating: [false, true, false], repeats_grants: true, ..begun }

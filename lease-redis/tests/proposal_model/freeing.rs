@@ -1,4 +1,4 @@
-//! How a node handles withdrawals and releases that arrive: the scripts.
+//! The scripts of a node: how it handles withdrawals and releases that arrive.
 
 use crate::claim::is_held;
 use crate::next::Steps;

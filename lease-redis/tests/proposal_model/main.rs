@@ -1,14 +1,14 @@
 //! A model of a quorum, and an exhaustive search of it: requests arrive in every order, late or never, while
-//! leases expire and nodes restart. `docs/design/017` decides this protocol.
+//! leases expire and nodes restart. `docs/design/017` describes this protocol.
 //!
-//! With wrong clocks, a lease may expire at any instant. Promises confirmed there depend on no clock, and
+//! With wrong clocks, a lease may expire at any instant. Promises that are kept then depend on no clock, and
 //! hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder relies on
 //! it, and no other lessee holds the key meanwhile. The tests leave out each rule of the protocol once, and
 //! the search prints the steps that break a promise. The order of requests is arbitrary: any request may
 //! overtake any other.
 //!
-//! A node accepts a proposal that is larger than its counter, and a majority
-//! of nodes that accepted one proposal grants it. Start with `arrival`, the requests at a node, then `claim`,
+//! A node accepts a proposal that is larger than its counter. A claim is granted if a majority
+//! of the nodes accepts one proposal. Start with `arrival`, the requests at a node, then `claim`,
 //! the decisions of a client.
 //!
 //! The model omits evictions, and a second heartbeat of one lease. The usual size takes seconds, for 3, 4
@@ -74,7 +74,7 @@ fn fails<const N: usize>(promises: &[Violation], what: &str, setup: &Setup<N>) {
 
 const TOKENS: &[Violation] = &[Violation::OneTokenTwice, Violation::TokensOutOfOrder];
 
-/// Whether the steps are possible, one after the other.
+/// Returns whether the steps are possible in this order.
 fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
     let mut states = State::first_ones(setup);
     for step in steps {
@@ -90,7 +90,7 @@ fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
     !states.is_empty()
 }
 
-/// A vote for a second claim is withdrawn from the node that does not have the first grant.
+/// Node 3 does not have A's grant. It votes for B, and this vote is withdrawn. Then A's grant is restored.
 const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "B proposes 2",
     "B's claim reaches node 3",

@@ -45,8 +45,8 @@ impl<const N: usize> Steps<'_, N> {
     ) {
         let mut state = self.state;
         change(&mut state);
-        // A claim that can only be granted is granted here, as early as possible: an early grant
-        // restricts the other claims most. The grant of any other claim is a step of its own.
+        // Grants a claim that can do nothing else, as early as possible, because an early grant
+        // restricts the other claims most. The grant of any other claim is a separate step.
         for place in 0..self.setup.claims {
             if self.setup.only_asks(place) && may_be_granted(self.setup, &state, place) {
                 let broken = grant(self.setup, &mut state, place);
@@ -81,12 +81,12 @@ impl<const N: usize> Steps<'_, N> {
             return true;
         }
         if claim.phase == Phase::Granted && !claim.beat_earlier && self.extended(place) > 0 {
-            // A heartbeat prolongs the lease where it arrived. Once it has reached a majority, the
+            // A heartbeat prolongs the lease on nodes where it arrived. When it has reached a majority, the
             // holder relies on these nodes.
             let here = link.heartbeat == HeartbeatState::Extended;
             return !here && (self.is_extended(place) || there.held != claim.token);
         }
-        // The vote for an earlier proposal expires earlier.
+        // A vote for an earlier proposal may already have expired.
         there.held != claim.token
     }
 

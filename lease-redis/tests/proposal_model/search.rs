@@ -1,4 +1,4 @@
-//! Searches all states breadth first, so that a violation is found by a shortest path.
+//! Searches all states breadth first, so that the first path to a violation is a shortest path.
 //!
 //! The model checker `stateright` does not fit. It uses symmetry only in a depth-first search, whose paths
 //! are not the shortest, and it depends on some fifty crates.
@@ -17,7 +17,7 @@ use crate::violation::Violation;
 #[derive(Debug)]
 pub(crate) struct Found<const N: usize> {
     pub(crate) states: usize,
-    /// The length of the longest of the shortest paths.
+    /// The number of steps to the most distant state.
     pub(crate) depth: usize,
     pub(crate) violation: Option<(Violation, Path<N>)>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Path<const N: usize> {
     steps: Vec<(Step, State<N>)>,
 }
 
-/// How a state was reached first: its predecessor, and the index of the step.
+/// The first way to a state: the state before it, and the index of the step.
 struct Origin {
     parent: u32,
     turn: u16,
@@ -133,7 +133,7 @@ impl<const N: usize> fmt::Display for Path<N> {
     }
 }
 
-/// The fingerprints of the visited states. They are hashes already.
+/// The fingerprints of the visited states. A fingerprint is a hash, so the set does not hash it again.
 type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[derive(Default)]

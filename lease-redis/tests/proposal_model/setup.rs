@@ -5,16 +5,16 @@ use crate::state::MOST_CLAIMS;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
-    /// How many of the claims (the first ones) send heartbeats, are restored and release. The others end
-    /// with their grant.
+    /// The number of claims, from the first, that send heartbeats, are restored and release. Other claims end
+    /// when they are granted.
     pub(crate) lasting: usize,
-    /// How many of the claims (the first ones) may withdraw before they are granted.
+    /// The number of claims, from the first, that may withdraw before they are granted.
     pub(crate) withdrawing: usize,
-    /// Which claims may be repeated once, with a larger proposal.
+    /// The claims that may be repeated once, with a larger proposal.
     pub(crate) repeating: [bool; MOST_CLAIMS],
-    /// Whether they may also be repeated after they were granted or released.
+    /// Whether these claims may also be repeated after they were granted or released.
     pub(crate) repeats_grants: bool,
-    /// How many of the claims (after the first one) adopt the grant of the first claim.
+    /// The number of claims, after the first, that adopt the grant of the first claim.
     pub(crate) adopting: usize,
     /// Whether a release reserves the key.
     pub(crate) reserves: bool,
@@ -24,22 +24,22 @@ pub(crate) struct Setup<const N: usize> {
     pub(crate) skew: u8,
     /// The largest proposal. The search covers all proposals.
     pub(crate) largest: u8,
-    /// How often a lasting claim may be restored on any node.
+    /// The number of times that a grant of a `lasting` claim may be restored, on all nodes together.
     pub(crate) restores: u8,
-    /// How often a node may restart without its memory.
+    /// The number of times that a node may restart without its memory.
     pub(crate) restarts: u8,
     pub(crate) clocks: Clocks,
-    /// The number of nodes that grant a lease together.
+    /// The number of votes that grant a lease.
     pub(crate) quorum: usize,
     pub(crate) without: Option<Rule>,
 }
 
-/// When a lease may expire on a node.
+/// The times at which a lease may expire on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant: confirmed promises do not depend on clocks.
+    /// At any instant. So promises that are found kept do not depend on clocks.
     Wrong,
-    /// Not before its holder has stopped relying on it. A restarted node also does not vote until then, and
+    /// Only after the holder has stopped relying on it. A restarted node also does not vote until then, and
     /// no grant is restored on it while earlier votes may be counted.
     Right,
 }
@@ -49,15 +49,15 @@ pub(crate) enum Clocks {
 pub(crate) enum Rule {
     /// A node accepts only a proposal that is larger than its counter.
     LargerThanTheCounter,
-    /// Also a node on which the claim already holds the key accepts only a larger proposal.
+    /// A node on which the claim already holds the key also accepts only a larger proposal.
     LargerThanTheCounterForTheHolder,
     /// A node that lost its counter accepts only proposals that are larger than the lost counter.
     TimeAfterRestart,
-    /// Only votes for one and the same proposal count.
+    /// Only votes for the same proposal count together.
     VotesForOneProposal,
     /// A repeated claim proposes a larger token.
     LargerProposal,
-    /// A withdrawal affects only votes for its proposal or for smaller ones.
+    /// A withdrawal affects only votes for its own proposal or for smaller proposals.
     WithdrawalOfItsProposal,
     /// A heartbeat raises the token of a vote from an earlier round.
     HeartbeatRaisesToken,
@@ -76,13 +76,13 @@ pub(crate) enum Rule {
     RestoredAfterVotes,
     /// A release makes the counter larger than its token.
     ReleaseRaisesCounter,
-    /// A release on a node without a counter writes the node's time, if that is larger than the token.
+    /// A release on a node without a counter writes the node's time, if this time is larger than the token.
     ReleaseKeepsTime,
-    /// A release affects only a grant with its token or with a smaller one.
+    /// A release affects only a grant with the release's token or with a smaller token.
     ReleaseOfItsToken,
-    /// A release makes the bound before the last vote larger, too: that vote may be withdrawn.
+    /// A release also raises the bound from before the last vote, because that vote may be withdrawn.
     ReleaseRaisesTheFormerBound,
-    /// After a withdrawal, the bound is the one before the vote.
+    /// After a withdrawal, the bound from before the vote applies again.
     WithdrawnVoteLeavesNoTrace,
     /// A second vote for the same claim keeps no former bound.
     SecondVoteLeavesTrace,
@@ -97,7 +97,7 @@ pub(crate) enum Rule {
 }
 
 impl<const N: usize> Setup<N> {
-    /// Two claims at the same time.
+    /// Makes a setup with two claims at the same time.
     pub(crate) fn contended() -> Self {
         Self {
             claims: 2,
@@ -118,7 +118,7 @@ impl<const N: usize> Setup<N> {
         }
     }
 
-    /// One claim was granted and lasts. Another claim competes.
+    /// Makes a setup in which one claim was granted and sends heartbeats, and another claim competes.
     pub(crate) fn begun() -> Self {
         Self { lasting: 1, begun: true, restores: 1, ..Self::contended() }
     }
@@ -127,17 +127,17 @@ impl<const N: usize> Setup<N> {
         self.without == Some(rule)
     }
 
-    /// Whether the claim adopts the grant of the first claim.
+    /// Returns whether the claim adopts the grant of the first claim.
     pub(crate) fn adopts(&self, claim: usize) -> bool {
         (1..=self.adopting).contains(&claim)
     }
 
-    /// Whether the claim can only be granted and end.
+    /// Returns whether the claim can only be granted and end.
     pub(crate) fn only_asks(&self, claim: usize) -> bool {
         claim >= self.lasting && claim >= self.withdrawing && !self.repeating[claim]
     }
 
-    /// The orders of the claims' names: claims with the same possible actions are interchangeable.
+    /// Returns the possible orders of the claims' names: claims with the same actions are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[usize; MOST_CLAIMS]> {
         let role = |claim: usize| {
             let may = [self.lasting, self.withdrawing, self.claims];

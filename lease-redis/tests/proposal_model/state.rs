@@ -10,7 +10,7 @@ pub(crate) const MOST_CLAIMS: usize = 3;
 pub(crate) struct State<const N: usize> {
     pub(crate) nodes: [Node; N],
     pub(crate) claims: [Claim; MOST_CLAIMS],
-    /// How many restarts are left.
+    /// The number of restarts that are left.
     pub(crate) restarts: u8,
     pub(crate) restores: u8,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     pub(crate) holder: u8,
     /// The token of the holder.
     pub(crate) held: u8,
-    /// The node accepts only larger proposals. If the node has no counter, this is its time: at least the
+    /// The node accepts only larger proposals. If the node has no counter, this is its time, at least the
     /// counter that it lost.
     pub(crate) counter: u8,
     /// The node restores only a grant whose token is not smaller: the largest token that it accepted and that
@@ -39,7 +39,7 @@ pub(crate) struct Node {
     pub(crate) links: [Link; MOST_CLAIMS],
 }
 
-/// The requests between one claim and one node. A request that may arrive may do so at any time, or never.
+/// The requests between one claim and one node. A request that may arrive arrives at any time, or never.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Link {
     pub(crate) vote: Vote,
@@ -86,13 +86,13 @@ pub(crate) enum Freed {
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
-    /// The last proposal. The token of the grant.
+    /// The last proposal, which is also the token of its grant.
     pub(crate) token: u8,
-    /// The proposal before it, or zero.
+    /// The proposal before the last proposal, or zero.
     pub(crate) earlier: u8,
     /// Whether the earlier proposal was granted.
     pub(crate) earlier_granted: bool,
-    /// The largest token that was granted before the last proposal. Its own must be larger.
+    /// The largest token that was granted before the last proposal. The claim's token must be larger.
     pub(crate) floor: u8,
     pub(crate) may_repeat: bool,
     pub(crate) may_send_heartbeat: bool,
@@ -134,30 +134,30 @@ impl Claim {
         matches!(self.phase, Phase::Granted | Phase::Over | Phase::Reserving)
     }
 
-    /// Whether its lessee has a lease or may obtain one.
+    /// Returns whether the claim's lessee has a lease or may obtain a lease.
     pub(crate) fn is_live(self) -> bool {
         matches!(self.phase, Phase::Asking | Phase::Granted | Phase::Reserving)
     }
 
-    /// The tokens of its grants.
+    /// Returns the tokens of the claim's grants.
     pub(crate) fn granted_tokens(self) -> impl Iterator<Item = u8> {
         let last = self.was_granted().then_some(self.token);
         last.into_iter().chain(self.earlier_granted.then_some(self.earlier))
     }
 
-    /// The token of its heartbeat.
+    /// Returns the token of the claim's heartbeat.
     pub(crate) fn beat_token(self) -> u8 {
         if self.beat_earlier { self.earlier } else { self.token }
     }
 
-    /// The token of its release.
+    /// Returns the token of the claim's release.
     pub(crate) fn release_token(self) -> u8 {
         if self.release_earlier { self.earlier } else { self.token }
     }
 }
 
 impl<const N: usize> State<N> {
-    /// All initial states.
+    /// Returns all initial states.
     pub(crate) fn first_ones(setup: &Setup<N>) -> Vec<Self> {
         let mut first = Self {
             nodes: [Node { absent: true, ..Node::default() }; N],
@@ -200,7 +200,7 @@ impl<const N: usize> State<N> {
         self.claims.iter().flat_map(|claim| claim.granted_tokens()).max().unwrap_or(0)
     }
 
-    /// Clears values that have no effect any more, so that states that differ only in them become equal.
+    /// Clears values that have no effect any more, so that states that differ only in these become equal.
     pub(crate) fn forget(&mut self, setup: &Setup<N>) {
         for place in 0..MOST_CLAIMS {
             self.forget_requests(setup, place);
@@ -216,7 +216,7 @@ impl<const N: usize> State<N> {
             } else if node.holder == 0 && setup.without.is_none() {
                 node.former = 0;
             }
-            // The rules below distinguish a counter only by its bound.
+            // With all rules, only the bound shows whether a node has a counter.
             node.absent &= setup.without.is_some();
         }
     }
@@ -281,7 +281,7 @@ impl<const N: usize> State<N> {
             if setup.without.is_some() {
                 continue;
             }
-            // Counters only grow, so these requests are refused.
+            // Counters only grow, so the node will refuse requests with smaller proposals.
             if link.vote == Vote::Asked && claim.token <= counter {
                 link.vote = Vote::Nothing;
             }
@@ -300,7 +300,7 @@ impl<const N: usize> State<N> {
     }
 }
 
-/// The state with each possible counter of the node at `place`. The nodes are interchangeable, so their
+/// Returns the state with each possible counter of the node at `place`. Nodes are interchangeable, so their
 /// counters ascend.
 fn with_counters<const N: usize>(
     setup: &Setup<N>,
@@ -320,7 +320,7 @@ fn with_counters<const N: usize>(
     })
 }
 
-/// The name of a claim, as the nodes know it.
+/// Returns the name of a claim in the nodes' data.
 pub(crate) fn name(place: usize) -> u8 {
     u8::try_from(place + 1).unwrap()
 }

@@ -93,7 +93,7 @@ impl Steps<'_> {
                 accept(setup, state, place, grant, sent).or(low)
             });
         }
-        // A heartbeat decides whether the client has the lease, also after the deadline.
+        // A heartbeat decides whether the client has the lease, even after the deadline.
         if client.beaten < setup.roles[place].beats {
             self.then(Step::Client(place, Action::Confirms, number), |state| {
                 send_beat(setup, state, place, grant);
@@ -101,7 +101,7 @@ impl Steps<'_> {
         }
     }
 
-    /// The send from which the client counts the ttl of a grant.
+    /// Returns the send from which the client counts the ttl of a grant.
     fn counted_from(&self, place: usize, news: News) -> u8 {
         let client = self.state.clients[place];
         let sent = |number: u8| client.sent[usize::from(number) - 1];
@@ -172,7 +172,7 @@ fn next_send(setup: &Setup, state: &State, place: usize) -> u8 {
     }
 }
 
-/// The client relies on the grant from now on. Returns the promise that this breaks.
+/// Lets the client rely on the grant from now on. Returns the promise that this breaks, if any.
 fn accept(
     setup: &Setup,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! Searches without one rule, each of which finds a violation.
+//! Searches that leave out one rule of the protocol. Each search finds a violation.
 
 use crate::setup::{Clocks, Counts, Rule, Setup, Skip};
 use crate::violation::Violation;
@@ -50,7 +50,7 @@ fn reservation_without_a_tenure_reserves_another_tenure() {
     finds(Rule::Tenure, Violation::ReservedForNobody, Setup { reserves: true, ..right() });
 }
 
-/// A replica has the waiter in its queue, after the server has granted it the key.
+/// A waiter was granted the key. A replica that lacks this grant still has the waiter in its queue.
 #[test]
 fn tenure_named_by_its_request_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..right() };

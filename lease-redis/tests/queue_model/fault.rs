@@ -20,7 +20,7 @@ impl Steps<'_> {
         let right = self.has_right_clocks() && lock.kind != Kind::Reserved;
         self.then(Step::Expires, |state| {
             state.data.lock = Lock::default();
-            // The replica's lock was set earlier. All grants have the same ttl, so it has expired, too.
+            // The replica's lock was set earlier, with the same ttl. So this lock has also expired.
             if let Some(lagging) = &mut state.lagging
                 && right
                 && lagging.lock.kind != Kind::Reserved
@@ -62,7 +62,7 @@ impl Steps<'_> {
         }
     }
 
-    /// The process ends without a release. Its requests may still arrive.
+    /// Ends the process of a client without a release. Its requests may still arrive.
     pub(crate) fn kill(&mut self, place: usize) {
         let client = self.state.clients[place];
         if self.state.kills == 0 || !matches!(client.phase, Phase::Waiting | Phase::Holding) {
@@ -75,7 +75,7 @@ impl Steps<'_> {
         });
     }
 
-    /// A subscription breaks. Only a client that does not end itself subscribes again.
+    /// Breaks the subscription of a waiting client, or lets the client subscribe again.
     pub(crate) fn cut(&mut self, place: usize) {
         let client = self.state.clients[place];
         if self.setup.skip == Skip::Never {

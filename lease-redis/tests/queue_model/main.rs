@@ -1,9 +1,9 @@
 //! A model of the queue in which waiters of one key wait on one logical Redis server, and an exhaustive
-//! search of it. A release hands the key to the next waiter in the same script. The lock itself is that of
-//! `docs/design/016`.
+//! search of it. A release grants the key to the next waiter in the same script. `docs/design/016` describes
+//! the lock itself.
 //!
-//! Each request may be late for ever or overtake any other. Each answer and each message may be late or
-//! lost, and a message may overtake the answer. A process that is paused is a process whose messages are
+//! Each request may be late for ever or overtake other requests. Each answer and each message may be late or
+//! lost, and a message may overtake the answer. The messages of a paused process are only
 //! late. Start with `setup` for the parameters and rules, then `state`. `queue` has the parts of the scripts
 //! that use the queue, `server` the requests, `client` the actions of a client, `fault` expiry and faults.
 //!
@@ -12,7 +12,7 @@
 //! that each waiter is granted the key if no more faults happen. `controls` leaves out each rule of the
 //! protocol once, and the search prints the shortest path to a broken promise.
 //!
-//! The usual size takes seconds. It has two clients with two requests each, of which one sends a heartbeat,
+//! The usual size takes seconds. It has two clients with two requests each, and one heartbeat by one client,
 //! and three clients with one or two requests each. The faults are killed clients, two flushes, a promotion,
 //! evictions, reservations, hand-overs, and broken subscriptions. Each search is complete. The largest has
 //! 284,640 states.
@@ -24,11 +24,11 @@
 //! `cargo test -p lease-redis --test queue_model -- --ignored --nocapture`
 //!
 //! The model omits four clients or more, two keys, requests that are refused for lack of memory, and two
-//! masters at once. A renewal without a place enters the queue here. The real server refuses it, as if the
-//! request were lost, which the model allows anyway. The next nonce of that waiter is another client.
+//! masters at once. In the model, a renewal without a place enters the queue. The server refuses it. This
+//! equals a lost request, which the model includes. The next nonce of that waiter is another client.
 //!
-//! A plain `SET NX` overtakes the queue if the lock has expired: the order is promised among the waiters in
-//! the queue only. After a release, a request of the same nonce that arrives late may be granted for one
+//! A plain `SET NX` overtakes the queue if the lock has expired. The order is promised only among waiters in
+//! the queue. After a release, a request of the same nonce that arrives late may be granted for one
 //! ttl, although no process holds the lease.
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Clears values that have no effect any more, so that states that differ only in them become equal.
+//! Clears values that have no effect any more, so that states that differ only in such values become equal.
 
 use crate::setup::{Clocks, Counts, Rule, Setup, Skip};
 use crate::state::{
@@ -89,7 +89,7 @@ fn forget_client(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a last request that has no effect, whenever it arrives. With waiters, it would grant one the key.
+/// Clears a last request that has no effect. While other clients wait, it could grant the key to a waiter.
 fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     let finds = |state: &State| {
         let mut data = state.all_data();
@@ -105,17 +105,17 @@ fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// The grant that was handed over matters while a request that adopts it may arrive or be sent.
+/// Clears a handed-over grant, unless a request that adopts this grant may still arrive or be sent.
 fn forget_handed(setup: &Setup, client: &mut Client, place: usize) {
     let may_ask = matches!(client.phase, Phase::Idle | Phase::Waiting);
     let adopts = setup.roles[place].adopts.is_some();
     if adopts && !may_ask && client.flying == 0 && client.handed.number != 0 {
-        // The grant is not handed over twice.
+        // Keeps a mark that a grant was handed over, so that it is not handed over again.
         client.handed = Grant { number: u8::MAX, ..Grant::default() };
     }
 }
 
-/// The details of a lock matter to a client that waits for it, or whose requests name its tenure.
+/// Clears details of a lock whose client has ended, unless a request still names the lock's tenure.
 fn forget_lock(setup: &Setup, state: &mut State, place: usize) {
     let client = state.clients[place];
     let beats = client.beats.iter().any(|beat| beat.phase == BeatPhase::Sent);
@@ -163,8 +163,8 @@ fn renumber_sends(state: &mut State, place: usize) {
     });
 }
 
-/// Only the order of tokens matters. A later token is larger than all of them, so it is also larger than
-/// all that were accepted.
+/// Renumbers tokens, because only their order matters. A later token is larger than all these tokens, so it
+/// is also larger than all accepted tokens.
 fn renumber_tokens(state: &mut State) {
     let mut used = 0u64;
     state.grants_mut().for_each(|(_, grant)| used |= 1 << grant.token);

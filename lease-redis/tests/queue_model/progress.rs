@@ -1,4 +1,4 @@
-//! Whether each waiter is granted the key at last, if no more faults happen.
+//! Checks that each waiter is granted the key at some time, if no more faults happen.
 //!
 //! The check tries one continuation of many. In it, all messages in flight are lost. The search visits
 //! the states after their arrival, too. Holders release. Each waiter renews its place, and then a ttl
@@ -9,7 +9,7 @@ use crate::server::enqueue;
 use crate::setup::{Clocks, Setup};
 use crate::state::{Beat, End, FRESH, Lock, MOST_CLIENTS, News, Phase, State};
 
-/// Whether a waiter never gets the key. The waiters renew their places in ascending or descending order.
+/// Returns whether a waiter never gets the key. Waiters renew their places in ascending or descending order.
 pub(crate) fn is_stuck(setup: &Setup, state: &State) -> bool {
     let waits = (0..setup.clients).any(|place| waits(setup, state, place));
     let ascending = [0, 1, 2];
@@ -68,7 +68,7 @@ impl<'a> Future<'a> {
         self.deliver_news();
     }
 
-    /// All clients learn of their grants at once.
+    /// Lets all clients learn of their grants at once.
     fn deliver_news(&mut self) {
         for place in 0..self.setup.clients {
             let client = &mut self.state.clients[place];
@@ -91,7 +91,7 @@ impl<'a> Future<'a> {
         self.deliver_news();
     }
 
-    /// The lock expires, and places that are not renewed time out.
+    /// Lets the lock expire, and lets places time out that are not renewed.
     fn pass_ttl(&mut self) {
         self.state.data.lock = Lock::default();
         for place in 0..self.setup.clients {

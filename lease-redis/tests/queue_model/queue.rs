@@ -1,4 +1,4 @@
-//! The queue, and how each script handles it: who is granted a free key.
+//! The queue, and the parts of the scripts that grant a free key to a waiter.
 
 use crate::setup::{Counts, Rule, Setup, Skip};
 use crate::state::{End, Grant, Kind, Lock, MOST_CLIENTS, News, State};
@@ -13,13 +13,13 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Place {
     pub(crate) client: u8,
-    /// The largest number of a request that has arrived since the nonce is in the queue.
+    /// The largest number of a request that has arrived since the nonce joined the queue.
     pub(crate) number: u8,
-    /// Whether no request of its client has arrived for the time after which a place times out.
+    /// Whether the client has been silent for so long that its place times out.
     pub(crate) silent: bool,
     /// Whether the server regards the client as silent.
     pub(crate) dead: bool,
-    /// The order of arrival, whatever the order of the queue is.
+    /// The position in the order of arrival, even if the queue has another order.
     pub(crate) arrival: u8,
     /// Whether the place was granted the key, and no request of its client has arrived since.
     pub(crate) used: bool,
@@ -139,7 +139,7 @@ pub(crate) fn tell(setup: &Setup, state: &mut State, client: usize, grant: Grant
     state.clients[client].tell(News { grant, answers });
 }
 
-/// Whether a message to the client has a receiver. Always true if the server skips no waiter.
+/// Returns whether a message to the client has a receiver. Always true if the server skips no waiter.
 fn hears(setup: &Setup, state: &State, client: usize) -> bool {
     setup.skip == Skip::Never || !state.clients[client].deaf
 }
@@ -153,7 +153,7 @@ pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> O
     living.any(earlier).then_some(Violation::Overtaken)
 }
 
-/// Returns the violation if the key is free beside a living waiter.
+/// Returns the violation if the key is free although a living waiter is in the queue.
 pub(crate) fn free_beside_a_waiter(setup: &Setup, state: &State) -> Option<Violation> {
     let mut places = state.data.queue.places().iter();
     let free = state.data.lock.kind == Kind::Absent;
@@ -197,14 +197,14 @@ pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> 
     broken.or(queued).or_else(|| free_beside_a_waiter(setup, state))
 }
 
-/// Whether a grant names the tenure of the lock, as the server compares it. The lock of a plain claim has the
+/// Returns whether the server finds that a grant names the lock's tenure. The lock of a plain claim has the
 /// token 0 until a heartbeat writes it.
 pub(crate) fn is_same_tenure(setup: &Setup, lock: Lock, grant: Grant) -> bool {
     let is_smaller = grant.token < lock.grant.token && !setup.leaves_out(Rule::TokenNamesTenure);
     lock.grant.number == grant.number && !is_smaller
 }
 
-/// Whether a grant is that of the lock. `SET NX` sets each number once, and a script each token.
+/// Returns whether the lock has this grant. `SET NX` sets each number once, and scripts set each token once.
 pub(crate) fn is_tenure(lock: Lock, grant: Grant) -> bool {
     match (lock.grant.plain, grant.plain) {
         (true, true) => lock.grant.number == grant.number,

@@ -1,4 +1,4 @@
-//! How the server handles the requests that arrive: the scripts, and `SET NX`.
+//! The server's handling of requests that arrive: the scripts, and `SET NX`.
 
 use crate::model::Steps;
 use crate::queue::{
@@ -11,7 +11,7 @@ use crate::step::{Message, Step};
 use crate::violation::Violation;
 
 impl Steps<'_> {
-    /// Each request of the client that is under way may arrive now.
+    /// Adds a step for each request of the client that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let (setup, client) = (self.setup, self.state.clients[place]);
         for number in (1..=MOST_REQUESTS).filter(|number| client.flying & 1 << number != 0) {
@@ -145,7 +145,7 @@ fn renew(setup: &Setup, state: &mut State, index: usize, number: u8) {
     }
 }
 
-/// `SET NX GET`, then `XADD`, in one transaction. It ignores the queue.
+/// Applies `SET NX GET` and `XADD` in one transaction, which ignores the queue.
 fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
     if state.data.lock.is_held_by(place) {
         tell_of_lock(setup, state, place, number);
@@ -155,7 +155,7 @@ fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
         return;
     }
     let token = next_token(setup, state);
-    // SET comes before XADD: the value has no token.
+    // SET comes before XADD, so the value has no token.
     state.data.lock = Lock {
         kind: Kind::Held,
         client: u8::try_from(place).unwrap(),
@@ -167,7 +167,7 @@ fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
     tell(setup, state, place, Grant { number, token, plain: true, followed: false }, number);
 }
 
-/// The nonce has the lock already. A lock without a token gets one.
+/// Answers a nonce that already has the lock. If the lock has no token, gives it a token.
 fn tell_of_lock(setup: &Setup, state: &mut State, place: usize, answers: u8) {
     if state.data.lock.grant.plain && state.data.lock.grant.token == 0 {
         let token = next_token(setup, state);

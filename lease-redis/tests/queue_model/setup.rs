@@ -4,58 +4,58 @@ use crate::state::MOST_CLIENTS;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// The clients. Each has one nonce: a new nonce of a process is a client of its own.
+    /// The clients. Each client has one nonce. A new nonce of a process counts as another client.
     pub(crate) roles: [Role; MOST_CLIENTS],
     pub(crate) clients: usize,
     pub(crate) clocks: Clocks,
     /// Whether a place in the queue may time out before its last request is older than one ttl.
     pub(crate) impatient: bool,
-    /// How often the server may lose all data.
+    /// The number of times that the server may lose all data.
     pub(crate) flushes: u8,
-    /// How often a replica that lacks the last writes may become the server.
+    /// The number of times that a replica without the last writes may become the server.
     pub(crate) promotions: u8,
     pub(crate) evictions: u8,
-    /// How many clients may be killed.
+    /// The number of clients that may be killed.
     pub(crate) kills: u8,
-    /// How often the subscription of a client may break.
+    /// The number of times that the subscription of a client may break.
     pub(crate) cuts: u8,
     /// Whether a holder may release its key with a reservation.
     pub(crate) reserves: bool,
     pub(crate) skip: Skip,
     pub(crate) counts: Counts,
-    /// Whether tokens keep their numbers. Otherwise, only their order is kept: a state then has no more
-    /// tokens than it can use, but promises about earlier tokens are not checked.
+    /// Whether tokens keep their numbers. Otherwise, states keep only the tokens' order, and have no more
+    /// tokens than they can use. But then promises about earlier tokens are not checked.
     pub(crate) exact_tokens: bool,
     pub(crate) without: Option<Rule>,
 }
 
-/// What one client may do.
+/// The actions that one client may take.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Role {
-    /// How many requests it sends with its nonce, one enqueue and renewals.
+    /// The number of requests that the client sends with its nonce: one enqueue, and renewals.
     pub(crate) requests: u8,
-    /// How many of them (the first ones) are a plain `SET NX`.
+    /// The number of these requests, from the first, that are a plain `SET NX`.
     pub(crate) plain: u8,
     pub(crate) beats: u8,
-    /// Whether it may leave the queue before it has the key.
+    /// Whether the client may leave the queue before it has the key.
     pub(crate) leaves: bool,
-    /// The client whose grant is handed over to this one. Its requests adopt that grant.
+    /// The client whose grant is handed over to this client. The requests of this client adopt that grant.
     pub(crate) adopts: Option<usize>,
 }
 
-/// When a lease may expire, and when a place in the queue may time out.
+/// The times at which a lease may expire, and a place in the queue may time out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant: confirmed promises depend on no clock.
+    /// At any instant. So promises that are found kept depend on no clock.
     Wrong,
-    /// Not before one ttl has passed since the send of the request that set the lease or renewed the place.
+    /// At the earliest one ttl after the send of the request that set the lease or renewed the place.
     Right,
 }
 
-/// What the server does with a waiter whose message had no receiver.
+/// The server's reaction if the message to a waiter had no receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Skip {
-    /// It keeps the grant.
+    /// The server keeps the grant.
     Never,
     /// The script takes the grant back, and the waiter loses its place.
     Removes,
@@ -63,7 +63,7 @@ pub(crate) enum Skip {
     Passes,
 }
 
-/// From when a client counts the ttl of a grant.
+/// The time from which a client counts the ttl of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counts {
     /// From the send of the request that the grant names.
@@ -83,7 +83,7 @@ pub(crate) enum Rule {
     DeadlineCheck,
     /// A heartbeat, a reservation and an adoption name the tenure, not the nonce alone.
     Tenure,
-    /// A tenure is named by its request and its token: a smaller token than that of the lock is refused.
+    /// The request and the token name a tenure. The server refuses a smaller token than the lock's token.
     TokenNamesTenure,
     /// A renewal that finds the lock expired grants the key to the next waiter.
     RenewalSettles,
@@ -118,7 +118,7 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Two clients that send two requests each. The first sends a heartbeat.
+    /// Makes a setup with two requests per client, and a heartbeat of the first client.
     pub(crate) fn of(clients: usize, clocks: Clocks) -> Self {
         let role = Role { requests: 2, leaves: true, ..Role::default() };
         Self {
@@ -139,7 +139,7 @@ impl Setup {
         }
     }
 
-    /// The second client adopts the grant of the first. The third waits in the queue.
+    /// The second client adopts the grant of the first client. The third client waits in the queue.
     pub(crate) fn handed_over(clocks: Clocks) -> Self {
         let mut setup = Self::of(3, clocks).with_requests([1, 1, 1]).with_beats([1, 1, 0]);
         setup.roles[1].adopts = Some(0);
@@ -182,7 +182,7 @@ impl Setup {
         self.flushes > 0 || self.promotions > 0
     }
 
-    /// The orders of the clients' names: clients with the same role are interchangeable.
+    /// Returns the possible orders of the clients' names: clients with the same role are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[u8; MOST_CLIENTS]> {
         let same = |(new, old): (usize, &u8)| self.is_same_role(new, usize::from(*old));
         let orders = ORDERS.into_iter();

@@ -20,7 +20,7 @@ pub(crate) struct State {
     /// The data of the replica that no longer receives writes.
     pub(crate) lagging: Option<Data>,
     pub(crate) clients: [Client; MOST_CLIENTS],
-    /// The largest token ever. The server's time is larger than it.
+    /// The largest token so far. The server's time is larger than this token.
     pub(crate) time: u8,
     /// The largest token that a client has accepted.
     pub(crate) accepted: u8,
@@ -60,12 +60,12 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// Each send of a client has a growing number. The number is zero once one ttl has passed since the send.
+/// A client numbers its sends in order. The number becomes zero when one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     pub(crate) grant: Grant,
-    /// The send from which the lease counts.
+    /// The number of the send from which the client counts its lease.
     pub(crate) deadline: u8,
     /// The grant that was handed over to this client.
     pub(crate) handed: Grant,
@@ -100,7 +100,7 @@ pub(crate) struct Grant {
     /// The request that was granted. Zero: no grant.
     pub(crate) number: u8,
     pub(crate) token: u8,
-    /// Whether `SET NX` made it, and no script.
+    /// Whether `SET NX` made the grant, and not a script.
     pub(crate) plain: bool,
     /// Whether another client has a larger token.
     pub(crate) followed: bool,
@@ -109,7 +109,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct News {
     pub(crate) grant: Grant,
-    /// The request that was answered, if this matters. Zero: a message.
+    /// The request that was answered, if the setup needs it. Zero: the news came by a message.
     pub(crate) answers: u8,
 }
 
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// The data of the server and of the replica.
+    /// Returns the data of the server and of the replica.
     pub(crate) fn all_data(&self) -> impl Iterator<Item = &Data> {
         [&self.data].into_iter().chain(&self.lagging)
     }
@@ -165,7 +165,7 @@ impl State {
         [&mut self.data].into_iter().chain(&mut self.lagging)
     }
 
-    /// All grants with a token, and the clients that have them.
+    /// Returns all grants with a token, and the clients that have these grants.
     pub(crate) fn grants_mut(&mut self) -> impl Iterator<Item = (usize, &mut Grant)> {
         let data = [&mut self.data].into_iter().chain(&mut self.lagging);
         let locks = data.map(|data| (usize::from(data.lock.client), &mut data.lock.grant));
@@ -188,7 +188,7 @@ impl State {
         change(&mut client.deadline);
     }
 
-    /// The number of a new send.
+    /// Returns the number of a new send.
     pub(crate) fn next_send(&self, place: usize) -> u8 {
         let (mut last, mut copy) = (0, *self);
         copy.change_sends(place, |sent| last = last.max(*sent));
@@ -225,7 +225,7 @@ impl Client {
     }
 }
 
-/// Most parts of most states are empty, so an empty part is one byte.
+/// Hashes an empty part as one byte, because most parts of most states are empty.
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (self.time, self.accepted, self.lagging.is_some()).hash(hasher);
@@ -258,7 +258,7 @@ fn hash_part<T: Default + PartialEq + Hash>(part: &T, hasher: &mut impl Hasher) 
     }
 }
 
-/// The lock, the queue, and what each client relies on.
+/// Prints the lock, the queue, and the tokens on which clients rely.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for data in self.all_data() {

@@ -6,7 +6,7 @@ use crate::state::name;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A client acts. The number is that of a request or a heartbeat.
+    /// A client acts. The last field is the number of a request or a heartbeat.
     Client(usize, Action, usize),
     /// A request of a client arrives at the server.
     Arrives(usize, Message, usize),

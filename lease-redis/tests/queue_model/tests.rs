@@ -1,4 +1,4 @@
-//! Searches that find the promises kept. The full size takes minutes.
+//! Searches that find no broken promise. The full size takes minutes.
 
 use crate::setup::{Clocks, Setup, Skip};
 use crate::violation::Violation;
@@ -69,7 +69,7 @@ fn three_clients_are_granted_in_order_of_arrival() {
 }
 
 /// The promoted replica is as it was before the later grant. The holder of the earlier grant cannot know of
-/// the promotion. The same holds without a queue.
+/// the promotion. Without a queue, the result is the same.
 #[test]
 fn promotion_with_wrong_clocks_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..Setup::of(2, Clocks::Wrong) };
@@ -157,7 +157,7 @@ fn full_size_of_hand_overs() {
     }
 }
 
-/// Two clients that send two requests each. The first sends a heartbeat.
+/// Two clients that send two requests each. The first client also sends a heartbeat.
 fn two() -> Setup {
     Setup::of(2, Clocks::Right)
 }

@@ -30,7 +30,7 @@ pub(crate) enum Violation {
     GrantedTwice,
     /// A request leaves the key free beside a living waiter that could receive the message.
     FreeBesideAWaiter,
-    /// If no more faults happen, and all waiters renew their places, one of them is never granted the key.
+    /// A waiter is never granted the key, even if no more faults happen and all waiters renew their places.
     Stuck,
 }
 

@@ -45,7 +45,7 @@ fn as_user(urls: Vec<String>) -> Vec<String> {
     urls.into_iter().map(|url| url.replace("redis://", "redis://leases:secret@")).collect()
 }
 
-/// Calls each lock operation, twice if the second call takes another path.
+/// Calls each lock operation. Calls it twice if the second call sends other commands.
 async fn locks(store: &dyn LockStore) {
     let key = fresh_key("job");
     let freed = store.watch(&key).await.unwrap();
@@ -185,7 +185,7 @@ async fn documented_rights_suffice_behind_sentinels() {
     assert_eq!(denied(&started.servers[0]), "");
 }
 
-/// The commands that the server has denied, according to its statistics.
+/// Returns the commands that the server has denied, according to its statistics.
 fn denied(server: &RedisServer) -> String {
     let stats = server.command("INFO stats");
     let lines = stats.lines().filter(|line| line.starts_with("acl_access_denied"));

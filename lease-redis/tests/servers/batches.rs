@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::setting::{TTL, eventually, obtain_eventually, one, one_at, servers, text};
 
-/// The commands that a server executes.
+/// Reads the commands that a server executes, by `MONITOR`.
 pub(crate) struct Monitor(Lines<BufReader<TcpStream>>);
 
 impl Monitor {
@@ -26,12 +26,12 @@ impl Monitor {
         Self(lines)
     }
 
-    /// The next command, without the time and the client's address.
+    /// Returns the next command, without the time and the client's address.
     pub(crate) async fn next(&mut self) -> String {
         self.next_with_time().await.1
     }
 
-    /// The next command, and the server's time in microseconds since 1970.
+    /// Returns the next command, and the server's time in microseconds since 1970.
     pub(crate) async fn next_with_time(&mut self) -> (u64, String) {
         let line = soon(self.0.next_line()).await.unwrap().unwrap();
         let (client, command) = line.split_once("] ").unwrap();
@@ -40,7 +40,7 @@ impl Monitor {
         (time.replace('.', "").parse().unwrap(), format!("{from}{command}"))
     }
 
-    /// The commands until one that contains `last`.
+    /// Returns the commands up to the first command that contains `last`.
     async fn until(&mut self, last: &str) -> Vec<String> {
         let mut commands = Vec::new();
         loop {
@@ -80,8 +80,8 @@ fn count(commands: &[String], start: &str) -> usize {
     commands.iter().filter(|command| command.starts_with(start)).count()
 }
 
-/// Loads the script of releases, so that it is not sent in full later. After so many concurrent requests,
-/// the next requests share batches even if they are few.
+/// Loads the script of releases, so that it is not sent in full later. After the many requests of this call,
+/// the next requests share batches, even if they are few.
 async fn loaded(store: &RedisStore) {
     let grants = granted(obtain_all(store, &claims_of(8)).await);
     release_all(store, &grants).await;
@@ -134,7 +134,7 @@ async fn one_claim_takes_four_commands() {
     assert_eq!(released.len(), 3, "{released:#?}");
 }
 
-/// A release compares the whole text first. A lock with a heartbeat, and a lock of another claim, need the
+/// A release first compares the whole text. Locks with a heartbeat, and locks of other claims, need the
 /// rest of the script.
 #[tokio::test]
 async fn releases_of_changed_and_unchanged_locks_share_a_script() {
@@ -237,7 +237,7 @@ async fn batch_whose_connection_breaks_is_unknown_and_recognised_again() {
 }
 
 #[tokio::test]
-async fn batch_on_a_hung_server_is_unknown_and_delays_no_later_one() {
+async fn batch_on_a_hung_server_delays_no_later_batch() {
     let Some([server]) = servers() else { return };
     let limit = Duration::from_millis(200);
     let store = RedisStore::builder(server.url()).with_timeout(limit).connect().await.unwrap();
@@ -253,7 +253,7 @@ async fn batch_on_a_hung_server_is_unknown_and_delays_no_later_one() {
     eventually("released", async || store.release(&last, None).await.ok()).await;
 }
 
-/// The server forgets the stream of tokens: the batch is granted with tokens of a new stream.
+/// The server forgets the stream of tokens. So the next batch is granted with tokens of a new stream.
 #[tokio::test]
 async fn claim_after_a_flush_has_a_larger_token() {
     let Some([server]) = servers() else { return };
@@ -274,7 +274,7 @@ async fn claim_after_a_flush_has_a_larger_token() {
     }
 }
 
-/// The ids of one millisecond are used up, twice: a script continues the stream.
+/// All ids of one millisecond are used up, twice. Each time, a script continues the stream.
 #[tokio::test]
 async fn tokens_grow_while_the_clock_is_behind_the_last_id() {
     let Some(server) = RedisServer::with_clock() else { return };

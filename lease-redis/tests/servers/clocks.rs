@@ -22,7 +22,7 @@ fn three() -> Option<[RedisServer; 3]> {
     Some([RedisServer::with_clock()?, RedisServer::with_clock()?, RedisServer::with_clock()?])
 }
 
-/// Waits until a server uses its new clock and the lease has expired on it.
+/// Waits until a server uses its new clock, and the lease has expired on this server.
 async fn until_expired(server: &RedisServer) {
     eventually("expired early", async || (!has_lease(server)).then_some(())).await;
 }
@@ -51,7 +51,7 @@ async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
     let store = one(&from).await;
     let grant = obtain(&store, "a").await;
-    // Makes a record, as in a Cluster. MIGRATE would move a lock with its time left and not with its end.
+    // Makes a record, as in a Cluster. MIGRATE moves a lock's remaining time, but a record's end.
     let written = store.update(&grant, &Change::new().set("a", 1)).await.unwrap();
     assert_eq!(written, Written::Applied);
     to.set_clock("+120");
@@ -64,7 +64,7 @@ async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     assert_superseded(&one(&to).await, &grant).await;
 }
 
-/// The same row, on a quorum: a minority has no effect.
+/// Row "the server's clock steps forward", on a quorum: a minority has no effect.
 #[tokio::test]
 async fn lease_is_restored_after_a_forward_step_of_a_node() {
     let Some(servers) = three() else { return };
@@ -79,7 +79,7 @@ async fn lease_is_restored_after_a_forward_step_of_a_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// The same row, on a quorum: held twice, if the clocks of a majority step.
+/// Row "the server's clock steps forward", on a quorum: held twice, if the clocks of a majority step.
 #[tokio::test]
 async fn forward_step_of_a_majority_causes_two_holders() {
     let Some(servers) = three() else { return };
@@ -111,8 +111,8 @@ async fn forward_step_shortens_the_rejoin_delay_of_new_clients_only() {
     assert!(text(&refused).contains("may have forgotten leases"), "{}", text(&refused));
 }
 
-/// A client that was connected before the step obtains keys at once. A client that connects after it waits
-/// for `max_ttl` by its own clock. It records the wait on the servers, so the next client does not wait.
+/// A client that was connected before the step obtains keys at once. A later client waits
+/// for `max_ttl` by its own clock. Then it records the age of the runs, so the next client does not wait.
 #[tokio::test]
 async fn backward_step_delays_a_quorum_for_max_ttl_at_most() {
     let Some(servers) = three() else { return };
@@ -177,7 +177,7 @@ async fn backward_step_of_a_quorum_prolongs_leases() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// A store on one server, or a quorum of several.
+/// Connects a store to one server, or a quorum to several servers.
 async fn connect(servers: &[RedisServer]) -> Box<dyn LockStore> {
     match servers {
         [server] => Box::new(one(server).await) as Box<dyn LockStore>,
@@ -185,7 +185,7 @@ async fn connect(servers: &[RedisServer]) -> Box<dyn LockStore> {
     }
 }
 
-/// The case in which tokens do not grow: a clock steps back while memory is lost. A gate still refuses the
+/// Tokens do not grow if a clock steps back and memory is lost. A gate at the target of writes refuses the
 /// smaller token.
 #[tokio::test]
 async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
@@ -203,7 +203,7 @@ async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
 
         for server in &servers {
             server.set_clock("-3600");
-            // Waits until the server counts from the earlier time.
+            // Waits until the server uses the earlier time.
             eventually("an hour back", async || {
                 let left = left(server);
                 (left > behind || !has_lease(server)).then_some(())
@@ -212,15 +212,15 @@ async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
             server.command("FLUSHALL");
         }
 
-        // Connects again: a client of a quorum that stays connected proposes larger and larger tokens.
+        // Connects again, because a client that stays connected to a quorum proposes ever larger tokens.
         let next = obtain_eventually(&*connect(&servers[..needed]).await, "b").await;
         assert!(next.token < grant.token, "{} after {}", next.token, grant.token);
         assert!(gate.write(next.token, |()| ()).is_err(), "the gate accepted an old token");
     }
 }
 
-/// A lease that outlives its ttl on the server only excludes other lessees: its holder stops relying on it
-/// by its own clock.
+/// If a lease outlives its ttl on the server, other lessees only wait. The holder stops relying on the lease
+/// in time, by its own clock.
 #[tokio::test]
 async fn release_frees_a_lease_prolonged_by_a_clock() {
     let Some(server) = RedisServer::with_clock() else { return };

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use crate::setting::{key, locker, one_at, quorum_at};
 
-/// The ttl of its lease.
+/// The ttl of the child's lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// Killed when dropped.
+/// A child process that holds the key. Dropping this value kills the process.
 pub(crate) struct Holder {
-    /// The token of its lease.
+    /// The token of the child's lease.
     pub(crate) token: FencingToken,
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -42,7 +42,7 @@ impl Holder {
         holder
     }
 
-    /// The next output line that starts with `word`.
+    /// Returns the next output line that starts with `word`.
     pub(crate) async fn line(&mut self, word: &str) -> String {
         let wait = async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
@@ -55,7 +55,7 @@ impl Holder {
         timeout(Duration::from_secs(120), wait).await.unwrap()
     }
 
-    /// Whether there is no output line yet.
+    /// Returns whether the process has printed no further line.
     pub(crate) async fn is_silent(&mut self) -> bool {
         timeout(Duration::from_millis(1), self.lines.next_line()).await.is_err()
     }
@@ -92,7 +92,7 @@ async fn holds_the_key() {
 
     let lease = locker.wait_until_obtained(&key()).await.unwrap();
 
-    // Starts a new line, since the test harness has begun one.
+    // Starts a new line, because the test harness has already begun a line.
     println!("\nobtained under token {}", lease.token());
     println!("lost: {}", lease.lost().await);
 }

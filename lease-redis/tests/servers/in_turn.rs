@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::batches::Monitor;
 use crate::setting::{TTL, claim, eventually, key, lease, locker, obtain, one, one_at, servers};
 
-/// The number of places in the queue of the key.
+/// Returns the number of places in the queue of the key.
 pub(crate) fn queued(server: &RedisServer) -> usize {
     server.command("LLEN lease:{job}:queue").trim().parse().unwrap()
 }
@@ -31,7 +31,7 @@ pub(crate) fn places(store: &RedisStore) -> &dyn InTurn {
     store.in_turn().unwrap()
 }
 
-/// Lockers that wait for the key, each with connections of its own, in the order of their names.
+/// Lockers that wait for the key. Each has its own connections. `order` lists them as they obtain the key.
 struct Waiters {
     order: Arc<Mutex<Vec<usize>>>,
     tasks: JoinSet<()>,
@@ -124,7 +124,7 @@ async fn twenty_waiters_obtain_the_key_in_the_order_of_arrival() {
     assert_eq!(names.len(), COUNT * ROUNDS);
     let order = Order::at_the_end(&server, watching).await;
     assert_eq!(order.granted, order.joined);
-    // The last waiters may find the key free.
+    // The last waiters may find the key free, and so not queue.
     assert!(order.granted.len() > COUNT * (ROUNDS - 1), "{}", order.granted.len());
     assert_eq!(queued(&server), 0);
 }
@@ -264,7 +264,7 @@ async fn dropped_waiter_leaves_the_queue_and_frees_its_grant() {
     assert_eq!(store.holder(&key()).await.unwrap(), None, "one request frees the key");
 }
 
-/// A late request of a claim that has left joins the queue again. The client releases its grant at once.
+/// A late request of a claim that has left the queue joins it again. The client releases its grant at once.
 #[tokio::test]
 async fn grant_of_a_claim_that_has_left_is_released() {
     let Some([server]) = servers() else { return };
@@ -284,7 +284,7 @@ async fn grant_of_a_claim_that_has_left_is_released() {
     .await;
 }
 
-/// Returns the requests per hand-over of lockers behind a proxy. Counts from the moment when all wait.
+/// Returns the requests per hand-over of lockers behind a proxy. Starts to count when all lockers wait.
 async fn requests_per_hand_over(count: usize, hand_overs: usize) -> Option<f64> {
     let [server] = servers()?;
     let proxy = Proxy::start(server.address(), Wire::Redis).await.unwrap();
@@ -311,7 +311,7 @@ async fn requests_per_hand_over(count: usize, hand_overs: usize) -> Option<f64> 
 }
 
 #[tokio::test]
-async fn hand_over_takes_few_requests_however_many_wait() {
+async fn hand_over_takes_few_requests_with_many_waiters() {
     let Some(of_eight) = requests_per_hand_over(8, 200).await else { return };
     assert!(of_eight <= 6.0, "{of_eight}");
     let of_many = requests_per_hand_over(64, 200).await.unwrap();
@@ -364,5 +364,5 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 const URL: &str = "LEASE_TEST_WAITER_ON";
 
-/// Ends the commands of a test.
+/// The value in the last command of a test.
 const LAST: &str = "no-more-commands";

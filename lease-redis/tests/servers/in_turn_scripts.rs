@@ -24,8 +24,8 @@ async fn next_grant(notices: &mut Notices) -> Grant {
     grant
 }
 
-/// Grants one request of a waiter twice. A promoted replica that has not received the first grant does the
-/// same.
+/// Grants one request of a waiter twice, as a promoted replica does that has not received the first
+/// grant.
 async fn granted_twice(server: &RedisServer, store: &RedisStore) -> (Grant, Grant) {
     let held = obtain(store, "a").await;
     let waiter = claim("waiter");
@@ -48,7 +48,7 @@ async fn granted_twice(server: &RedisServer, store: &RedisStore) -> (Grant, Gran
 }
 
 #[tokio::test]
-async fn heartbeat_of_an_earlier_grant_does_not_extend_a_later_one() {
+async fn heartbeat_of_earlier_grant_does_not_extend_later_grant() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let (first, second) = granted_twice(&server, &store).await;
@@ -61,7 +61,7 @@ async fn heartbeat_of_an_earlier_grant_does_not_extend_a_later_one() {
 }
 
 #[tokio::test]
-async fn reservation_of_an_earlier_grant_does_not_end_a_later_one() {
+async fn reservation_of_earlier_grant_does_not_end_later_grant() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let (first, second) = granted_twice(&server, &store).await;
@@ -73,7 +73,7 @@ async fn reservation_of_an_earlier_grant_does_not_end_a_later_one() {
 }
 
 #[tokio::test]
-async fn earlier_grant_is_not_adopted_after_a_later_one() {
+async fn earlier_grant_is_not_adopted_after_a_later_grant() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let (first, second) = granted_twice(&server, &store).await;
@@ -85,7 +85,7 @@ async fn earlier_grant_is_not_adopted_after_a_later_one() {
     assert!(matches!(adopted, Obtained::Granted(..)), "{adopted:?}");
 }
 
-/// The lease of the holder expires, and a late plain claim of the waiter obtains the key.
+/// Lets the lease of the holder expire. Then a late plain claim of the waiter obtains the key.
 async fn queued_holder(server: &RedisServer, store: &RedisStore) -> (Claim, Grant, Notices) {
     obtain(store, "a").await;
     let waiter = claim("waiter");
@@ -111,7 +111,7 @@ async fn renewal_of_a_holder_removes_its_place() {
 }
 
 #[tokio::test]
-async fn release_of_a_queued_holder_grants_the_key_to_the_next() {
+async fn release_of_a_queued_holder_grants_key_to_next_waiter() {
     let Some([server]) = servers() else { return };
     let (store, other) = (one(&server).await, one(&server).await);
     let (_, grant, _notices) = queued_holder(&server, &store).await;
@@ -127,7 +127,7 @@ async fn release_of_a_queued_holder_grants_the_key_to_the_next() {
 }
 
 #[tokio::test]
-async fn release_after_expiry_grants_the_key_to_the_next() {
+async fn release_after_expiry_grants_the_key_to_the_next_waiter() {
     let Some([server]) = servers() else { return };
     let (store, other) = (one(&server).await, one(&server).await);
     let (_, grant, _notices) = queued_holder(&server, &store).await;

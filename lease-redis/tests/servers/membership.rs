@@ -15,8 +15,8 @@ use crate::setting::{TTL, assert_superseded, quorum_at, servers, text, uptime, u
 
 const RECORD: &str = "lease:quorum";
 
-/// Grants a lease on two of three nodes, and replaces the first by its replica, which has not received the
-/// lease. Returns all servers, the URLs of the nodes from then on, and the grant.
+/// Grants a lease on two of three nodes. Then replaces the first node by its replica, which lacks the
+/// lease. Returns all servers, the URLs of the new nodes, and the grant.
 async fn promoted() -> Option<([RedisServer; 4], Vec<String>, Grant)> {
     let mut servers = servers::<4>()?;
     let (nodes, replica) = servers.split_at(3);
@@ -82,7 +82,7 @@ async fn client_with_other_settings_is_refused_until_all_agree() {
     builder.with_max_ttl(TTL * 2).connect().await.unwrap();
 }
 
-/// Each prefix is a quorum of its own.
+/// Each prefix has its own record, like a separate quorum.
 #[tokio::test]
 async fn settings_of_another_prefix_may_differ() {
     let Some(servers) = servers::<3>() else { return };
@@ -102,7 +102,7 @@ async fn node_with_a_foreign_record_is_named() {
     assert!(text(&refused).contains(&servers[1].port().to_string()), "{}", text(&refused));
 }
 
-/// A holder can then extend its lease even if its connection breaks while memory is full.
+/// A holder whose connection breaks while memory is full can connect again, and extend its lease.
 #[tokio::test]
 async fn client_joins_while_memory_is_full() {
     let Some(servers) = servers::<3>() else { return };

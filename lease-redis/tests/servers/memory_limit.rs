@@ -13,7 +13,7 @@ use crate::setting::{
     TTL, claim, eventually, has_lease, key, obtain, obtain_on_all, one, quorum, servers, text, urls,
 };
 
-/// Row "memory runs out": nothing is granted or evicted. Leases are extended, and requests that free memory
+/// Row "memory runs out": no key is granted or evicted. Leases are extended, and requests that free memory
 /// succeed.
 async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn LockStore) {
     let grant = obtain_on_all(store, servers).await;
@@ -74,7 +74,7 @@ async fn handed_over_lease_is_adopted_while_memory_is_full() {
 /// Shortens the lease on each server, as if most of its ttl had passed.
 fn run_short(servers: &[RedisServer]) {
     for server in servers {
-        // Enough memory for this command only.
+        // Lifts the memory limit for the next command only.
         server.command("CONFIG SET maxmemory 0");
         server.set_lease_left("job", Duration::from_secs(10));
         server.command("CONFIG SET maxmemory 1");
@@ -102,7 +102,7 @@ async fn full_quorum_grants_nothing_and_keeps_leases() {
     grants_nothing_and_keeps_leases(&servers, &store).await;
 }
 
-/// The same row: an evicting policy is refused, also on one node of a quorum.
+/// Row "memory runs out": an evicting policy is refused, even on one node of a quorum.
 #[tokio::test]
 async fn quorum_with_an_evicting_node_is_refused() {
     let Some([first, second]) = servers() else { return };

@@ -22,8 +22,8 @@ const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everys
 /// they vote.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(15);
 
-/// Connects a quorum with the rejoin delay, and waits until all its nodes vote. A node that hangs afterwards
-/// has a connection and receives its requests later.
+/// Connects a quorum with the rejoin delay, and waits until all its nodes vote. Then a node that hangs later
+/// has a connection, and receives its requests when it continues.
 pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQuorum {
     let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
     let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
@@ -78,7 +78,7 @@ pub(crate) async fn assert_held_while_nodes_wait(store: &RedisQuorum, grant: &Gr
     assert_eq!(beat(store, grant).await, Heartbeat::Extended);
 }
 
-/// Row "the server restarts with all its data", on one server: nothing.
+/// Row "the server restarts with all its data", on one server: no lease is forgotten.
 #[tokio::test]
 async fn restart_with_all_data_forgets_no_lease() {
     let Some([mut server]) = servers_with(&SYNCED) else { return };
@@ -92,7 +92,7 @@ async fn restart_with_all_data_forgets_no_lease() {
     assert!(obtain_eventually(&store, "b").await.token > grant.token);
 }
 
-/// The same row, on a quorum: nothing, even if all servers restart.
+/// Row "the server restarts with all its data", on a quorum: no lease is lost, even if all servers restart.
 #[tokio::test]
 async fn restart_of_a_quorum_with_all_data_forgets_no_lease() {
     let Some(mut servers) = servers_with::<3>(&SYNCED) else { return };
@@ -108,8 +108,8 @@ async fn restart_of_a_quorum_with_all_data_forgets_no_lease() {
 
 /// Row "the server restarts with all but the last second", on one server: held twice.
 ///
-/// The counter on disk is outdated too: without the check of the run id, the second grant would have the
-/// token of the first.
+/// The counter on disk is also outdated. Without the check of the run id, the second grant would have the
+/// token of the first grant.
 #[tokio::test]
 async fn loss_of_the_last_second_causes_two_holders() {
     let Some([mut server]) = servers_with(&EVERY_SECOND) else { return };
@@ -139,7 +139,7 @@ async fn node_without_its_last_second_does_not_vote() {
 }
 
 /// Rows "the server restarts empty" and "the server is flushed", on one server: held twice. Tokens continue
-/// from its time.
+/// from the server's time.
 #[tokio::test]
 async fn empty_restart_causes_two_holders() {
     let Some([mut server]) = servers() else { return };
@@ -151,7 +151,7 @@ async fn empty_restart_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// The same row: a flush.
+/// Row "the server is flushed", on one server: held twice.
 #[tokio::test]
 async fn flush_causes_two_holders() {
     let Some([server]) = servers() else { return };
@@ -163,8 +163,8 @@ async fn flush_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// The same row, on a quorum, in the worst case: the grant is on a bare majority, and one of these nodes
-/// restarts empty.
+/// Row "the server restarts empty", on a quorum. In the worst case, the grant is on a bare majority, and one
+/// of these nodes restarts empty.
 #[tokio::test]
 async fn node_that_restarted_empty_does_not_vote() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -189,8 +189,8 @@ async fn empty_node_without_rejoin_delay_votes_too_early() {
     assert_superseded(&store, &grant).await;
 }
 
-/// The same row, on a quorum, for a majority: too few nodes vote for another grant. One node with the lease
-/// is enough to restore it.
+/// Row "the server restarts empty", for a majority: too few nodes vote for another grant. One node with the
+/// lease is enough to restore it.
 #[tokio::test]
 async fn majority_that_restarted_empty_does_not_vote() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -209,7 +209,7 @@ async fn majority_that_restarted_empty_does_not_vote() {
     .await;
 }
 
-/// The same row, on a quorum: all servers restart empty. The holder loses its lease, claims have to wait, and
+/// Row "the server restarts empty", for a whole quorum. The holder loses its lease, claims must wait, and
 /// tokens continue from the servers' time.
 #[tokio::test]
 async fn quorum_that_restarted_empty_waits_for_max_ttl() {
@@ -233,7 +233,7 @@ async fn quorum_that_restarted_empty_waits_for_max_ttl() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// The same row, on a quorum: held leases are restored on a flushed minority.
+/// Row "the server is flushed", on a quorum: held leases are restored on a flushed minority.
 #[tokio::test]
 async fn lease_is_restored_on_a_flushed_node() {
     let Some(servers) = servers::<3>() else { return };
@@ -247,7 +247,7 @@ async fn lease_is_restored_on_a_flushed_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// The same row, on a quorum: the lease is also restored after another claim for the key was refused.
+/// Row "the server is flushed", on a quorum: the lease is restored even after another claim was refused.
 #[tokio::test]
 async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     let Some(servers) = servers::<3>() else { return };
@@ -263,7 +263,7 @@ async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     servers[1].go_on();
 }
 
-/// The lease is also restored if only the lease is missing: for example, it expired during a partition.
+/// The lease is also restored if the node lost only this lease, for example by its expiry during a partition.
 #[tokio::test]
 async fn lease_is_restored_on_a_node_after_a_refused_claim() {
     let Some(servers) = servers::<3>() else { return };
@@ -285,13 +285,13 @@ async fn restored_by_heartbeats(store: &dyn LockStore, server: &RedisServer, gra
         assert_eq!(beat(store, grant).await, Heartbeat::Extended);
         let lock = server.command(&format!("GET {LEASE}"));
         let nonce = grant.nonce.get().simple().to_string();
-        // The text of an expired lock has the nonce, too.
+        // The text of an expired lock also contains the nonce, so checks that the lock is valid.
         (has_lease(server) && lock.get(2..34) == Some(&nonce)).then_some(())
     })
     .await;
 }
 
-/// The same row, on a quorum: a flushed node has not restarted, so it may vote too early.
+/// Row "the server is flushed", on a quorum: a flushed node has not restarted, so it may vote too early.
 #[tokio::test]
 async fn flushed_node_may_vote_too_early() {
     let Some(servers) = servers::<3>() else { return };
@@ -306,7 +306,7 @@ async fn flushed_node_may_vote_too_early() {
     assert!(matches!(beat(&store, &grant).await, Heartbeat::Lost(_)));
 }
 
-/// The same row, on a quorum: a flushed majority grants a held key.
+/// Row "the server is flushed", on a quorum: a flushed majority grants a held key.
 #[tokio::test]
 async fn flush_of_a_majority_causes_two_holders() {
     let Some(servers) = servers::<3>() else { return };
@@ -320,7 +320,7 @@ async fn flush_of_a_majority_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// No token is repeated, however often data is lost.
+/// No token is repeated, even if data is lost many times.
 #[tokio::test]
 async fn tokens_grow_over_ten_power_cuts() {
     let Some(mut servers) = servers_with::<3>(&EVERY_SECOND) else { return };

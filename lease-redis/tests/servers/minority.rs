@@ -15,26 +15,26 @@ use crate::setting::{
     text, urls_of,
 };
 
-/// The time-out of each node: much longer than a round, so that the tests detect one wait for a node.
+/// The time-out of a request to a node. It is much longer than a round, so even one wait for a node shows.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The errors of a node that does not answer: on an open connection, and, after a long silence, while the
-/// client opens a new connection.
+/// The errors for a node that does not answer: the first on an open connection, the second on a new
+/// connection, which the client opens after a long silence.
 const SILENT: [&str; 2] = ["did not answer within 2s", "timed out"];
 
-/// The system's errors for a node that is gone.
+/// The operating system's errors for a node that was killed.
 const BROKEN: [&str; 3] = ["broken pipe", "onnection reset", "closed"];
 
 /// A fault of a node.
 #[derive(Debug, Clone, Copy)]
 enum NodeFault {
-    /// The node accepts connections and answers nothing.
+    /// The node accepts connections, and answers no request.
     Hung,
-    /// The node is gone, and its proxy closes connections.
+    /// The node is killed. Its proxy accepts connections, and closes them.
     Killed,
     /// The node and its proxy are gone: connections are refused.
     Gone,
-    /// The network drops all data, and refuses no connection.
+    /// The network drops all data. Attempts to connect are not refused, and time out.
     Unreachable,
 }
 
@@ -86,7 +86,7 @@ async fn minority_causes_no_wait(fault: NodeFault) {
         let clock = BootClock::new();
         let began = clock.now();
 
-        // Ten rounds take less than one time-out, so none of them has waited.
+        // Ten rounds take less than one time-out, so no round has waited for a node.
         assert_eq!(refused(&nodes.store).await.token, Some(held.token));
         for round in 0..10 {
             let beat = Beat::new(10 * number as u64 + round + 1);
@@ -146,14 +146,14 @@ async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();
         let no_holder = nodes.store.holder(&key()).await.unwrap_err();
 
-        // Each of the three calls has a time-out, which the messages show. This limit is generous, since the
-        // machine may be busy. It shows that no call waited for the nodes.
+        // Each of the three calls has a time-out, and its error names it. The limit is generous, since the
+        // machine may be busy. Without its time-out, a call to hung nodes would exceed it.
         let took = clock.now().since(began);
         assert!(took < limit * 20, "{took:?}");
         for error in [no_grant, no_beat, no_holder] {
             let message = text(&error);
             assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{message}");
-            // The third failure decides. Up to two of the other nodes have answered by then.
+            // A call fails as soon as three nodes have failed. By then, up to two nodes have answered.
             let too_few = |count| {
                 message.contains(&format!("{count} of 5 nodes took part, and 3 are needed"))
             };

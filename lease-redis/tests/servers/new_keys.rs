@@ -1,4 +1,4 @@
-//! New keys: nodes accept a proposed time.
+//! Claims of new keys: the client proposes the nodes' time as the token, and the nodes accept it.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn token(server: &RedisServer, key: &str) -> Option<u64> {
     text.get(50..66).or_else(|| text.get(..16))?.parse().ok()
 }
 
-/// Obtains `key`. Returns how many scripts each server has run for it, and the counters of the servers.
+/// Obtains `key`. Returns how many scripts each server has run for the claim, and the servers' counters.
 async fn obtain_counting(
     store: &RedisQuorum,
     servers: &[RedisServer],
@@ -42,8 +42,8 @@ async fn obtain_counting(
     (run.collect(), counted)
 }
 
-/// Returns `Some` if a new key takes one request to each node. It may take more if the machine pauses: the
-/// proposed time then arrives too late.
+/// Returns `Some` if a claim of a new key takes one request to each node. If the machine pauses, the
+/// proposed time arrives too late, and the claim takes more requests.
 async fn takes_one_request(store: &RedisQuorum, servers: &[RedisServer]) -> Option<()> {
     let (run, counted) = obtain_counting(store, servers, fresh_key("new").as_str()).await;
     (run.iter().all(|run| *run == 1) && counted.len() == 1).then_some(())
@@ -80,7 +80,7 @@ async fn nodes_reject_a_time_from_before_a_clock_step() {
     eventually("one request", async || takes_one_request(&store, &servers).await).await;
 }
 
-/// The first proposal of another client is too small for two nodes.
+/// The client's first proposal is smaller than the counters of two nodes.
 #[tokio::test]
 async fn larger_counters_cause_a_second_round() {
     let Some(servers) = servers::<3>() else { return };
@@ -94,7 +94,7 @@ async fn larger_counters_cause_a_second_round() {
 
     let (run, counted) = obtain_counting(&store, &servers, key.as_str()).await;
 
-    // Both nodes have refused the first proposal and accepted the second. The third node may receive both
+    // The two nodes refused the first proposal, and accepted the second. The third node may receive both
     // proposals in one batch.
     assert_eq!(run[..2], [2, 2], "{run:?}");
     assert_eq!(counted, BTreeSet::from([large + 1]));

@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_secs(5);
 /// lease.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A client behind proxies, and another client with healthy connections.
+/// A client that reaches its servers through proxies, `here`, and a client without proxies, `elsewhere`.
 struct Divided {
     servers: Vec<RedisServer>,
     lines: Vec<Link>,
@@ -50,7 +50,7 @@ impl Divided {
         Some(Self { servers: servers.into(), lines, here, elsewhere })
     }
 
-    /// The client of one server, then the client of a quorum.
+    /// First the clients of one server, then the clients of a quorum.
     async fn each() -> impl Iterator<Item = Self> {
         [Self::one_server().await, Self::quorum().await].into_iter().flatten()
     }
@@ -61,8 +61,8 @@ impl Divided {
     }
 }
 
-/// Row "the server, or a majority, is unreachable": no grants. The holder keeps its lease until its deadline,
-/// and is notified before another claim is granted (in node-redlock, 1.5 s after that grant).
+/// Row "the server, or a majority, is unreachable": claims fail. The holder has its lease until its deadline,
+/// and is notified before the next grant. In node-redlock, it was notified 1.5 s after the next grant.
 async fn holder_is_notified_before_the_next_grant(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT);
     let lease = lease(&locker).await;
@@ -118,7 +118,7 @@ async fn holder_of_a_silent_majority_is_notified_first() {
 }
 
 /// Row "the server, or a majority, is unreachable": a partition that ends before the deadline costs no lease.
-/// In distributed-lock, no renewal followed a failed renewal.
+/// In distributed-lock, the holder sent no further renewal after a failed one.
 async fn lease_survives(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT * 3);
     let lease = lease(&locker).await;
@@ -149,7 +149,7 @@ async fn lease_survives_a_short_silence() {
     }
 }
 
-/// Two clients reach different minorities of a quorum. Neither is granted the key, which a lessee holds.
+/// A lessee holds the key. Two clients reach different minorities of the quorum, and their claims fail.
 #[tokio::test]
 async fn clients_with_different_minorities_are_granted_nothing() {
     let Some(net) = Divided::quorum().await else { return };
@@ -175,7 +175,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
     .await;
 }
 
-/// Row "a minority hangs or is gone": at first, the client may reach only one node that has the lease.
+/// Row "a minority hangs or is gone": at first, the watch covers two nodes. Only one of them has the lease.
 #[tokio::test]
 async fn watch_adds_a_missed_node_later() {
     let Some(mut net) = Divided::quorum().await else { return };

@@ -29,7 +29,7 @@ async fn paused_holder_loses_its_lease(servers: &[RedisServer], store: &dyn Lock
     holder.go_on().await;
     let line = holder.line("lost").await;
     assert!(line.contains(&former.to_string()), "{line}");
-    // After the former holder has continued, the key still belongs to the next holder.
+    // The former holder runs again, and the key still belongs to the next holder.
     assert!(refused(store).await.holds(&next));
 }
 

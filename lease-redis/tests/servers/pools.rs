@@ -30,7 +30,7 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
     works(store).await;
 }
 
-/// The store takes its connection out of the pool for good, so a pool of size one suffices.
+/// A pool of size one suffices: the store removes its connection from the pool, which then opens another.
 #[tokio::test]
 async fn store_shares_a_pool_with_the_application() {
     let Some(servers) = servers::<1>() else { return };
@@ -48,7 +48,7 @@ async fn store_shares_a_pool_with_the_application() {
     works_again(&servers, &store).await;
 }
 
-/// If the pool is exhausted, `connect` fails in time. The pool can be used later.
+/// If the pool is exhausted, `connect` fails in time. When a connection is returned, `connect` succeeds.
 #[tokio::test]
 async fn exhausted_pool_is_reported_in_time() {
     let Some(servers) = servers::<1>() else { return };
@@ -64,8 +64,8 @@ async fn exhausted_pool_is_reported_in_time() {
     works(&builder.with_pool(shared).connect().await.unwrap()).await;
 }
 
-/// The pool's connections have a time limit of half a second. The limit does not apply to the store's wait
-/// for replicas. Here, no replica is left.
+/// The pool's connections have a time limit of half a second. The store's wait for replicas may take longer.
+/// In this test, no replica is left.
 #[tokio::test]
 async fn time_limit_of_a_pool_does_not_end_the_wait_for_replicas() {
     let Some([server]) = servers() else { return };

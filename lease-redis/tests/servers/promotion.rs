@@ -28,7 +28,7 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
     let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
     let store = store.with_timeout(PATIENT).connect().await.unwrap();
-    // The replicas receive this grant, so that their last token is outdated, not absent.
+    // The replicas receive this grant. So later they have an outdated last token, instead of none.
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
     until("the replicas know a token", || {
@@ -82,7 +82,7 @@ async fn store_leaves_a_former_master_that_accepts_writes() {
     assert!(matches!(extended, Ok(Heartbeat::Extended)), "{extended:?}");
 }
 
-/// In redisson, one replica sufficed for a grant, and another replica without it was promoted.
+/// In redisson, a grant on one replica sufficed, and a replica without the grant could be promoted.
 #[tokio::test]
 async fn grant_on_too_few_replicas_is_released() {
     if !available() {
@@ -101,7 +101,7 @@ async fn grant_on_too_few_replicas_is_released() {
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
     assert!(text(&refused).contains("1 replicas have the grant, not 2"), "{}", text(&refused));
     assert!(!has_lease(&servers.servers[0]), "the grant was not released");
-    // One replica suffices for the store that requires one.
+    // The other store requires only one replica, so its claim is granted.
     eventually("granted", async || {
         let granted = either.obtain(&claims::claim(&key(), "b", TTL)).await.ok()?;
         matches!(granted, lease_core::store::Obtained::Granted(..)).then_some(())

@@ -1,4 +1,4 @@
-//! Waiters that race for the key of a quorum: how many attempts and requests a hand-over takes.
+//! Waiters that race for the key of a quorum: how many attempts a hand-over takes, and how long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::setting::{eventually, key, servers, urls};
 
-/// The attempts and the times of hand-overs, measured after all lockers have begun to wait.
+/// The attempts per hand-over, and the times of hand-overs, measured after all lockers have begun to wait.
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
@@ -23,7 +23,7 @@ struct Figures {
     times: Vec<Duration>,
 }
 
-/// Lockers with separate connections wait for one key.
+/// Hands one key over between waiting lockers with separate connections, and measures the hand-overs.
 async fn hand_overs(urls: Vec<String>, waiters: usize, rounds: usize, hold: Duration) -> Figures {
     let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
     let connect = async || {
@@ -51,7 +51,7 @@ async fn hand_overs(urls: Vec<String>, waiters: usize, rounds: usize, hold: Dura
             }
         });
     }
-    // The second attempt follows the registration of the watch.
+    // A locker makes its second attempt after it has registered its watch. Then it waits.
     let all_wait = || stores.iter().all(|store| store.calls(Call::Obtain) >= 2);
     eventually("all wait", async || all_wait().then_some(())).await;
     let attempts = || stores.iter().map(|store| store.calls(Call::Obtain)).sum::<usize>();
@@ -100,7 +100,7 @@ async fn hand_over_of_a_quorum_takes_few_attempts_however_many_wait() {
     assert!(figures.attempts < 3.0, "{}", figures.attempts);
 }
 
-/// Prints how long a release takes until the next waiter has the key, on loopback and with 10 ms between the
+/// Prints the times from a release until the next waiter has the key: on loopback, and with 10 ms between the
 /// clients and the nodes.
 ///
 /// `cargo test --release -p lease-redis --all-features --test servers -- --ignored --nocapture racing`

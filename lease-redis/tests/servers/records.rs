@@ -1,4 +1,4 @@
-//! Records: concurrent lists, and values that could not be read back.
+//! Records: concurrent lists, values that cannot be stored, repeated writes, and expected values.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::setting::{TTL, obtain, one, one_at, servers};
 
-/// `list` removes names without a record from the index. It must not remove the name of a record
-/// that a concurrent update creates.
+/// If `list` finds a name without a record in the index, it removes the name. It must not remove the name of
+/// a record that a concurrent update creates.
 #[tokio::test]
-async fn record_of_an_update_is_listed_beside_concurrent_lists() {
+async fn created_record_is_listed_despite_concurrent_lists() {
     let Some([server]) = servers() else { return };
     let far = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     far.set_delay(Duration::from_millis(2));
@@ -37,7 +37,7 @@ async fn record_of_an_update_is_listed_beside_concurrent_lists() {
     assert_eq!(store.list("record/").count().await, 50);
 }
 
-/// A value that could not be read back is refused, so that the record stays readable.
+/// The store refuses a value that no later read could decode. So the record stays readable.
 #[tokio::test]
 async fn too_deep_attribute_of_an_update_is_refused() {
     let Some([server]) = servers() else { return };
@@ -54,7 +54,7 @@ async fn too_deep_attribute_of_an_update_is_refused() {
     assert_eq!(record.attributes.get("deep"), Some(&nested(32)));
 }
 
-/// A repeated delete or transfer is recognised.
+/// If a delete or a transfer is sent again, the store recognises that it was already applied.
 #[tokio::test]
 async fn repeated_delete_and_transfer_are_recognised() {
     let Some([server]) = servers() else { return };

@@ -1,4 +1,4 @@
-//! Requests and replies that are lost, duplicated or late; scripts and connections that are gone.
+//! Requests and replies that are lost, duplicated or late. Servers that lose their scripts or connections.
 //!
 //! A quoted row is a row of the table *What happens when* in the README.
 
@@ -91,7 +91,7 @@ async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -
     eventually("an answer", async || ask().await.ok()).await
 }
 
-/// Row "a reply is lost": the repeated request is recognised.
+/// Row "a reply is lost": the client sends the request again, and the server recognises it.
 async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     let claim = claim("a");
 
@@ -144,7 +144,7 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A late withdrawal of the earlier, smaller proposal has no effect. A request may overtake a withdrawal if a
+/// A late withdrawal of the first, smaller proposal has no effect. A request may overtake a withdrawal if a
 /// script is sent in full, or if the client opens a connection again.
 #[tokio::test]
 async fn repeated_adoption_proposes_a_larger_token() {
@@ -187,7 +187,7 @@ async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // A late heartbeat does not occupy the released key again. A repeated claim occupies the key again, with
+    // A late heartbeat does not extend the released grant. A repeated claim obtains the key again, with
     // a larger token.
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
@@ -228,7 +228,7 @@ async fn claim_after_a_release<S: LockStore>(
     for one in &mut held {
         soon(one.arrived()).await;
     }
-    // The client is gone, and cannot withdraw the claim.
+    // Drops the client, so it cannot withdraw the claim.
     asking.abort();
     drop(asking.await);
 
@@ -240,8 +240,8 @@ async fn claim_after_a_release<S: LockStore>(
     other
 }
 
-/// Row "a request is duplicated, or late": a claim that arrives after the release of another grant may hold
-/// the key for a ttl, without a holder. Its token is larger than that of the other grant, and is never used.
+/// Row "a request is duplicated, or late": a claim that arrives after the release of another grant may obtain
+/// the key for a ttl, although its client is gone. Its token is larger than the released grant's token.
 #[tokio::test]
 async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     if !available() {
@@ -260,7 +260,7 @@ async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
-/// Row "a request is duplicated, or late": the nodes of a quorum refuse, since they know a larger token.
+/// Row "a request is duplicated, or late": a quorum's nodes refuse the claim, since they know a larger token.
 #[tokio::test]
 async fn late_claim_on_a_quorum_holds_no_released_key() {
     if !available() {
@@ -268,7 +268,7 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     }
     let Proxied { servers, proxies, store } = Proxied::quorum().await;
     let direct = quorum(&servers).await;
-    // Each client proposes its estimate of the nodes' time. This client has seen a larger
+    // Each client proposes its estimate of the nodes' time. The client `direct` has seen a larger
     // counter, so from now on it makes larger proposals than the other client.
     let ahead = lease_core::store::micros_since_1970() + 3_600_000_000;
     for server in &servers {
@@ -282,8 +282,8 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     assert!(obtain(&direct, "next").await.token > other.token);
 }
 
-/// In go-redsync, a claim could be applied after its time-out and its withdrawal, and then hold the key. Here
-/// the withdrawal follows the claim on the same connection.
+/// In go-redsync, a claim that was applied after its withdrawal held the key. In this library, the
+/// withdrawal follows the claim on the same connection.
 #[tokio::test]
 async fn locker_withdraws_its_late_claim() {
     if !available() {
@@ -311,7 +311,7 @@ async fn locker_withdraws_its_late_claim() {
     obtain_eventually(&direct, "next").await;
 }
 
-/// Row "the scripts are flushed": the store sends them again, without an error.
+/// Row "the scripts are flushed": the store sends its scripts again, and no call fails.
 async fn flushed_scripts_are_sent_again<S: LockStore>(net: Proxied<S>) {
     let flush = || net.servers.iter().for_each(|it| drop(it.command("SCRIPT FLUSH")));
 
@@ -337,7 +337,7 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
     flushed_scripts_are_sent_again(Proxied::quorum().await).await;
 }
 
-/// Row "connections are killed": the store opens new ones, and each waiter tries once.
+/// Row "connections are killed": the store opens new connections. Watches end, so each waiter tries once.
 async fn connections_are_opened_again(servers: &[RedisServer], store: impl LockStore + Clone) {
     let grant = obtain(&store, "a").await;
     let freed = store.watch(&key()).await.unwrap();
@@ -363,7 +363,7 @@ async fn killed_connections_are_opened_again() {
     connections_are_opened_again(&servers, quorum(&servers).await).await;
 }
 
-/// A connection that the server has closed is replaced before the next request is sent.
+/// If the server has closed a connection, the store opens a new one before it sends the next request.
 #[tokio::test]
 async fn first_call_after_a_killed_connection_is_answered() {
     let Some([server]) = servers() else { return };
@@ -378,8 +378,8 @@ async fn first_call_after_a_killed_connection_is_answered() {
     }
 }
 
-/// Kills all connections, and waits until this runtime has noticed. The proof is a later answer on another
-/// connection.
+/// Kills all connections, and waits until this runtime has noticed that they are closed. The server closes
+/// them before it answers on a newer connection.
 async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();

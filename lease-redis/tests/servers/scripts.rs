@@ -1,4 +1,4 @@
-//! The scripts of one quorum node, called in orders that only delayed requests can cause.
+//! The scripts of one quorum node. The tests call them in orders that only delayed requests can cause.
 
 use lease_test_servers::redis::{RedisServer, until};
 use redis::{Connection, FromRedisValue, Script, Value};
@@ -17,7 +17,7 @@ const TWO: &str = "22222222222222222222222222222222";
 /// A token that is larger than the time of every node.
 const FUTURE: u64 = 8_000_000_000_000_000;
 
-/// One node, and requests to it for one key.
+/// One node. Its methods send requests for one key to the node.
 struct Node {
     connection: Connection,
     server: RedisServer,
@@ -43,7 +43,7 @@ impl Node {
         call.invoke(&mut self.connection).unwrap()
     }
 
-    /// Whether the node accepts a proposal.
+    /// Claims the key with `token` as the proposal. Returns whether the node accepts it.
     fn claim(&mut self, nonce: &str, token: u64) -> bool {
         matches!(self.claim_answer(nonce, token), Value::Int(_))
     }
@@ -87,7 +87,7 @@ impl Node {
         self.set_end(1);
     }
 
-    /// Lets the lock end at this time, in microseconds since 1970.
+    /// Sets the time at which the lock expires, in microseconds since 1970.
     fn set_end(&self, end: u64) {
         let length = self.text().len();
         self.server.command(&format!("SETRANGE {KEY} {} {}", length - 16, digits(end)));
@@ -107,7 +107,7 @@ impl Node {
         (text[2..34].to_owned(), text[34..50].parse().unwrap())
     }
 
-    /// The counter and the bound, as the text of a free key. A grant below the bound is not restored.
+    /// The counter and the bound, as a free key stores them. The node restores no grant below the bound.
     fn counter(&self) -> String {
         let text = self.text();
         let Some(numbers) = text.get(50..82) else { return text };
@@ -155,7 +155,7 @@ fn refused_claim_leaves_the_counter_as_it_was() {
     assert_eq!(node.text(), free);
 }
 
-/// A doubled request is accepted once. Its lease is not extended.
+/// If a claim arrives twice, the second arrival does not extend the lease.
 #[test]
 fn doubled_claim_changes_nothing() {
     let Some(mut node) = Node::start() else { return };
@@ -233,7 +233,7 @@ fn repeated_adoption_survives_the_withdrawal_of_its_first_proposal() {
     assert_eq!(node.holder(), (TWO.to_owned(), FUTURE + 4));
 }
 
-/// The claim of the released grant arrives later.
+/// The release arrives before the claim of its grant.
 #[test]
 fn release_of_an_unknown_grant_is_recorded() {
     let Some(mut node) = Node::start() else { return };
@@ -258,7 +258,7 @@ fn release_without_a_counter_keeps_the_time() {
 }
 
 #[test]
-fn release_is_recorded_beneath_a_withdrawn_vote() {
+fn release_during_another_vote_prevents_a_restore() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
     // The grant expires on this node alone. The node votes for another claim before the release arrives.
@@ -286,7 +286,7 @@ fn unreleased_grant_is_restored_after_a_withdrawal() {
     assert!(!node.claim(TWO, FUTURE + 1), "the counter was lost");
 }
 
-/// The claim may have been granted by its first proposal. So a withdrawal of the second raises the bound.
+/// The first proposal may have granted the claim. So a withdrawal of the second proposal raises the bound.
 #[test]
 fn withdrawn_second_vote_prevents_a_restore() {
     let Some(mut node) = Node::start() else { return };
@@ -338,18 +338,18 @@ fn counter_of_a_released_key_is_one_number() {
     assert_eq!(node.server.command("DBSIZE"), "1");
 }
 
-/// A node without a counter accepts a time that is a little behind its own.
+/// For a key without a counter, a node accepts a proposal that is less than 0.1 s behind its own time.
 #[test]
-fn new_key_accepts_a_time_near_its_own() {
+fn claim_of_new_key_may_propose_a_time_near_the_clock() {
     let Some(server) = RedisServer::with_clock() else { return };
     let mut node = Node::on(server);
-    // The clock returns to this time at every query.
+    // The clock does not advance: every query returns this time.
     node.server.set_clock("2040-01-01 00:00:00");
     let time = |node: &mut Node| {
         let time: (u64, u64) = redis::cmd("TIME").query(&mut node.connection).unwrap();
         time.0 * 1_000_000 + time.1
     };
-    until("the server uses that clock", || time(&mut node) > 2_000_000_000_000_000);
+    until("the server uses the fixed clock", || time(&mut node) > 2_000_000_000_000_000);
 
     for (behind, is_accepted) in [(101_000, false), (99_000, true), (0, true)] {
         node.server.command("FLUSHALL");
@@ -357,7 +357,7 @@ fn new_key_accepts_a_time_near_its_own() {
         match node.claim_answer(ONE, proposed) {
             Value::Int(reported) => {
                 assert!(is_accepted, "{behind} us behind");
-                // The fixed clock returns to its time.
+                // The clock does not advance, so the test checks only that a time is reported.
                 assert!(reported > 0);
             }
             answer => {
@@ -369,7 +369,7 @@ fn new_key_accepts_a_time_near_its_own() {
     }
 }
 
-/// The text stays on the node until another claim.
+/// The node keeps the text of an expired lock, but the scripts treat the lock as ended.
 #[test]
 fn expired_lock_counts_as_no_lock() {
     let Some(mut node) = Node::start() else { return };

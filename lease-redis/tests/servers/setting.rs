@@ -17,12 +17,12 @@ pub(crate) const TTL: Duration = Duration::from_secs(60);
 /// The Redis key of the lease on [`key`].
 pub(crate) const LEASE: &str = "lease:{job}";
 
-/// Independent servers. `None`, with a message, if the machine has no Redis.
+/// Starts independent servers. Returns `None` and prints a message if the machine has no Redis.
 pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
     servers_with(&[])
 }
 
-/// Starts independent servers with further options on the command line. `None` if the machine has no Redis.
+/// Starts independent servers with further command-line options. Returns `None` if the machine has no Redis.
 pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[RedisServer; COUNT]> {
     available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
 }
@@ -46,7 +46,7 @@ pub(crate) fn urls(servers: &[RedisServer]) -> Vec<String> {
     servers.iter().map(RedisServer::url).collect()
 }
 
-/// A quorum without the rejoin delay.
+/// Connects to a quorum, without the delay after which a restarted node votes again.
 pub(crate) async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
     quorum_at(urls(servers)).await
 }
@@ -92,8 +92,8 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// A grant that has arrived at every server. A quorum returns a grant once a majority has it, so the
-/// claim is repeated until the other servers have it.
+/// Obtains the key, and waits until every server has the grant. A quorum returns a grant once a majority
+/// has it, so this repeats the claim until the other servers have it.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let claim = claim("a");
     eventually("granted on all servers", async || {
@@ -109,7 +109,7 @@ pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Gr
     obtain_for(store, lessee, TTL).await
 }
 
-/// Obtains the key as [`obtain_eventually`] does, with a ttl. A short ttl may need several claims.
+/// As [`obtain_eventually`], with the given ttl. If the ttl is short, this may take several claims.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
@@ -118,19 +118,19 @@ pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duratio
             claim = claims::claim(&key(), lessee, ttl);
             None
         }
-        // After an error, the same claim is repeated: some nodes may have granted it.
+        // After an error, repeats the same claim: some nodes may have granted it.
         Err(_) => None,
     })
     .await
 }
 
-/// The holder that a refused claim reports, once connections are open again.
+/// Retries a claim until it is answered. Expects a refusal, and returns the holder that it reports.
 pub(crate) async fn refused(store: &dyn LockStore) -> Holder {
     let answer = eventually("an answer", async || store.obtain(&claim("other")).await.ok()).await;
     claims::held(answer)
 }
 
-/// Sends heartbeats with increasing numbers until one is answered.
+/// Sends heartbeats with increasing numbers until a server answers a heartbeat. Returns the answer.
 pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     static LAST: AtomicU64 = AtomicU64::new(1000);
     eventually("a heartbeat is answered", async || {
@@ -140,8 +140,8 @@ pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     .await
 }
 
-/// Asserts that another lessee obtains the key with a larger token while the former holder relies on its
-/// lease. The former holder's next heartbeat must report the loss.
+/// Asserts that another lessee obtains the key with a larger token, and that the former holder's next
+/// heartbeat reports the loss of its lease.
 pub(crate) async fn assert_superseded(store: &dyn LockStore, former: &Grant) -> Grant {
     let next = obtain_eventually(store, "other").await;
     assert!(next.token > former.token, "{} after {}", next.token, former.token);
@@ -182,7 +182,7 @@ pub(crate) fn has_lease(server: &RedisServer) -> bool {
     server.lease_left("job").is_some()
 }
 
-/// Ends the lease on the key, as if it had expired.
+/// Sets the expiry of the lease on the key to now.
 pub(crate) fn expire(server: &RedisServer) {
     server.set_lease_left("job", Duration::ZERO);
 }

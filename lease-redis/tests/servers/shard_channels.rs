@@ -9,13 +9,13 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 use crate::setting::{TTL, eventually};
 use crate::silent_hosts::key_on;
 
-/// A silent host reports no release: the watch ends, so that its waiter polls again.
+/// A silent host reports no release. So the watch ends, and its waiter polls again.
 #[tokio::test]
 async fn watch_on_a_silent_host_of_a_cluster_ends() {
     if !available() {
         return;
     }
-    // Without replicas, so that no failover replaces the host.
+    // The Cluster has no replicas, so no failover replaces the host.
     let cluster = RedisCluster::start(0);
     let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
     let watched = key_on(&cluster.nodes[0], "job");
@@ -47,7 +47,7 @@ async fn channels_without_watches_are_unsubscribed() {
     drop(watches);
 
     eventually("unsubscribed", async || (channels("*0") == 3).then_some(())).await;
-    // The connections can be used again.
+    // The store's connections still work.
     let grant = claims::obtain(&store, &keys[0], "a", TTL).await;
     let freed = store.watch(&keys[0]).await.unwrap();
     store.release(&grant, None).await.unwrap();

@@ -1,6 +1,6 @@
-//! Silent hosts: they accept connections and answer nothing.
+//! Silent hosts. A silent host accepts connections, and answers no request.
 //!
-//! The stores have their default time-outs, which determine how soon they use other hosts.
+//! The stores have their default time-outs. These determine how soon a store uses another host.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::setting::{eventually, locker, text};
 
 const TTL: Duration = Duration::from_secs(6);
 
-/// Asserts that the lease is held during the heartbeats of two ttls.
+/// Waits for the heartbeats of two ttls, and asserts that the lease is held all the time.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let beats = || server.last_beat(lease.key().as_str());
     let from = beats();
@@ -47,7 +47,7 @@ async fn silent_sentinel_delays_neither_connections_nor_watches() {
 
         let locker = locker(store.clone(), TTL);
         let lease = obtained(&locker, &key("job")).await;
-        // A busy machine may answer one request later than the default time-out.
+        // If the machine is busy, an answer may take longer than the default time-out. So this retries.
         let freed = eventually("watched", async || store.watch(&key("job")).await.ok()).await;
         lease.release().await.unwrap();
         soon(freed).await;
@@ -102,8 +102,8 @@ async fn silent_master_is_replaced_by_the_promoted_replica() {
     drop(obtained(&locker(new, TTL), &key("other")).await);
 }
 
-/// The store connects by the URL of any host of a Cluster, even if one of the hosts is silent. It keeps its
-/// leases on other shards. Keys of the silent shard are granted again after the promotion of its replica.
+/// A new store connects to a Cluster although one master is silent. A connected store keeps its
+/// leases on other shards. After a replica of the silent master is promoted, keys of its shard are granted.
 #[tokio::test]
 async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     if !available() {
@@ -118,7 +118,7 @@ async fn silent_cluster_master_costs_no_lease_on_other_shards() {
         leases.push((obtained(&running, &key_on(master, "kept")).await, *master));
     }
     let (on_silent, later) = (key_on(masters[0], "job"), key_on(masters[0], "later"));
-    // Opens the connections of each shard, also for watches.
+    // Opens the connections to the shard, also the connection for watches.
     drop(obtained(&running, &on_silent).await);
 
     masters[0].hang();

@@ -11,7 +11,7 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, RedisServer, available};
 
 use crate::setting::{TTL, locker, text};
 
-/// A slot of the first node of a Cluster, and keys in it.
+/// A Cluster, a store, a slot of the Cluster's first node, and keys in this slot.
 struct Moving {
     cluster: RedisCluster,
     slot: u16,
@@ -45,7 +45,7 @@ impl Moving {
         &self.keys[0]
     }
 
-    /// Begins to move the slot: a request for a key that has left the first node is redirected to the second.
+    /// Begins to move the slot. Then `from` redirects requests for keys that it no longer has to `to`.
     fn begin(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|place| &self.cluster.nodes[place]);
         let slot = self.slot;
@@ -59,7 +59,7 @@ impl Moving {
         ok(&self.cluster.nodes[from], &format!("MIGRATE 127.0.0.1 {port} {name} 0 60000"));
     }
 
-    /// Migrates the keys of the slot and announces its new node.
+    /// Migrates the keys of the slot, and makes `to` the slot's node.
     fn finish(&self, from: usize, to: usize) {
         for key in self.keys.iter().cycle().take(2 * self.keys.len()) {
             for part in ["", ":attributes"] {
@@ -121,7 +121,7 @@ async fn lease_is_kept_while_its_slot_moves() {
 }
 
 #[tokio::test]
-async fn watch_ends_when_its_slot_moves_and_the_next_follows_it() {
+async fn watch_ends_when_its_slot_moves_and_next_watch_works() {
     let Some(moving) = Moving::start(1).await else { return };
     let grant = claims::obtain(&moving.store, moving.key(), "a", TTL).await;
     let freed = moving.store.watch(moving.key()).await.unwrap();
@@ -183,10 +183,10 @@ async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     tokio::join!(moves, waiters, futures_util::future::join_all(loads));
 }
 
-/// A record consists of two keys. While they are on different nodes, no script can access both. The error
-/// names this reason and is transient.
+/// A record consists of two keys. While they are on different nodes, no script can access both. Then the
+/// update fails with a retryable error, which has Redis's answer `TRYAGAIN`.
 #[tokio::test]
-async fn record_on_two_nodes_is_refused_and_written_afterwards() {
+async fn update_of_record_on_two_nodes_fails_until_both_keys_moved() {
     let Some(moving) = Moving::start(1).await else { return };
     let key = moving.key().clone();
     let short = RedisStore::cluster(moving.cluster.urls()).with_timeout(Duration::from_secs(1));
@@ -202,7 +202,7 @@ async fn record_on_two_nodes_is_refused_and_written_afterwards() {
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable, "{}", text(&refused));
     assert!(refused.is_retryable());
     assert!(text(&refused).contains("TRYAGAIN"), "{}", text(&refused));
-    // The lease has one key: it is extended and released.
+    // A lease consists of one key, so heartbeats and releases still work.
     let beat = moving.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(beat, Heartbeat::Extended);
     moving.store.release(&grant, None).await.unwrap();
@@ -217,7 +217,7 @@ async fn record_on_two_nodes_is_refused_and_written_afterwards() {
     assert_eq!(record.attributes.get("number"), Some(&Value::from(3)));
 }
 
-/// A claim with attributes writes the lease and the record. So it fails while these are on different nodes. A
+/// A claim with attributes writes two keys. While these are on different nodes, the claim fails. A
 /// claim without attributes is granted.
 #[tokio::test]
 async fn claim_with_attributes_fails_while_its_slot_moves() {

@@ -28,9 +28,9 @@ async fn server_is_trusted_by_its_root_certificate_only() {
     let server = authority.server(Admits::All, &[]);
     let builder = RedisStore::builder(server.url()).with_timeout(PATIENT);
 
-    assert!(builder.clone().connect().await.is_err(), "trusted by the system");
+    assert!(builder.clone().connect().await.is_err(), "a client without the root connected");
     let untrusted = builder.clone().with_certificates(without_client(&stranger));
-    assert!(untrusted.connect().await.is_err(), "trusted by another root certificate");
+    assert!(untrusted.connect().await.is_err(), "a client with another root certificate connected");
 
     let trusted = builder.with_certificates(without_client(&authority));
     works(&trusted.connect().await.unwrap()).await;
@@ -46,9 +46,9 @@ async fn client_is_admitted_by_its_certificate_only() {
     let builder = RedisStore::builder(server.url()).with_timeout(PATIENT);
 
     let anonymous = builder.clone().with_certificates(without_client(&authority));
-    assert!(anonymous.connect().await.is_err(), "admitted without a certificate");
+    assert!(anonymous.connect().await.is_err(), "a client without a certificate connected");
     let unknown = builder.clone().with_certificates(with_client(&authority, &stranger));
-    assert!(unknown.connect().await.is_err(), "admitted with a certificate of another root");
+    assert!(unknown.connect().await.is_err(), "a client of another root connected");
 
     let known = builder.with_certificates(with_client(&authority, &authority));
     works(&known.connect().await.unwrap()).await;
@@ -69,7 +69,7 @@ async fn quorum_presents_its_certificate_to_every_node() {
     works(&store.unwrap()).await;
 }
 
-/// Runs `test` in a child process whose system trusts the authority.
+/// Runs `test` in a child process that trusts `authority`, as if its certificate were a system certificate.
 async fn run_with_system_trust(authority: &Authority, test: &str, url: &str) {
     let mut process = tokio::process::Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test, "--ignored", "--nocapture"]).kill_on_drop(true);

@@ -1,4 +1,4 @@
-//! A server with leases of an earlier version, in which each lock was a hash.
+//! A server with leases of an earlier version. In that version, each lock was a hash.
 
 use lease_core::store::{LeaseTable, LockStore, Obtained, micros_since_1970};
 use lease_test_servers::claims;
@@ -64,7 +64,7 @@ async fn record_of_an_earlier_version_is_kept_for_ever() {
     assert_eq!(grant.ttl, TTL);
 }
 
-/// Scripts of the earlier version expect a hash, so they refuse the key of a lock of this version.
+/// Scripts of the earlier version expect a hash. So a command of theirs fails at a lock of this version.
 #[tokio::test]
 async fn earlier_version_refuses_lock_of_this_version() {
     let Some([server]) = servers() else { return };

@@ -9,8 +9,8 @@ use lease_core::InvalidInput;
 
 /// A cron expression in a time zone.
 ///
-/// `croner` parses the expression and searches the calendar, in civil time. This module decides to which
-/// instants a civil time corresponds. `croner` would treat lists and ranges as wildcards, and would drop or
+/// `croner` parses the expression and searches the calendar, in civil time. This module finds the
+/// instants of each civil time. `croner` would treat lists and ranges as wildcards, and would drop or
 /// repeat them when the clocks change.
 #[derive(Clone, PartialEq)]
 pub(super) struct CronTimes {
@@ -22,7 +22,7 @@ pub(super) struct CronTimes {
 /// How an expression behaves when the zone's clocks change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClockChange {
-    /// Each time of day happens once a day.
+    /// Each time of the expression has one tick a day.
     FixedTimes,
     /// There is a tick whenever the wall clock shows a time of the expression. If the clock shows this time
     /// twice, there are two ticks.
@@ -41,7 +41,7 @@ impl CronTimes {
     ///
     /// # Errors
     ///
-    /// If it cannot be parsed, or names no day that exists.
+    /// If `expression` cannot be parsed, or names no day that exists.
     pub(super) fn parse(expression: &str, zone: TimeZone) -> Result<Self, InvalidInput> {
         let parse = |parser: CronParser| {
             parser.parse(expression).map_err(|error| {
@@ -134,7 +134,7 @@ impl CronTimes {
         }
     }
 
-    /// Returns when the clock is turned back, if it then shows the time of `instant` a second time.
+    /// If the clock will show the civil time of `instant` again, returns when the clock is turned back.
     fn second_pass(&self, instant: Timestamp) -> Option<Timestamp> {
         match self.shown(self.zone.to_datetime(instant))? {
             Shown::Twice { first, .. } if first == instant => {
@@ -201,6 +201,6 @@ fn is_day(pattern: &CronPattern, year: u16, month: u16, day: i8) -> Option<bool>
     pattern.day_match(year.into(), month.into(), day.try_into().ok()?, weekday).ok()
 }
 
-/// Vixie's cron treats a longer jump as a clock that was set, and runs nothing for it. No zone skips more
-/// for daylight saving; Samoa skipped a day when it moved to the other side of the date line.
+/// After a longer jump, Vixie's cron assumes that an operator set the clock. It does not run the times that
+/// the jump left out. For daylight saving, no zone skips more. Samoa skipped a day to cross the date line.
 const LONGEST_CLOCK_CHANGE: SignedDuration = SignedDuration::from_hours(3);

@@ -10,9 +10,9 @@ use crate::schedule::Schedule;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissedTicks {
-    /// The first of them.
+    /// The first missed tick.
     pub first: Timestamp,
-    /// The last of them.
+    /// The last missed tick.
     pub last: Timestamp,
     /// The number of ticks, counted up to 1,000.
     pub count: usize,

@@ -84,7 +84,7 @@ enum When {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a late tick has a limit or it has none")]
 pub enum Misfire {
-    /// The first attempt may start up to this length after its tick, by the clock of each machine. The length
+    /// The first attempt may start up to this long after its tick, by the clock of each machine. The length
     /// is at least a second. Later, the tick is missed. A tick that the clock has just stepped over may still
     /// start, if the step was shorter than a minute.
     StartWithin(Duration),
@@ -197,7 +197,7 @@ impl Schedule {
         self.latest(earliest, now)
     }
 
-    /// Returns the last tick after `after` and up to `now`. Bisects that time: after a year without a
+    /// Returns the last tick after `after` and up to `now`. Bisects the time between: after a year without a
     /// scheduler, a job with a tick each second has missed thirty million ticks.
     fn latest(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let (mut tick, mut end) = (self.next(after).filter(|tick| *tick <= now)?, now);
@@ -213,7 +213,7 @@ impl Schedule {
     }
 
     /// Stores the schedule's last tick, if it has one. Without it, each call of `next` after that tick
-    /// would search all years to come, and a scheduler calls it each minute.
+    /// would search all years to come. A scheduler calls `next` each minute.
     fn with_last_tick(mut self) -> Self {
         if self.next(YEAR_4000).is_none()
             && let Some(end) = self.latest(Timestamp::UNIX_EPOCH, YEAR_4000)
@@ -272,8 +272,8 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// Returns the delay of the tick of this number, in nanoseconds: less than `jitter`, and in whole
-/// milliseconds, which are easier to read. A `jitter` below a millisecond has no effect.
+/// Returns the delay of the tick with this number, in nanoseconds. The delay is less than `jitter`. It has
+/// whole milliseconds, which are easier to read. A `jitter` below a millisecond has no effect.
 fn delay(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
     let mut hasher = SipHasher13::new_with_keys(salt, 0);
     hasher.write(&number.to_le_bytes());

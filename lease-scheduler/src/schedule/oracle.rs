@@ -15,14 +15,14 @@ use serde_json::json;
 use super::cron::CronTimes;
 use super::*;
 
-/// All zones with a transition in 2026, and a thousand expressions.
+/// Compares a thousand expressions in all zones with a transition in 2026.
 #[test]
 #[ignore = "takes minutes: run it with --release and --nocapture"]
 fn thousand_expressions_in_all_zones_match_oracle() {
     compare(&zones_with_transitions(), &expressions(1000));
 }
 
-/// The zones with unusual transitions: at midnight, by half an hour, by two hours, and backwards.
+/// Compares expressions in zones with transitions at midnight, by half an hour, by two hours, or backwards.
 #[test]
 fn expressions_in_unusual_zones_match_oracle() {
     compare(&unusual_zones(), &expressions(40));
@@ -161,7 +161,7 @@ fn first_difference(found: &[u8], expected: &[u8], first: i64, zone: &TimeZone) 
 struct Folder(PathBuf);
 
 impl Folder {
-    /// `None` if Python is missing; a panic if the tests require all tools.
+    /// Returns `None` if Python is missing. Panics instead if the tests require all tools.
     fn with(zones: &BTreeMap<String, TimeZone>) -> Option<Self> {
         let version = Command::new("python3").args(["-c", "import zoneinfo"]).status();
         if !version.is_ok_and(|status| status.success()) {
@@ -186,7 +186,7 @@ impl Drop for Folder {
     }
 }
 
-/// Random expressions, most with lists and ranges, and half of them for the hours of transitions.
+/// Returns random expressions. Most have lists and ranges. Half of them are for the hours of transitions.
 fn expressions(count: usize) -> Vec<String> {
     let mut random = StdRng::seed_from_u64(2026);
     let random = &mut random;

@@ -1,4 +1,4 @@
-//! Tests of ticks: around clock changes, and searched from any time.
+//! Tests of ticks around clock changes, and of searches that start at any time.
 
 use jiff::civil::date;
 use proptest::prelude::*;
@@ -154,10 +154,10 @@ fn skipped_calendar_day_has_no_tick_and_ends_no_schedule() {
         .collect();
 
     assert_eq!(nights, ["29 02:30", "31 02:30", "01 02:30"]);
-    // The same holds for a time less than three hours before the end of the gap.
+    // A time less than three hours before the end of the gap has no tick either.
     let late = Schedule::cron("30 22,23 30 12 *", "Pacific/Apia").unwrap();
     assert_eq!(ticks(&late, "2011-12-01T00:00:00Z", "2012-11-30T00:00:00Z"), []);
-    // Searched from the day before, and from earlier.
+    // From each start before, in and after the gap, the search finds a tick.
     for expression in ["* * * * *", "30 2 * * *", "*/15 * * * *", "0 */2 * * *", "0 0 30 12 *"] {
         let schedule = Schedule::cron(expression, "Pacific/Apia").unwrap();
         for hours in 0..72 {
@@ -183,7 +183,7 @@ fn seconds_years_names_and_last_days_are_parsed() {
 }
 
 #[test]
-fn once_has_one_tick_and_on_demand_none() {
+fn once_has_one_tick_and_on_demand_has_none() {
     let moment = at("2026-11-21T03:00:00Z");
     let once = Schedule::once(moment);
 
@@ -202,7 +202,7 @@ fn jitter_depends_on_job_and_not_on_process() {
 
     assert_eq!(an_hour("a"), an_hour("a"));
     assert_ne!(an_hour("a"), an_hour("b"));
-    // Pinned: all versions of this crate must return the same ticks.
+    // All versions of this crate must return the same ticks, so the test pins these figures.
     assert_eq!(an_hour("a").iter().map(late).take(3).collect::<Vec<_>>(), [29_883, 16_014, 20_791]);
     let lates: Vec<_> = an_hour("a").iter().map(late).collect();
     assert_eq!(lates.len(), 60);
@@ -222,8 +222,8 @@ fn tick_is_due_until_it_is_run_or_missed() {
     assert_eq!(due("2026-11-21T12:00:59Z", skip), Some(at("2026-11-21T12:00:00Z")));
     assert_eq!(due("2026-11-21T12:01:00Z", skip), None);
     assert_eq!(due("2026-11-21T12:30:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T12:00:00Z")));
-    // The last of several missed ticks is due. A tick that has run is not, even if the clock is set far
-    // back.
+    // The last of several missed ticks is due. A tick that has run is not due again, even if the clock is
+    // set back.
     assert_eq!(due("2026-11-21T15:10:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T15:00:00Z")));
     assert_eq!(due("2026-11-21T09:00:00Z", Misfire::CatchUpOnce), None);
 }
@@ -251,8 +251,8 @@ fn schedule_with_an_end_has_a_last_tick() {
     assert_eq!(last("0 0 3 1 1 * 2001,4999"), Timestamp::MAX);
 }
 
-/// Times around clock changes, in zones that change by an hour, half an hour and a whole day; and any
-/// other times.
+/// Generates times around clock changes, in zones that change by an hour, half an hour or a whole day. Also
+/// generates any other times.
 fn moments() -> impl Strategy<Value = Timestamp> {
     let nights = [(2026, 3, 29), (2026, 10, 25), (2026, 4, 5), (2026, 10, 4), (2011, 12, 30)];
     let night = proptest::sample::select(nights.to_vec()).prop_map(|(year, month, day)| {
@@ -309,7 +309,7 @@ fn impossible_date_is_rejected_without_a_search() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// At each time between two ticks, the later one is next. So all machines of a fleet agree on the ticks.
+    /// At each time between two ticks, the later tick is next. So all machines of a fleet agree on the ticks.
     #[test]
     fn next_tick_does_not_depend_on_the_start(
         schedule in schedules(), start in moments(), part in 0_i32..1000,

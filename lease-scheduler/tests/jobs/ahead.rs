@@ -23,13 +23,13 @@ async fn mark_ahead_is_logged_each_hour_and_can_be_reset() {
     harness.until("2026-11-21T01:03:00Z").await;
     ahead.stop().await;
     assert_eq!(harness.log.count(), 1);
-    assert_eq!(warnings.lines(), [""; 0], "by its own clock, no mark is ahead");
+    assert_eq!(warnings.lines(), [""; 0], "the machine ahead warns of no mark");
 
     let (right, other) =
         (harness.start("right", [job("right")]), harness.start("other", [job("other")]));
     sleep(secs(61)).await;
     let lines = warnings.lines();
-    assert_eq!(lines.len(), 2, "one for each machine: {lines:?}");
+    assert_eq!(lines.len(), 2, "one warning for each machine: {lines:?}");
     for field in
         ["job=job", "mark=2026-11-22T00:00:00Z", "a tick ahead of this clock", "reset_mark"]
     {
@@ -49,14 +49,14 @@ async fn mark_ahead_is_logged_each_hour_and_can_be_reset() {
     let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
     assert_eq!(ticks[..2], [at("2026-11-21T06:00:00Z"), at("2026-11-21T07:00:00Z")]);
     assert_eq!(warnings.lines().len(), 10, "no further warning");
-    // The machine that did not reset the mark has noticed it, too.
+    // The other machine has noticed the reset, too.
     right.stop().await;
     harness.until("2026-11-21T08:30:00Z").await;
     assert_eq!(harness.log.ticks().len(), 4);
     assert!(other.reports.texts().contains(&"finished".to_owned()));
 }
 
-/// The tolerance is the poll interval of the locker, a second.
+/// Without a warning, a mark may be ahead by at most the locker's poll interval, a second.
 #[tokio::test(start_paused = true)]
 async fn mark_a_few_seconds_ahead_is_logged() {
     let (warnings, _listening) = Warnings::listen();
@@ -125,7 +125,7 @@ async fn schedule_change_by_clock_ahead_drops_no_tick() {
     let old = harness.start("old", [job("old", hourly())]);
     harness.until("2026-11-21T01:59:59.5Z").await;
 
-    // By its own clock, the machine starts after the tick.
+    // By its own clock, the new machine starts after the tick of 2:00.
     let ahead = SignedDuration::from_millis(800);
     let new = harness.start_ahead("new", ahead, [job("new", half_hourly)]);
     harness.until("2026-11-21T02:40:00Z").await;

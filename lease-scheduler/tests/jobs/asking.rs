@@ -191,7 +191,7 @@ async fn late_turn_does_not_undo_newer_turn() {
     switch(&harness).turn_on().await.unwrap();
     sleep(Duration::from_secs(60)).await;
 
-    assert!(switch(&harness).is_on().await.unwrap(), "the abandoned turn has arrived");
+    assert!(switch(&harness).is_on().await.unwrap(), "the late turn was applied");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,8 @@ fn each_minute() -> Schedule {
     Schedule::cron("* * * * *", "UTC").unwrap()
 }
 
-/// Repeats the run for each of the machine's first 40 requests. From that request on, the machine receives no
-/// answer. In half of the cases, that request still arrives.
+/// Repeats the test for each of the machine's first 40 requests. From this request on, the machine gets no
+/// answers. In half of the repetitions, the store still applies this request.
 #[tokio::test(start_paused = true)]
 async fn death_at_any_request_starts_no_tick_twice() {
     let (mut deaths, mut lost) = (0, 0);
@@ -53,7 +53,7 @@ async fn death_at_any_request_starts_no_tick_twice() {
     );
 }
 
-/// Repeats the run, and drops the scheduler at a different moment each time.
+/// Repeats the test, and drops the scheduler at a different moment each time.
 #[tokio::test(start_paused = true)]
 async fn drop_at_any_moment_starts_no_tick_twice() {
     for millis in 0..60 {
@@ -111,7 +111,7 @@ async fn interrupted_tick_is_restarted_if_attempts_allow() {
     assert!(bodies[0].token < bodies[1].token);
 }
 
-/// The machine must recognise its own mark: no other machine may start a marked tick.
+/// The machine must recognise its own mark, since no other machine may start the marked tick.
 #[tokio::test(start_paused = true)]
 async fn mark_without_any_answer_is_found_and_body_starts() {
     let harness = SchedulerHarness::new();

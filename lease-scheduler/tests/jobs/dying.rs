@@ -65,7 +65,7 @@ async fn restarted_process_reports_its_own_death() {
     assert_eq!(again.reports.counts()["died"], 1);
 }
 
-/// No other scheduler is left to write the death to the history.
+/// After the death, no scheduler runs that could write the death to the history.
 #[tokio::test(start_paused = true)]
 async fn history_distinguishes_dead_run_from_current_run() {
     let harness = SchedulerHarness::new();

@@ -148,7 +148,7 @@ async fn body_longer_than_ttl_keeps_lease() {
     assert_eq!(harness.log.count(), 1);
 }
 
-/// The outcome is `Lost`, and the successor's body does not overlap.
+/// The run of the dropped body reports `Lost`. The bodies of the two machines do not overlap.
 #[tokio::test(start_paused = true)]
 async fn body_is_dropped_before_successor_can_start() {
     let harness = SchedulerHarness::new();
@@ -171,7 +171,7 @@ async fn body_is_dropped_before_successor_can_start() {
     assert!(matches!(run.unwrap().outcome, Outcome::Lost(_)));
     let first = &harness.log.bodies()[0];
     assert!(first.ended.unwrap() < began, "{:?}", harness.log.bodies());
-    assert!(began.since(first.began) <= TTL + secs(2), "as soon as the ttl had passed");
+    assert!(began.since(first.began) <= TTL + secs(2), "it started late");
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,5 +269,5 @@ async fn history_has_last_ten_runs_with_their_lessees() {
     assert!(history.iter().all(|run| run.ending == Ending::Finished));
     assert!(history.is_sorted_by(|later, earlier| later.token > earlier.token));
     let record = harness.store.read(&key("job")).await.unwrap().unwrap();
-    assert!(!record.attributes.contains_key("job_tick"), "no tick was used up");
+    assert!(!record.attributes.contains_key("job_tick"), "a run on demand marks no tick");
 }

@@ -20,7 +20,7 @@ const HOURS: u64 = 100;
 const SKEWS: [(&str, i64); 4] = [("fast-1", 30), ("fast-2", 30), ("slow-1", -30), ("slow-2", -30)];
 
 fn job(harness: &SchedulerHarness, by: &str) -> Job {
-    // The length depends on the tick, up to 25 s: without leases, runs of the fleets would overlap.
+    // A run takes up to 25 s, depending on its tick. So without leases, runs of the fleets would overlap.
     let length = |tick: Timestamp| secs(tick.as_second().unsigned_abs() / 60 * 7 % 26);
     Job::new(key("job"), harness.log.body_of_lengths(by, length)).on(Schedule::cron(
         "* * * * *",
@@ -71,7 +71,7 @@ async fn fleets_a_minute_apart_run_each_tick_once() {
     assert!(all >= 5995, "{all}");
 }
 
-/// Each fleet runs alone for a while: no tick is skipped because the clock of a fleet is behind.
+/// Each fleet runs alone for a while. No tick is missed, although the clocks of one fleet are behind.
 #[tokio::test(start_paused = true)]
 async fn fleets_a_minute_apart_in_turn_miss_no_tick() {
     let harness = SchedulerHarness::new();
@@ -128,7 +128,7 @@ async fn crashing_fleets_a_minute_apart_run_no_tick_twice() {
     assert!(crashes > 300, "{crashes}");
 }
 
-/// The control: leases without marks.
+/// The control: without marks, leases alone do not keep ticks from running twice.
 #[tokio::test(start_paused = true)]
 async fn control_without_marks_runs_ticks_twice() {
     let harness = SchedulerHarness::new();

@@ -10,7 +10,7 @@ use lease_core::store::{
 };
 use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 
-/// Forwards to a store, and keeps everything but the marks.
+/// Forwards requests to a store, and removes the marks from its answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetful<S>(pub(crate) Arc<S>);
 
@@ -77,7 +77,7 @@ impl<S: LeaseTable> LeaseTable for Forgetful<S> {
         self.0.create(key, attributes).await
     }
 
-    /// Returns the change without its expectations.
+    /// Applies the change without its expectations: the mark that they expect was not returned.
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         let assigned = change
             .assigned()

@@ -35,7 +35,7 @@ pub(crate) struct Machine {
     pub(crate) handle: SchedulerHandle,
     pub(crate) wall: Arc<SkewedWallClock>,
     pub(crate) reports: Arc<Reports>,
-    /// Its connection to the store, which can fail on demand.
+    /// The machine's connection to the store. A test can make its requests fail.
     pub(crate) connection: Faulty<MemoryStore>,
     pub(crate) task: JoinHandle<()>,
 }
@@ -87,7 +87,7 @@ impl SchedulerHarness {
         self.start_ahead(name, SignedDuration::ZERO, jobs)
     }
 
-    /// Starts a machine whose clock is `ahead`.
+    /// Starts a machine whose clock is ahead by `ahead`.
     pub(crate) fn start_ahead(
         &self,
         name: &str,
@@ -162,7 +162,7 @@ impl Reports {
 
 impl JobMetrics for Reports {
     fn ended(&self, run: &Run) {
-        // Without times, which would make comparisons long.
+        // The texts omit times, so that comparisons are short.
         let texts = match &run.outcome {
             Outcome::Skipped(Skip::AlreadyRan(_)) => "skipped: already ran".to_owned(),
             Outcome::Skipped(Skip::Held(holder)) => format!("skipped: held by {}", holder.lessee),
@@ -242,7 +242,7 @@ impl Log {
     }
 }
 
-/// Logs the end of a body when it is dropped, at any await.
+/// Logs the end of a body when the guard is dropped. So the end is logged even if a body is dropped.
 pub(crate) struct BodyGuard {
     log: Log,
     number: usize,

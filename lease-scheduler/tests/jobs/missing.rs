@@ -49,7 +49,7 @@ async fn ticks_missed_by_whole_fleet_are_reported_once() {
         "no machine started 3 ticks, 2026-11-21T01:00:00Z to 2026-11-21T03:00:00Z"
     );
 
-    // A machine that starts later finds them in the history.
+    // A machine that starts later finds the missed ticks in the history.
     let late = harness.start("late", [job("late")]);
     harness.until("2026-11-21T04:30:00Z").await;
     assert_eq!(lines_of(&warnings).len(), 1);
@@ -105,7 +105,7 @@ async fn ticks_before_caught_up_tick_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_missed_in_table_outage_is_reported_after_it() {
+async fn tick_missed_in_table_outage_is_reported_afterwards() {
     let harness = SchedulerHarness::new();
     let job = Job::new(key("job"), harness.log.body("a", secs(1))).on(hourly());
     let machine = harness.start("a", [job]);
@@ -167,7 +167,7 @@ async fn changed_schedule_ignores_earlier_ticks() {
     assert_eq!(ticks, [at("2026-11-22T00:00:00Z"), at("2026-11-22T11:00:00Z")]);
     assert_eq!(new.reports.texts(), ["finished"]);
 
-    // The same holds if the machine stops before the first tick of the new schedule.
+    // Earlier ticks do not count either if a machine stops before the first tick of the new schedule.
     new.stop().await;
     let again = harness.start("again", [job("again", daily)]);
     sleep(secs(5)).await;

@@ -1,4 +1,4 @@
-//! Attempts: counted from the first start, with pauses between them.
+//! Attempts at a tick: their number, the pauses between them, and when they end.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn daily() -> Schedule {
     Schedule::cron("0 1 * * *", "UTC").unwrap()
 }
 
-/// A body that takes `length` and fails.
+/// Returns a daily job whose body takes `length` and fails.
 fn failing(harness: &SchedulerHarness, by: &str, length: Duration) -> Job {
     let (log, by) = (harness.log.clone(), by.to_owned());
     let job = Job::new(key("job"), move |job| {
@@ -33,7 +33,7 @@ fn pauses(bodies: &[Body]) -> Vec<u64> {
     bodies.windows(2).map(pause).collect()
 }
 
-/// A tick may start a minute late. The second attempt still follows, forty minutes late.
+/// The first attempt may start at most a minute late. The second attempt starts forty minutes late.
 #[tokio::test(start_paused = true)]
 async fn attempts_follow_a_long_first_attempt() {
     let harness = SchedulerHarness::new();
@@ -65,7 +65,7 @@ async fn attempts_end_when_the_next_tick_is_due() {
         .map(|body| (body.scheduled.strftime("%H").to_string(), body.attempt))
         .collect();
     let of = |hour: &str| begun.iter().filter(|(tick, _)| tick == hour).count();
-    // The second attempt ends at twenty past the hour, too late for the tick of that hour.
+    // The second attempt at the tick of 1:00 ends at 2:20, too late for the tick of 2:00.
     assert_eq!((of("01"), of("02"), of("03")), (2, 0, 2), "{begun:?}");
 }
 

@@ -17,7 +17,7 @@ async fn tick_in_short_clock_step_runs() {
         let machine = harness.start("a", [job]);
         sleep(secs(60).saturating_sub(before)).await;
 
-        // The clock shows nine seconds after the tick.
+        // The clock now shows a time that is nine seconds after the tick.
         machine.wall.step(SignedDuration::try_from(before + secs(9)).unwrap());
         sleep(secs(10)).await;
 

@@ -4,9 +4,9 @@
 //! rules prevent this:
 //!
 //! - Before and after each request, a store compares the file at its path with the file that it has opened.
-//! - While a store is open, it holds a shared lock on one byte of the *folder*. Its position depends on the
+//! - While a store is open, it holds a shared lock on one byte of the *folder*. The byte depends on the
 //!   file's name and inode. A process that opens a new file of that name finds the lock for the old inode, and
-//!   refuses to open it. The kernel releases the lock when the process ends.
+//!   refuses to open the new file. The kernel releases the lock when the process ends.
 //!
 //! Both rules also hold for SQLite's write-ahead log and its shared memory, which exist while a store is open.
 //!
@@ -32,7 +32,7 @@ pub(crate) struct Identity {
     _folder: Option<Folder>,
 }
 
-/// A file by its name, and the inode that was opened.
+/// The path of a file, and the device and inode that were opened.
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
@@ -81,7 +81,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Refuses to continue if a path leads to another file, or to none.
+    /// Refuses to continue if a path leads to another file, or to no file.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.files.iter().try_for_each(OpenFile::check)
     }
@@ -110,7 +110,7 @@ impl OpenFile {
     }
 }
 
-/// Two names of one file would have two write-ahead logs.
+/// Refuses a file with hard links: SQLite would keep a write-ahead log for each name of the file.
 fn refuse_links(path: &Path, found: &Metadata) -> Result<(), Fault> {
     if found.nlink() <= 1 {
         return Ok(());
@@ -122,7 +122,7 @@ fn refuse_links(path: &Path, found: &Metadata) -> Result<(), Fault> {
     )))
 }
 
-/// Repeats `register` for as long as the time-out: a process that closes the file removes the log first, and
+/// Repeats `register` until the time-out ends: a process that closes the file removes the log first, and
 /// releases its lock a moment later.
 fn retried<T>(settings: &Settings, register: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let machine = &settings.machine;

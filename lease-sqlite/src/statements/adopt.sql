@@ -1,4 +1,4 @@
--- Replaces a grant that was handed over by a new one, with a new token.
+-- Replaces a grant that was handed over by a new grant with a new token.
 UPDATE lease SET
     boot = boot_id(),
     token = max(token + 1, wall_time()),

@@ -3,7 +3,7 @@ CREATE TABLE lease (
     key         TEXT PRIMARY KEY NOT NULL,
     -- The boot of the machine to which the times of this row belong.
     boot        TEXT NOT NULL,
-    -- The token of the last grant. NULL before the first.
+    -- The token of the last grant. NULL before the first grant.
     token       INTEGER CHECK (token BETWEEN 0 AND 9007199254740991),
     -- The current grant. NULL if the last grant was released.
     nonce       TEXT,
@@ -23,7 +23,7 @@ CREATE TABLE lease (
     reserved    INTEGER,
     until       INTEGER,
     only_for    TEXT,
-    -- 'lasting': kept until it is deleted. 'temporary', 'deleted': removed some time after its lease ended.
+    -- 'lasting': kept until the record is deleted. 'temporary', 'deleted': the row is removed later.
     record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
     -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
     attributes  TEXT NOT NULL DEFAULT '{}',
@@ -32,7 +32,7 @@ CREATE TABLE lease (
     CHECK (until IS NULL OR reserved >= 0)
 ) STRICT;
 
--- The largest token of the rows that were removed. New rows continue from it.
+-- The largest token of the rows that were removed. Tokens of new rows are larger.
 CREATE TABLE floor (
     id    INTEGER PRIMARY KEY CHECK (id = 1),
     token INTEGER NOT NULL

@@ -1,6 +1,6 @@
 -- Runs when this boot first sees a row of another boot. The lease then lasts one more ttl. The times of two
--- boots cannot be compared, and another kernel may share the file. A write under a grant that this boot has not
--- seen applies at once, or finds the lease expired and is repeated after this statement.
+-- boots cannot be compared, and another kernel may share the file. A write under a grant of another boot
+-- may apply at once. If it finds the lease expired, it is repeated after this statement.
 UPDATE lease SET
     boot = boot_id(),
     ends = boot_time() + iif(ends IS NULL, NULL, ttl),

@@ -1,7 +1,7 @@
-//! The SQL statements. Each decides and writes in one step.
+//! The SQL statements. Each statement decides and writes in one step.
 //!
 //! Start with `obtain.sql`. `create_tables.sql` describes the columns. Every other file is named after its
-//! request. `first_seen.sql` adopts rows of another boot, and `remove.sql` removes rows that no longer matter.
+//! request. `first_seen.sql` moves rows of another boot to this boot, and `remove.sql` removes outdated rows.
 //! [`functions`](crate::functions) defines `boot_time()`, `boot_id()`, `wall_time()` and `meets()`.
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ pub(crate) struct Statements {
     pub(crate) evict: Cow<'static, str>,
     pub(crate) first_seen: Cow<'static, str>,
     pub(crate) heartbeat: Cow<'static, str>,
-    /// Not a statement, but a switch: if empty, a test has switched off the checks that the file is the same.
+    /// A switch, not a statement. A test makes it empty, to switch off the checks for a replaced file.
     pub(crate) identity: Cow<'static, str>,
     pub(crate) list: Cow<'static, str>,
     pub(crate) obtain: Cow<'static, str>,
@@ -49,7 +49,7 @@ impl Default for Statements {
 
 #[cfg(feature = "simulation")]
 impl Statements {
-    /// Replaces `old` by `new` in the statement `name`. Returns whether it has `old` exactly once.
+    /// Replaces `old` by `new` in the statement `name`. Returns whether the statement had `old` once.
     pub(crate) fn replace(&mut self, name: &str, old: &str, new: &str) -> bool {
         let text = match name {
             "adopt" => &mut self.adopt,

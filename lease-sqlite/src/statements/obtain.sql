@@ -22,7 +22,7 @@ ON CONFLICT (key) DO UPDATE SET
     attributes = json_patch(l.attributes, excluded.attributes)
 WHERE l.boot = boot_id()
     AND (l.ends IS NULL OR l.ends <= boot_time())
-    -- A late duplicate is refused if the grant of its claim has expired, or was the last that was released.
+    -- A late duplicate is refused if the grant of its claim has expired, or is the last released grant.
     AND l.nonce IS NOT excluded.nonce
     AND l.last IS NOT excluded.nonce
     AND (l.until IS NULL OR l.until <= boot_time() OR l.only_for IS excluded.lessee)

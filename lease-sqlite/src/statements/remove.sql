@@ -1,4 +1,4 @@
--- Removes rows that no longer matter: no record, no lease, no reservation, and a nonce so old that no duplicate
+-- Removes rows without a record, a lease or a reservation, if their nonce is so old that no duplicate
 -- of its claim can still arrive. A trigger keeps the largest token.
 DELETE FROM lease
 WHERE record <> 'lasting'

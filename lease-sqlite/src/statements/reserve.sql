@@ -1,4 +1,4 @@
--- Frees a key and reserves it: for one lessee, or for none.
+-- Frees a key and reserves it, for one lessee or against all lessees.
 UPDATE lease SET
     boot = boot_id(),
     last = nonce,

@@ -1,4 +1,4 @@
--- Changes attributes under the current grant, if they are as expected. The record lasts from then on.
+-- Changes attributes under the current grant, if they are as expected. From then on, the record is lasting.
 UPDATE lease SET
     attributes = json_patch(attributes, :patch),
     record = 'lasting'

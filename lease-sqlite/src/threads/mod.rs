@@ -1,4 +1,4 @@
-//! The threads of a store: SQLite's calls block, so none runs on a thread of the application's runtime.
+//! The threads of a store. SQLite's calls block, so no call runs on a thread of the application's runtime.
 //!
 //! Start with [`writer`], which runs requests that arrive at the same time in one transaction. [`reader`] answers
 //! reads and polls for watched keys. [`queue`] hands requests to a thread, and [`watches`] keeps the waiters.

@@ -36,7 +36,7 @@ pub(crate) enum Urgency {
 /// What a thread does next.
 pub(crate) enum Taken {
     Requests(Vec<Box<dyn Request>>),
-    /// The thread was poked, or has waited for the whole time.
+    /// A caller poked the thread, or the thread has waited for the whole limit.
     Nothing,
     Closed,
 }
@@ -85,7 +85,7 @@ impl Queue {
 
     /// Returns the next requests, the urgent ones first. Waits for at most `limit`, or without a limit.
     ///
-    /// Up to [`MOST`] of each kind are taken, so that urgent requests delay the others but never starve them.
+    /// Takes up to [`MOST`] requests of each kind: urgent requests delay normal ones, but never starve them.
     pub(crate) fn take(&self, limit: Option<Duration>) -> Taken {
         let mut state = self.state.lock();
         loop {
@@ -113,7 +113,7 @@ impl Queue {
         }
     }
 
-    /// Lets the thread look for changes now.
+    /// Pokes the thread: wakes it, so that it looks for changes now.
     pub(crate) fn poke(&self) {
         self.state.lock().is_poked = true;
         self.changed.notify_one();

@@ -50,7 +50,7 @@ impl Polling {
         let start = machine.boot_time();
         let current = database.check_identity().and_then(|()| database.data_version());
         let shortest = match current {
-            // A release after a long lease is noticed a little later: by at most a hundredth of that time.
+            // The pause delays the notice of a release by at most a hundredth of the time without changes.
             Ok(version) if self.seen == Some(version) => {
                 (start.saturating_sub(self.changed) / 100).min(LONGEST_IDLE_PAUSE)
             }

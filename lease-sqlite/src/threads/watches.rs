@@ -20,7 +20,7 @@ pub(crate) struct Watches(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     waiters: Mutex<Waiters>,
-    /// The number of waiters, for a look without the lock.
+    /// The number of waiters, which can be read without the lock.
     count: AtomicUsize,
 }
 
@@ -73,11 +73,11 @@ impl Watches {
 
     /// Reads all watched keys, and wakes the waiters of the released keys.
     ///
-    /// Compares tenures with those at the start of the watch: a released key may already be held again.
+    /// Compares each tenure with the tenure at the start of the watch: a released key may be held again.
     pub(crate) fn look(&self, database: &Database) {
         let keys: Vec<_> = self.lock().by_key.keys().cloned().collect();
         for key in keys {
-            // The waiters of a row that cannot be read try again, and report the fault.
+            // If a row cannot be read, its waiters wake. They try again, and report the fault.
             let tenure = database.row(&key).map(|row| row.map(|row| row.tenure()));
             let mut waiters = self.lock();
             let Some(waiting) = waiters.by_key.get_mut(&key) else { continue };

@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::error::Fault;
 use crate::threads::queue::{ClosesAtEnd, Queue, Request, Taken};
 
-/// Runs the requests of `queue` until it is closed. Pokes `reader` after each transaction: watches may wake.
+/// Runs the requests of `queue` until it is closed. Each transaction may free keys, so this pokes `reader`.
 pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>) {
     let _closes = ClosesAtEnd(queue);
     let mut cleaning = Cleaning::default();
@@ -26,13 +26,13 @@ pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>)
     }
 }
 
-/// Runs `requests` in one transaction. An error is the answer to all of them: their outcome is unknown.
+/// Runs `requests` in one transaction. An error answers all requests, since their outcome is unknown.
 fn transact(database: &Database, requests: &mut [Box<dyn Request>]) -> Result<(), Fault> {
     database.check_identity()?;
     database.begin()?;
     for request in requests {
         request.run(database);
-        // After a failed request, the others continue, unless SQLite has rolled back the transaction.
+        // If a request fails, the next requests still run, unless SQLite has rolled back the transaction.
         if !database.is_in_transaction() {
             let rolled_back = || Fault::unavailable("the transaction was rolled back");
             return Err(request.fault().cloned().unwrap_or_else(rolled_back));
@@ -54,7 +54,7 @@ struct Cleaning {
 }
 
 impl Cleaning {
-    /// Cleaning takes at most a fiftieth of the thread's time.
+    /// Removes outdated rows, if this is due. Cleaning takes at most a fiftieth of the thread's time.
     fn clean_if_due(&mut self, database: &Database) {
         let machine = &database.settings.machine;
         let start = machine.boot_time();
@@ -69,7 +69,7 @@ impl Cleaning {
     }
 }
 
-/// How long a released nonce is remembered, if its ttl is shorter. A duplicate of a claim comes from a process of
-/// this machine, without a network in between.
+/// The minimum time for which a released nonce is remembered. Duplicates of a claim come from a process of
+/// this machine, without a network between. So no duplicate arrives later than this.
 const KEPT: Duration = Duration::from_secs(60);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(10);

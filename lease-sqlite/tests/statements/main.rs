@@ -1,4 +1,4 @@
-//! Each condition of each statement protects a promise: without it, a scenario fails.
+//! Each condition of each statement protects a promise. If a test removes the condition, a scenario fails.
 //!
 //! [`scenarios`] has the scenarios, and [`world`] the file and the machine, whose clocks are simulated. So a scenario
 //! takes no time. The conformance kit runs separately, in real time.
@@ -42,7 +42,7 @@ macro_rules! scenarios {
         $(
             #[test]
             fn $scenario() {
-                assert!(passes(scenarios::$scenario, &[]), "the statements as they are");
+                assert!(passes(scenarios::$scenario, &[]), "fails on correct statements");
                 $(
                     let sabotage: &'static [Sabotage] = &[($statement, $old, $new)];
                     let is_kept = passes(scenarios::$scenario, sabotage);

@@ -1,4 +1,4 @@
-//! The scenarios. Each fails by a panic.
+//! The scenarios. A scenario that fails panics.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn expired_key_is_granted_again(world: World) {
     assert!(store.granted(&claim("b")).await.token > first.token);
 }
 
-/// The statement itself reads the boot time. A time bound as a parameter would be as old as the wait.
+/// The statement itself reads the boot time. A time bound as a parameter would be from before the wait.
 pub(crate) async fn ttl_counts_from_after_the_wait_for_the_lock(world: World) {
     let store = world.open().await;
     let other = world.connect();
@@ -151,7 +151,7 @@ pub(crate) async fn earlier_token_of_one_nonce_writes_nothing(world: World) {
     store.writes_nothing_under(&first, &current).await;
 }
 
-/// The row was lost, and the wall clock stood still.
+/// The key's row was deleted, and the wall clock did not advance. So the next grant has an equal token.
 pub(crate) async fn equal_token_of_another_nonce_writes_nothing(world: World) {
     let store = world.open().await;
     let former = store.granted(&claim("a")).await;
@@ -245,7 +245,7 @@ pub(crate) async fn attributes_change_only_as_expected(world: World) {
     expected.extend(attribute("sea", "grey"));
     expected.extend(attribute("sun", "red"));
     assert_eq!(store.attributes().await, Some(expected));
-    // A record without attributes lasts, too, once it was updated.
+    // After an update, a record without attributes is kept, too.
     let mut other = claim("a");
     other.key = key("other");
     let grant = store.granted(&other).await;
@@ -294,7 +294,7 @@ pub(crate) async fn list_has_its_prefix_in_pages(world: World) {
         assert!(store.0.create(&key(name), &Attributes::new()).await.unwrap());
     }
 
-    // A list that repeats its first page would not end.
+    // With a broken statement, the list may repeat its first page for ever. `take` ends it.
     let listed: Vec<_> = store.0.list("b/").take(1000).collect().await;
 
     let listed: Vec<_> = listed.into_iter().map(|record| record.unwrap().key).collect();
@@ -302,7 +302,7 @@ pub(crate) async fn list_has_its_prefix_in_pages(world: World) {
     assert_eq!(listed, expected);
 }
 
-/// The new boot time is once far behind the old one, and once far ahead of it.
+/// In the first case, the new boot time is far behind the old boot time. In the second case, it is far ahead.
 pub(crate) async fn lease_of_another_boot_gets_one_more_ttl(world: World) {
     for boot_time in [Duration::from_secs(1), Duration::from_secs(7200)] {
         let former = world.open().await;
@@ -426,7 +426,7 @@ pub(crate) async fn rows_are_removed_only_when_they_no_longer_matter(world: Worl
 }
 
 impl Handle {
-    /// Every write under `former` is refused, and `current` still holds the key.
+    /// Asserts that every write under `former` is refused, and that `current` still holds the key.
     async fn writes_nothing_under(&self, former: &Grant, current: &Grant) {
         let black = Change::new().set("sky", "black");
         let extended = self.beat(former, 1).await;
@@ -453,7 +453,7 @@ impl Handle {
         world.pass(after);
         let mut probe = claim("probe");
         probe.key = key("probe");
-        // A thread cleans after it has answered: the second answer comes after the first cleaning.
+        // The store's thread answers, then cleans. So the second answer comes after the first cleaning.
         drop(self.ask(&probe).await);
         drop(self.ask(&probe).await);
     }

@@ -28,7 +28,7 @@ impl SimulatedMachine {
         }
     }
 
-    /// Only the boot time advances.
+    /// Advances the boot time, but not the wall clock.
     pub(crate) fn pass(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap();
         self.boot_micros.fetch_add(micros, Ordering::SeqCst);
@@ -73,7 +73,7 @@ impl World {
         Self { folder, machine: Arc::new(SimulatedMachine::new()), sabotages }
     }
 
-    /// Opens the file as another process does.
+    /// Opens a further store on the file, as another process does.
     pub(crate) async fn open(&self) -> Handle {
         let mut builder = SqliteStore::builder(self.folder.path().join("leases.db"))
             .with_machine(Arc::clone(&self.machine) as Arc<dyn Machine>);
@@ -83,7 +83,7 @@ impl World {
         Handle(builder.open().await.unwrap())
     }
 
-    /// Opens the file as another program does.
+    /// Opens the file without a store, as another program does.
     pub(crate) fn connect(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.folder.path().join("leases.db")).unwrap()
     }

@@ -26,7 +26,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     Ok(AnyStore::of_table(store))
 }
 
-/// The rule for names of tables: 3 to 255 letters, digits and `_-.`, see `CreateTable` in DynamoDB's API.
+/// Returns the table's name. By `CreateTable` in DynamoDB's API, it has 3 to 255 letters, digits and `_-.`.
 fn table(url: &StoreUrl) -> Result<String, StoreError> {
     let name = match url.hosts.as_slice() {
         [name] if url.has_authority && url.path.trim_matches('/').is_empty() => name.clone(),
@@ -61,7 +61,7 @@ async fn client(
     if let Some(region) = region {
         loader = loader.region(Region::new(region));
     }
-    // A server at a plain endpoint is local, and takes any credentials.
+    // A server at an `http://` endpoint is local, and accepts any credentials.
     if is_plain && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
         loader =
             loader.credentials_provider(Credentials::new("local", "local", None, None, "local"));

@@ -1,4 +1,4 @@
-//! One module per store: it reads the parts of a URL that its store needs.
+//! One module per store. Each module reads the parts of a URL that its store needs.
 //!
 //! Start with [`memory`]. A new store gets a module here, an arm in [`connect`](crate::connect), and a row in
 //! the list of schemes.

@@ -22,7 +22,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
         format!("postgres://{login}{hosts}/{database}?sslmode={sslmode}")
     };
     let mut builder = PostgresStore::builder(server(&url.hosts.join(",")));
-    // The parameter has only hosts, since the login is that of the URL.
+    // The parameter `listen` has only hosts. Their login is the login in the URL.
     if let Some(hosts) = listen {
         builder = builder.with_listen_url(server(&hosts));
     }
@@ -46,7 +46,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     Ok(AnyStore::of_table(builder.connect().await?))
 }
 
-/// The parameter `sslmode`. Of libpq's values, tokio-postgres knows only these three.
+/// Returns the parameter `sslmode`. Of libpq's values, tokio-postgres supports only the three below.
 fn sslmode(url: &mut StoreUrl) -> Result<String, StoreError> {
     let mode = url.take("sslmode").unwrap_or_else(|| "prefer".to_owned());
     if ["disable", "prefer", "require"].contains(&mode.as_str()) {

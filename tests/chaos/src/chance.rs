@@ -36,7 +36,7 @@ impl Chance {
         self.length(Duration::ZERO, longest)
     }
 
-    /// Draws one of `choices`, in proportion to their weights; `None` if there are none.
+    /// Draws one of `choices`, in proportion to their weights; `None` if `choices` is empty.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> Option<T> {
         let all: u32 = choices.iter().map(|(weight, _)| weight).sum();
         let mut left = self.0.random_range(0..all.max(1));

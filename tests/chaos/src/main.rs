@@ -157,7 +157,7 @@ async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure>
     clock_library()?;
     setup.check()?;
     if let Some(file) = &file {
-        // Opened now: an error must be reported before the run, not after twenty minutes.
+        // Creates the file now, so that an error is reported before the run, not after it.
         save(file, "")?;
     }
     show(&format!("lease-chaos: {}, seed {}", setup.store, setup.seed));
@@ -202,6 +202,6 @@ fn save(file: &Path, report: &str) -> Result<(), Failure> {
 }
 
 fn show(text: &str) {
-    // Unlike `println!`, it does not panic if the reader has closed the pipe.
+    // Unlike `println!`, `writeln!` does not panic if the reader has closed the pipe.
     drop(writeln!(std::io::stdout(), "{text}"));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which orders the events of several processes. It comes from the kernel
+/// Nanoseconds of `CLOCK_MONOTONIC`, which orders the events of all processes. The time comes from the kernel
 /// directly, since libfaketime changes the wall clock of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Monotonic(u64);

@@ -91,12 +91,12 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
             _ => (),
         }
     }
-    // No new server of a quorum votes during its rejoin delay.
+    // A new server of a quorum does not vote before the end of its rejoin delay.
     sleep(store.quarantine(setup.ttl)).await;
     Ok(servers)
 }
 
-/// Returns, for each worker, its links and the address by which it reaches the store through them.
+/// Starts the links of each worker. Returns the links, and the address of the store for each worker.
 async fn link(
     setup: &Setup,
     servers: &[Server],

@@ -27,7 +27,7 @@ pub(crate) async fn run_single(
     let mut chance = Chance::from_seed(setup.seed);
     let (store, clocks) = (setup.store, setup.clocks);
     let topology = spawn_blocking(move || Topology::start(store, clocks)).await??;
-    // The servers of a quorum are new, so none of them votes yet.
+    // The servers of a quorum are new, so no server votes before the end of its rejoin delay.
     sleep(store.quarantine(setup.max_ttl())).await;
     let ledger = Arc::new(Mutex::new(Ledger::new(Monotonic::now(), clocks)));
     let seen = Arc::new(Mutex::new(Observations::new(topology.shards.len())));

@@ -46,8 +46,8 @@ impl Store {
     /// The time during which a new server of a quorum does not vote.
     pub(crate) fn quarantine(self, ttl: Duration) -> Duration {
         match self {
-            // A ttl and 1 %, two seconds because Redis reports its uptime in whole seconds, and a
-            // second in which a client reads it again.
+            // A ttl and 1 %. Two more seconds, since Redis reports its uptime in whole seconds. One more
+            // second, in which a client reads the uptime again.
             Self::Quorum => ttl.mul_f64(1.01) + Duration::from_secs(3),
             _ => Duration::ZERO,
         }

@@ -33,7 +33,7 @@ fn end_of(mut command: Command) -> Ended {
         output: text(output.stdout),
         errors: text(output.stderr),
     };
-    // Visible if the test fails, with the seed and the timelines.
+    // The test harness shows this output if the test fails. It has the seed and the timelines.
     println!("{}{}", ended.output, ended.errors);
     ended
 }
@@ -156,7 +156,7 @@ fn clients_that_know_only_a_hung_host_are_found() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.output.contains("got no grant for"), "no missing grant is found");
     assert!(ended.output.contains("the probe lost a lease"), "no lost lease is found");
-    assert!(ended.output.contains("a new process got no grant"), "no new process is found");
+    assert!(ended.output.contains("a new process got no grant"), "no late process is found");
 }
 
 #[test]

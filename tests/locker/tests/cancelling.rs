@@ -16,7 +16,7 @@ use lease_memory::MemoryStore;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-/// More polls than any future needs.
+/// Every future completes in fewer polls.
 const MANY: usize = 60;
 
 #[test]

@@ -34,7 +34,7 @@ impl fmt::Display for Lanes {
     }
 }
 
-/// Runs all jobs, and calls `ended` after each. Returns the time from the first start to the last end.
+/// Runs all jobs, and calls `ended` after each job. Returns the time from the first start to the last end.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Builds the test programs of the workspace and runs them side by side. `./test` calls it.
+//! Builds the test programs of the workspace and runs them side by side. `./test` calls this program.
 //!
 //! `cargo test` runs one program after another, but most test programs wait for servers or timers. This runner
 //! runs several waiting programs at a time, and one computing program per two processors. Computing programs

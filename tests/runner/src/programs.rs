@@ -20,9 +20,9 @@ pub(crate) struct Job {
     pub(crate) title: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<&'static str>,
-    /// The working folder; `None` for the runner's own.
+    /// The working folder; `None` for the runner's working folder.
     pub(crate) folder: Option<PathBuf>,
-    /// The program keeps a processor busy.
+    /// Whether the program keeps processors busy.
     pub(crate) computes: bool,
     /// The approximate duration. Long programs start first.
     seconds: u32,
@@ -143,7 +143,7 @@ impl Job {
     /// Returns the command, without redirections of its input and output.
     pub(crate) fn command(&self) -> Command {
         let mut command = if self.computes {
-            // A lower priority, so that servers answer the other programs in time. At a higher nice
+            // Lowers the priority, so that servers answer the other programs in time. At a higher nice
             // value, other load on the machine would stop the program.
             let mut command = Command::new("nice");
             command.args(["-n", "3"]).arg(&self.program);

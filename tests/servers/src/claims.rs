@@ -46,7 +46,7 @@ pub async fn obtain(store: &dyn LockStore, key: &LeaseKey, lessee: &str, ttl: Du
     granted(answer.expect("an answer")).0
 }
 
-/// Returns the grant and the attributes.
+/// Returns the grant and the attributes of a granted claim.
 ///
 /// # Panics
 ///
@@ -59,7 +59,7 @@ pub fn granted(obtained: Obtained) -> (Grant, Attributes) {
     }
 }
 
-/// Returns the holder.
+/// Returns the holder that a refused claim reports.
 ///
 /// # Panics
 ///
@@ -76,7 +76,7 @@ pub fn held(obtained: Obtained) -> Holder {
 ///
 /// # Panics
 ///
-/// If it takes longer.
+/// If `what` takes longer.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(5), what).await.expect("done within five minutes")
 }
@@ -104,7 +104,7 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
 ///
 /// # Panics
 ///
-/// If it is not granted within five minutes, or the store fails.
+/// If the claim is not granted within five minutes, or the store fails.
 pub async fn take_over(
     store: &dyn LockStore,
     key: &LeaseKey,

@@ -62,7 +62,7 @@ impl Server {
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
-            // The sender is dropped with the server.
+            // An error means that the server was dropped, and the sender with it.
             let _ = stopped.await;
         }));
         Self {
@@ -172,12 +172,12 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If it is AWS.
+    /// If the server is AWS.
     pub fn address(&self) -> SocketAddr {
         self.address.expect("AWS has no address")
     }
 
-    /// The table that tests share on a server that ran before them, or else `own`.
+    /// The table that tests share, if the server ran before the tests; otherwise `own`.
     pub fn table<'a>(&'a self, own: &'a str) -> &'a str {
         self.table.as_deref().unwrap_or(own)
     }
@@ -295,7 +295,7 @@ impl Count {
         (count, config)
     }
 
-    /// Returns the number of requests since the last call.
+    /// Returns the number of requests since the last call of this method.
     pub fn take(&self) -> usize {
         self.requests.swap(0, Ordering::SeqCst)
     }

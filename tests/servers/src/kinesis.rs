@@ -53,8 +53,8 @@ impl Server {
     /// Starts ferrokinesis, a Kinesis in this process, on a free port. Its iterators expire after
     /// [ten seconds](Self::ITERATORS_LIVE), which is longer than the pauses of a test on a busy machine.
     ///
-    /// It reports a shard's children only to subscribers, finds streams only by name, and lists all shards
-    /// on one page.
+    /// The server reports a shard's children only to subscribers, finds streams only by name, and lists all
+    /// shards on one page.
     ///
     /// # Panics
     ///
@@ -81,19 +81,19 @@ impl Server {
     /// The lifetime of [ferrokinesis](Self::ferrokinesis)' iterators.
     pub const ITERATORS_LIVE: Duration = Duration::from_secs(10);
 
-    /// Starts kinesis-local, which reports a shard's children with its last records. Its pushed
-    /// events cannot be parsed.
+    /// Starts kinesis-local, which reports a shard's children with the shard's last records. The SDK cannot
+    /// parse the events that it pushes.
     ///
     /// # Panics
     ///
-    /// If it does not start; and if it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// If the server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn kinesis_local() -> Option<Self> {
         let node = tool("node", &[])?;
         let program = tool("kinesis-local", &["node_modules/kinesis-local/main.js"])?;
         let port = free_port();
         let mut command = Command::new(node);
         command.args(["--import", LOOPBACK_ALONE]).arg(&program);
-        // Its certificate is in this folder.
+        // The program's certificate is in this folder.
         command.current_dir(program.parent().expect("a folder"));
         command.envs([("SHARD_LIMIT", "1000"), ("LOG_LEVEL", "ERROR")]);
         for change in ["CREATE_STREAM", "DELETE_STREAM", "SPLIT_SHARD", "MERGE_SHARDS"] {
@@ -120,7 +120,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If it cannot be created.
+    /// If the stream cannot be created.
     pub async fn create_stream(&self, name: &str, shards: i32) {
         let client = self.client();
         let request = client.create_stream().stream_name(name).shard_count(shards);
@@ -132,7 +132,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If there is no such stream, or it is not active within half a minute.
+    /// If the stream does not exist, or is not active within half a minute.
     pub async fn settled(&self, stream: &str) {
         let client = self.client();
         for _ in 0..3_000 {

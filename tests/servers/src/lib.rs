@@ -1,7 +1,7 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each has a feature with its name, so that a test of one
-//! store does not compile the others. [`proxy`] is a fault proxy between a client and such a server.
+//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each module has its own feature. So a
+//! test of one store does not compile other modules. [`proxy`] injects faults between client and server.
 //! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models. [`search`]
 //! visits all states of a model.
 //!

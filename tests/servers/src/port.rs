@@ -14,7 +14,7 @@ use crate::sync::lock;
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    // Test programs run side by side, so each begins its search at another port.
+    // Test programs run side by side, so each program begins its search at another port.
     let start = u16::try_from(std::process::id() % 100).unwrap_or(0) * 100;
     loop {
         let port = 11_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;

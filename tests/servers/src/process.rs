@@ -15,7 +15,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// If it ends, or does not listen within five minutes.
+    /// If the process ends, or does not listen within five minutes.
     pub(crate) async fn listening(mut command: Command, port: u16) -> Self {
         let child = command
             .stdin(Stdio::null())

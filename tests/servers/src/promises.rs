@@ -27,7 +27,7 @@ where
     broken(both.filter(|promise| names.contains(&promise.name)).collect(), fixture)
 }
 
-/// Returns the broken promises. Tests eight at a time, since most tests wait for timers.
+/// Returns the broken promises. Tests eight promises at a time, since most tests wait for timers.
 pub fn broken<F: Fixture>(
     promises: Vec<Promise<F>>,
     fixture: impl Fn() -> F + Sync,

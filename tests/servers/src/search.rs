@@ -12,11 +12,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// A protocol with its faults: its first states, and the steps that are possible in each state.
+/// A protocol with its faults: its first state, and the steps that are possible in each state.
 pub trait Model {
-    /// What a step changes.
+    /// A state of the protocol. A step leads from one state to another.
     type State: Copy + fmt::Debug + fmt::Display;
-    /// What happens between two states.
+    /// An event that leads from one state to another.
     type Step: fmt::Debug + fmt::Display;
     /// A promise that a step breaks.
     type Violation: Copy + PartialEq + fmt::Debug;
@@ -24,10 +24,10 @@ pub trait Model {
     /// Returns the state in which each path begins.
     fn first_state(&self) -> Self::State;
 
-    /// Fills `taken` with all possible steps.
+    /// Replaces the contents of `taken` by all steps that are possible in `state`.
     fn take_all(&self, state: &Self::State, taken: &mut Vec<Taken<Self>>);
 
-    /// States with the same fingerprint are searched once.
+    /// Returns the fingerprint of `state`. The search visits only one state with each fingerprint.
     fn fingerprint(&self, state: &Self::State) -> u64;
 }
 
@@ -35,11 +35,11 @@ pub trait Model {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "models construct it")]
 pub struct Taken<M: Model + ?Sized> {
-    /// What happens.
+    /// The step.
     pub step: M::Step,
     /// The state after the step.
     pub state: M::State,
-    /// The promise that the step breaks.
+    /// The promise that the step breaks, if any.
     pub violation: Option<M::Violation>,
 }
 
@@ -47,9 +47,9 @@ pub struct Taken<M: Model + ?Sized> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Found<M: Model> {
-    /// How many states were visited.
+    /// The number of visited states.
     pub states: usize,
-    /// The length of the longest of the shortest paths.
+    /// The largest number of steps that is needed to reach a state.
     pub depth: usize,
     /// The first promise that was broken, and the path to it.
     pub violation: Option<(M::Violation, Path<M>)>,
@@ -59,7 +59,7 @@ pub struct Found<M: Model> {
 #[derive(Debug)]
 pub struct Path<M: Model>(Vec<(M::Step, M::State)>);
 
-/// How a state was reached first: its predecessor, and the index of the step.
+/// The first path to a state: the index of the previous state, and the index of the step from there.
 struct Origin {
     parent: u32,
     turn: u16,
@@ -103,7 +103,7 @@ pub fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
     Found { states: origins.len(), depth, violation: None }
 }
 
-/// Repeats the path to a state, and its step number `last`.
+/// Repeats the path to a state, and then the step with the index `last`.
 fn retrace<M: Model>(model: &M, origins: &[Origin], mut place: usize, last: u16) -> Path<M> {
     let mut turns = vec![last];
     while origins[place].parent != u32::MAX {
@@ -156,7 +156,7 @@ struct Bytes {
     length: u32,
 }
 
-// Inlined into the test programs, which are optimized.
+// These methods are inlined into the test programs, which are optimized.
 impl Hasher for Bytes {
     #[inline]
     fn finish(&self) -> u64 {
@@ -200,7 +200,7 @@ fn mix(word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The fingerprints of the visited states. They are hashes already.
+/// The fingerprints of the visited states. A fingerprint is a hash, so it is not hashed again.
 type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[derive(Default)]

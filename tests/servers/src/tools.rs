@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use crate::sync::lock;
 
 /// Finds the program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
-/// Prints a line to the standard error if it is missing.
+/// If the program is missing, prints a line to the standard error.
 ///
 /// # Panics
 ///
@@ -21,7 +21,7 @@ pub fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// Finds a program as [`tool`] does, but neither prints nor panics.
+/// Finds a program as [`tool`] does. Returns `None` if the program is missing, and prints nothing.
 pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     let tools = std::env::var_os("LEASE_TEST_TOOLS").map(PathBuf::from);
     let in_tools = tools.iter().flat_map(|tools| places.iter().map(|place| tools.join(place)));
@@ -43,7 +43,7 @@ pub fn libfaketime() -> Option<PathBuf> {
     found
 }
 
-/// Finds the library as [`libfaketime`] does, but neither prints nor panics.
+/// Finds the library as [`libfaketime`] does. Returns `None` if it is missing, and prints nothing.
 pub fn find_libfaketime() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     folders
@@ -51,7 +51,7 @@ pub fn find_libfaketime() -> Option<PathBuf> {
         .find(|library| library.is_file())
 }
 
-/// Prints that `name` is missing. The test then skips the part that needs it.
+/// Prints that the program `name` is missing. Then the test skips the part that needs the program.
 ///
 /// # Panics
 ///

@@ -6,13 +6,13 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::subscriber::{DefaultGuard, NoSubscriber, set_default};
 use tracing::{Dispatch, Level};
 
-/// A second subscriber, which discards all lines.
+/// A second subscriber of tracing, which discards all lines.
 ///
-/// While only one subscriber exists, tracing decides for each log statement by the subscriber of the thread
+/// While only one subscriber exists, tracing enables each log statement by the subscriber of the thread
 /// that reaches it first. A thread without a subscriber would then disable the statement for all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
-/// The log lines of this thread.
+/// Captures the log lines of this thread.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<u8>>>);
 

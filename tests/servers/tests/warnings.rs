@@ -1,4 +1,4 @@
-//! Captured log lines. A separate test program, since other tests would add subscribers to the process.
+//! Tests captured log lines, in a separate program: other tests would add subscribers to the process.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ fn log() {
 }
 
 #[test]
-fn line_is_captured_if_another_thread_has_logged_it_before() {
+fn line_is_captured_after_another_thread_has_logged_it() {
     let (log_lines, _listening) = Warnings::listen();
     thread::spawn(log).join().unwrap();
 

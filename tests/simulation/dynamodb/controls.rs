@@ -1,4 +1,4 @@
-//! Negative controls: each removes one condition that exclusion requires, and expects a violation.
+//! Negative controls. Each control removes a condition that exclusion requires, and expects a violation.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn adoption_of_another_grant_is_detected() {
     find_in("adoption by any lessee", seeds, &service_without(Call::Adopt, GRANT));
 }
 
-/// The controls above omit the condition on the nonce and the condition on the token. For a
+/// The controls above remove two conditions at once: on the nonce and on the token. For a
 /// release, a heartbeat and an adoption, either condition alone is sufficient:
 ///
 /// - A token is granted once, so a request with the token also has the nonce.
@@ -72,7 +72,7 @@ fn adoption_of_another_grant_is_detected() {
 ///   holds that grant.
 ///
 /// For a write, the nonce alone is not sufficient: the next holder would read the late write of a
-/// former grant.
+/// former grant. So a write needs the condition on the token, too.
 #[test]
 fn nonce_or_token_alone_is_sufficient() {
     const HANDED: &str = "nonce = :handed";

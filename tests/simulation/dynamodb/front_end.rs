@@ -20,7 +20,7 @@ pub(crate) struct FrontEnd {
 pub(crate) enum FrontEndFault {
     Throttles,
     Fails,
-    /// The front end applies the request and answers with an error.
+    /// The front end applies the request, and then answers with an error.
     FailsAfterwards,
     Hangs,
 }
@@ -32,7 +32,7 @@ impl FrontEnd {
         front_end
     }
 
-    /// Sets its clock. The clocks of two front ends differ by `apart` at most.
+    /// Sets the front end's clock. The clocks of two front ends differ by `apart` at most.
     pub(crate) fn set_clock(&mut self, apart: Duration, random: &mut StdRng) {
         self.ahead = apart.mul_f64(random.random_range(0.0..=1.0));
     }
@@ -49,7 +49,7 @@ impl FrontEnd {
         self.fault.and_then(|(fault, until)| (now < until).then_some(fault))
     }
 
-    /// The date of its responses, in whole seconds since 1970.
+    /// The date of the front end's responses, in whole seconds since 1970.
     pub(crate) fn date(&self, now: Duration) -> u64 {
         (WORLD_BEGINS + now + self.ahead).as_secs()
     }

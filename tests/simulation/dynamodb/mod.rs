@@ -1,4 +1,4 @@
-//! Trials of lease-dynamodb on the real SDK, over a model of DynamoDB that keeps or breaks its
+//! Trials of lease-dynamodb with the real SDK, on a model of DynamoDB. The model keeps or breaks DynamoDB's
 //! documented behaviour.
 //!
 //! At full size:
@@ -51,7 +51,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// The store changes an item only by a conditional write, even after a read.
+/// The store changes an item only by conditional writes. So an outdated read does no harm.
 #[test]
 fn stale_consistent_reads_are_harmless() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::StaleReads);
@@ -88,7 +88,7 @@ fn deleted_item_breaks_exclusion_and_token_order() {
     println!("dynamodb with a deleted item, except exclusion and token order: {survey}");
 }
 
-/// The restored counter is as old as the backup, so the store grants the later tokens a second time.
+/// The restored counter is as old as the backup. So the store grants tokens from after the backup again.
 #[test]
 fn table_restored_from_a_backup_breaks_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);
@@ -131,7 +131,7 @@ fn is_about_two_holders(violation: &Violation) -> bool {
     ["two holders", "loss reported too late"].iter().any(|kind| violation.what.starts_with(kind))
 }
 
-/// Runs one trial. A third of the seeds has a ttl of a second, the resolution of DynamoDB's dates.
+/// Runs one trial. With a third of the seeds, the ttl is a second, the resolution of DynamoDB's dates.
 fn run(seed: u64, setup: &Setup) -> Verdict {
     trial(Trial::new(seed), ttl(seed), setup)
 }

@@ -32,11 +32,11 @@ pub(crate) struct Write {
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Update(Update),
-    /// The whole item is replaced.
+    /// The request replaces the whole item.
     Put(Item),
 }
 
-/// The key column of every table here.
+/// The key column of every table in the model.
 pub(crate) const KEY: &str = "lease_key";
 
 impl Request {
@@ -90,7 +90,7 @@ impl Request {
         }
     }
 
-    /// Returns the grant of a change of user attributes; `None` for any other request.
+    /// If the request changes user attributes, returns the grant under which it writes; otherwise `None`.
     pub(crate) fn user_write(&self) -> Option<Grant> {
         match self {
             Self::Write(write) => write.user_write_under(),
@@ -133,7 +133,7 @@ impl Write {
         Call::Write
     }
 
-    /// Returns the grant of a change of user attributes; `None` for any other update.
+    /// If the update changes user attributes, returns the grant under which it writes; otherwise `None`.
     pub(crate) fn user_write_under(&self) -> Option<Grant> {
         let Change::Update(update) = &self.change else { return None };
         update.sets("#payload0").then(|| self.grant(&self.bound.values, ":")).flatten()
@@ -152,7 +152,7 @@ impl Write {
         let lessee = field("lessee", "S")?.parse().ok()?;
         let nonce = Nonce::new(field("nonce", "S")?.parse().ok()?);
         let token = FencingToken::new(field("token", "N")?.parse().ok()?).ok()?;
-        // The request of a write has no ttl, and no caller needs one.
+        // A write's request has no ttl, and no caller needs the ttl of its grant.
         let ttl = field("ttl_ms", "N").and_then(|ttl| ttl.parse().ok()).unwrap_or_default();
         Some(Claim::new(key, lessee, nonce, Duration::from_millis(ttl)).granted(token))
     }

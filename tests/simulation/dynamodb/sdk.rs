@@ -24,7 +24,7 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     } else {
         RetryConfig::disabled()
     };
-    // All clients of the program share the default partition, with its tokens for retries. A separate one
+    // All clients of the program share the default partition, with its retry quota. A separate partition
     // keeps the trial independent of other trials.
     let partition = RetryPartition::custom("trial").token_bucket(TokenBucket::default()).build();
     let config = dynamodb_model::config(move |request| wire.send(request))
@@ -36,7 +36,7 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     Client::from_conf(config)
 }
 
-/// The wall clock of a machine: it is wrong, and it steps. A store must not judge a lease by it.
+/// The wall clock of a machine. It is wrong, and it steps, so a store must not judge a lease by it.
 #[derive(Debug, Clone)]
 pub(crate) struct WallClock {
     pub(crate) time: WorldTime,
@@ -59,7 +59,7 @@ impl TimeSource for WallClock {
     }
 }
 
-/// Pauses before retries. The SDK's own pauses are as long as a lease, and their jitter has no seed.
+/// Replaces the SDK's pauses before retries: these are as long as a lease, and their jitter has no seed.
 #[derive(Debug)]
 struct Pauses(Mutex<StdRng>);
 

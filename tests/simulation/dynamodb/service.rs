@@ -62,7 +62,7 @@ impl Service {
         let front_ends = (0..3).map(|_| FrontEnd::new(setup.apart, &mut random)).collect();
         let mut tables = [Table::default(), Table::default()];
         if matches!(setup.breach, Some(Breach::LosesItem | Breach::Restores)) {
-            // An old item, so that a new counter starts at a larger token.
+            // Adds an old item, so that a new counter starts at a larger token.
             tables[0].set(Duration::ZERO, "shared", Some(old_item()));
         }
         let inside = Inside {
@@ -91,7 +91,7 @@ impl Service {
         Simulation::LATENCY.mul_f64(inside.random.random_range(1.0..4.0))
     }
 
-    /// Reports a request that the model does not know as a violation, which ends the trial.
+    /// If the model does not know a request, reports this as a violation, which ends the trial.
     pub(crate) fn give_up(&self, refusal: &Refusal) {
         self.ledger.violated(format!("the model does not know this: {refusal}"));
     }
@@ -321,7 +321,7 @@ impl Inside {
         let mut lax = write.clone();
         for part in parts {
             let assumed = lax.condition.assume(&Condition::parse(part)?);
-            // A request may lack the conditions on an observation and on the time.
+            // Some requests have no condition on an observation or on the time.
             if assumed == 0 && !part.contains(":seen") && !part.contains(":over") {
                 return Err(format!("{part} is no part of the condition of {call:?}"));
             }
@@ -329,7 +329,7 @@ impl Inside {
         self.tables[region].allows(&lax)
     }
 
-    /// Loses data once, if the trial's breach is a loss of data.
+    /// If the trial's breach is a loss of data, loses data once.
     fn lose(&mut self, now: Duration, random: &mut StdRng, ledger: &Ledger) -> bool {
         if self.has_lost {
             return false;
@@ -378,7 +378,7 @@ fn old_item() -> Item {
     item.as_object().cloned().unwrap_or_default()
 }
 
-/// A clock that runs faster than another one.
+/// A clock that runs faster than `clock`, by the factor `rate`.
 #[derive(Debug)]
 struct FastClock {
     clock: Arc<dyn Clock>,

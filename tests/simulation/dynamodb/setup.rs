@@ -11,7 +11,7 @@ pub(crate) struct Setup {
     pub(crate) mode: TimeMode,
     /// The store's setting for the maximum difference between the clocks of front ends.
     pub(crate) margin: Duration,
-    /// The actual maximum difference between these clocks.
+    /// The actual maximum difference between the clocks of front ends.
     pub(crate) apart: Duration,
     pub(crate) breach: Option<Breach>,
 }
@@ -21,9 +21,9 @@ pub(crate) struct Setup {
 pub(crate) enum Breach {
     /// Consistent reads return old items.
     StaleReads,
-    /// The condition of a write is checked some time before the write.
+    /// The service checks the condition of a write some time before it writes.
     ChecksApart,
-    /// The service treats these parts of the conditions of this call's writes as true.
+    /// The service treats the given parts of conditions as true, in the writes of the given call.
     Assumes(Call, &'static [&'static str]),
     /// The item is deleted once.
     LosesItem,
@@ -31,7 +31,7 @@ pub(crate) enum Breach {
     Restores,
     /// Half of all contenders use another Region's replica of a global table.
     TwoRegions,
-    /// The clock of the stores runs faster by this factor.
+    /// The clock of the stores runs faster by the given factor.
     HastyStores(f64),
 }
 

@@ -48,7 +48,7 @@ impl Table {
         };
     }
 
-    /// Returns whether the condition of `write` holds now.
+    /// Returns whether the current item satisfies the condition of `write`.
     pub(crate) fn allows(&self, write: &Write) -> Result<bool, Refusal> {
         let nothing = Item::new();
         let item = self.items.get(&write.key).unwrap_or(&nothing);
@@ -70,7 +70,7 @@ impl Table {
         self.items.get(&write.key).ok_or_else(|| "an item was lost".to_owned())
     }
 
-    /// One item per page, so that every listing has several.
+    /// A page has one item, so that every listing has several pages.
     pub(crate) fn page(
         &self,
         filter: Option<&Condition>,

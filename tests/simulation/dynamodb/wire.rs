@@ -93,7 +93,7 @@ async fn carry(
             sleep(delay).await;
             serve().await;
         }
-        // `Hang`, and faults that this model does not know.
+        // Under `Hang`, and under faults that this model does not know, the request gets no reply.
         Some(_) => drop(reply),
     }
 }

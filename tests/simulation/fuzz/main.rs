@@ -49,7 +49,7 @@ fn parsed_multilang_message_survives_its_text_form() {
             }
         }
         if let Ok(message) = ToChild::decode(line) {
-            // An old generation omits the fields that it does not have. A second encoding changes nothing.
+            // An old generation omits some fields. So only the second encoding must preserve the message.
             let first = ToChild::decode(&message.encode(Generation::G0)).unwrap();
             assert_eq!(ToChild::decode(&first.encode(Generation::G0)), Ok(first));
             let later = ToChild::decode(&message.encode(Generation::G2)).unwrap();
@@ -70,13 +70,13 @@ fn feed(corpus: &str, read: fn(&[u8])) {
     }
 
     let mut config = ProptestConfig::with_cases(4000);
-    // Failing inputs belong in the corpus as bytes: a seed depends on the version of proptest.
+    // Failing inputs belong in the corpus. They are not stored as seeds, which depend on proptest's version.
     config.failure_persistence = None;
     proptest!(config, |(bytes in changed(kept))| read(&bytes));
 }
 
 /// Mutates an input of `kept`: replaces, inserts or removes bytes, or appends part of another input.
-/// One case in five is random bytes.
+/// One case in five consists of random bytes.
 fn changed(kept: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let one = prop::sample::select(kept.clone());
     let other = prop::sample::select(kept);

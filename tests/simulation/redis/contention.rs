@@ -66,7 +66,7 @@ fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec
     rows
 }
 
-/// Counts the grants within 1.5 s. Nodes that do not hang are fast.
+/// Returns the number of grants within 1.5 s. Nodes that do not hang are fast.
 fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     let plan = Plan {
         edition: Edition::default(),
@@ -95,7 +95,7 @@ fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     grants.load(Ordering::Relaxed)
 }
 
-/// Obtains the key and releases it at once, again and again.
+/// Obtains the key and releases it at once, repeatedly. Counts the grants within the measurement.
 async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     let key: LeaseKey = "shared".parse().unwrap();
     loop {
@@ -108,7 +108,7 @@ async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     }
 }
 
-/// The start of the measurement. Nodes hang from [`Plan::HANG_AT`], so contenders know by now which nodes
+/// The start of the measurement. Nodes hang from [`Plan::HANG_AT`], so contenders then know which nodes
 /// hang.
 const BEGIN: Duration = Duration::from_millis(600);
 

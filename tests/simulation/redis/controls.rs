@@ -1,4 +1,4 @@
-//! Negative controls: each removes one part of a script, and expects a violation.
+//! Negative controls. Each control removes one part of a script, and expects a violation.
 //!
 //! Some parts matter only if several faults coincide. The control of such a part uses an adversarial plan,
 //! which makes these faults likely. The same plan must find no violation in the complete scripts.
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::job::Write;
 
-/// A former holder's heartbeat would extend the next holder's grant, and report that its own grant is extended.
+/// A former holder's heartbeat would extend the next holder's grant, and report that it extended its own.
 #[test]
 fn heartbeat_of_any_nonce_is_detected() {
     let nonce = "if sub(text, 3, 34) ~= nonce then";
@@ -74,7 +74,7 @@ fn claim_without_a_transaction_is_detected() {
     );
 }
 
-/// On a quorum, no control omits the nonce alone: the token of a later grant is larger.
+/// On a quorum, the control omits both the nonce and the token, since a later grant has a larger token.
 #[test]
 fn release_of_any_nonce_is_detected() {
     let lock = edition("release", "string.sub(text, 1, 32) ~= nonce or ", "");
@@ -113,7 +113,7 @@ fn smaller_proposal_is_detected() {
     );
 }
 
-/// The restored grant would replace the holder's grant on that node, and shorten a hand-over. There is no
+/// The restored grant would replace the holder's grant on a node, and shorten a hand-over. There would be no
 /// second holder, since the nodes of a counted vote have larger counters.
 #[test]
 fn grant_restored_over_another_is_detected() {
@@ -188,7 +188,7 @@ fn forgotten_release_of_a_claim_is_detected() {
 fn write_under_an_ended_grant_is_detected() {
     let update = edition("update", EITHER, "if not nonce then");
     without("update", &update, write_often);
-    // A deleted record is followed by a lock.
+    // After the record was deleted, the key is a lock.
     let delete = edition("delete", EITHER, "if not nonce then");
     let delete = delete.with("delete", HOLDS_LOCK, "if false then");
     without("delete", &delete, delete_often);
@@ -196,7 +196,7 @@ fn write_under_an_ended_grant_is_detected() {
 
 /// A late duplicate of the claim is granted again, without a holder, under another token.
 ///
-/// No control omits the nonce alone: one server grants no token twice, so the token is sufficient.
+/// A control that omits only the nonce would find nothing: one server grants no token twice.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
     let update = edition("update", EITHER, "if nonce ~= ARGV[1] then");
@@ -212,7 +212,7 @@ const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[3] then";
 
 const HOLDS_LOCK: &str = "if not holds_lock(text, ARGV[1], ARGV[2], ARGV[3]) then";
 
-/// Delays claims and writes, so that other contenders hold the key in between.
+/// Delays claims and writes. So other contenders hold the key between the sending and the arrival.
 fn without(script: &str, edition: &Edition, write: Write<RedisStore>) {
     const LATE: Fault = Fault::ApplyLate(Duration::from_millis(1500));
     const MISHAPS: Mishaps =
@@ -243,7 +243,7 @@ fn delete_often<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()
     .boxed()
 }
 
-/// Leases expire at any time, so a trial checks only promises that depend on no clock.
+/// Returns a plan in which leases expire at any time. Trials check only promises that depend on no clock.
 fn with_leaping_clocks() -> Plan {
     Plan { clocks: Clocks::LeapAhead, ..sound(3) }
 }

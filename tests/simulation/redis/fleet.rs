@@ -26,9 +26,9 @@ pub(crate) struct Fleet {
     servers: Vec<Arc<Server>>,
     processes: usize,
     connections: Arc<AtomicU64>,
-    /// Active faults: the end, the server, the fault.
+    /// Active faults, each with its end and its server.
     faults: Vec<(Duration, usize, ServerFault)>,
-    /// Servers that lost their data, each with the time at which it was up again.
+    /// Servers that lost their data, each with the time at which the server started again.
     forgetful: Vec<(Duration, usize)>,
     set_back: BTreeSet<usize>,
 }
@@ -88,7 +88,7 @@ pub(crate) enum Strike {
     SetBack,
     /// The server's clock is set forward, so that its leases expire early.
     SetForward,
-    /// A replica misses the server's writes for a while, and is promoted then.
+    /// A replica misses the server's writes for a while. Then the replica is promoted.
     FailOver,
 }
 
@@ -192,7 +192,7 @@ impl Fleet {
             Strike::KillConnections => server.close_all(),
             Strike::FlushScripts => server.flush_scripts(),
             Strike::CutOff => {
-                // Only the last few processes still run.
+                // Chooses one of the last processes, since earlier processes have ended.
                 let process = self.processes.saturating_sub(random.random_range(1..=4));
                 server.cut_off(process);
                 self.faults.push(lasting(ServerFault::CutOff(process), random));
@@ -227,15 +227,15 @@ impl Fleet {
 
     pub(crate) fn heal(&mut self) {
         self.end(|_| true);
-        // After a fail-over, its server is down. This call ends that fault, too.
+        // The end of a fail-over begins a further fault: its server is down. This call ends that fault.
         self.end(|_| true);
     }
 
-    /// Returns whether the failure table of the README covers the strike together with earlier strikes.
+    /// Returns whether the README's failure table covers the combination of this strike and earlier strikes.
     fn may(&self, strike: Strike, place: usize, now: Duration) -> bool {
         let minority = self.servers.len() - (self.servers.len() / 2 + 1);
         match strike {
-            // If a server whose clock was set back lost its data, its tokens would not be unique.
+            // Omits servers whose clocks were set back: without its data, such a server would repeat tokens.
             Strike::Amnesia => {
                 let going_down = self.faults.iter().filter_map(|(_, place, fault)| {
                     matches!(fault, ServerFault::DownAndEmpty).then_some(*place)
@@ -286,5 +286,5 @@ impl Fleet {
 /// The size of a socket's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// The time for which a server without data counts as forgetful: at least until it votes again.
+/// The time for which a restarted server counts as without data. It is longer than the rejoin delay.
 const MEMORY: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! A heartbeat that confirms a claim after the claim's first grant has expired. A quorum grants a repeated claim
-//! anew, so it needs no such heartbeat.
+//! A heartbeat confirms a claim after the claim's first grant has expired. A quorum grants a repeated claim
+//! anew, so its locker sends no such heartbeat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use super::model::Servers;
 use super::{sound, trial};
 
 #[test]
-fn claim_confirmed_too_late_is_no_lease_on_one_server() {
+fn claim_confirmed_after_its_expiry_gives_no_lease() {
     let verdict = confirm_late(|world| Servers::of_one(world, calm(1)));
     assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
 }
 
-/// Redis extends any grant with the claim's nonce. Here, a duplicate of the claim was granted after another
-/// holder's lease. So the first token of the claim is smaller than the token of that holder.
+/// Redis extends any grant with the claim's nonce. In this trial, a duplicate of the claim is granted after
+/// another holder's lease. So the claim's first token is smaller than the other holder's token.
 fn confirm_late<M, S>(model: impl FnOnce(ModelContext) -> M) -> Verdict
 where
     M: Model<Store = S>,
@@ -56,7 +56,7 @@ async fn contend<S: LockStore>(contender: Contender<S>, confirmed: Arc<AtomicUsi
     assert!(locker.obtain(&key).await.is_err());
     sleep(Duration::from_millis(1400)).await;
 
-    // The caller repeats its claim: the reply comes after 2.4 s, and the heartbeat is served after 3.35 s.
+    // The caller repeats its claim. The reply comes after 2.4 s, and the heartbeat arrives after 3.35 s.
     store.heal();
     store.next(Call::Obtain, Fault::DelayReply(Duration::from_millis(950)));
     store.next(Call::Heartbeat, Fault::DelayRequest(Duration::from_millis(950)));

@@ -1,4 +1,4 @@
-//! Trials of lease-redis: the real store and driver, over models of servers that run the real scripts.
+//! Trials of lease-redis: the real store and driver, on models of servers that run the real scripts.
 
 #![expect(
     clippy::indexing_slicing,
@@ -82,8 +82,8 @@ fn server_with_leaping_clock_breaks_only_exclusion() {
     }
 }
 
-/// A promoted replica lacks the last grants, releases and places in queues. The failure table of the README
-/// allows two holders then.
+/// A promoted replica lacks the last grants, releases and places in queues. For this, the README's failure
+/// table allows two holders.
 #[test]
 fn fail_over_breaks_only_exclusion_of_locks() {
     let trial = |seed| but_for_exclusion(locks(seed, failing_over()));
@@ -138,7 +138,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a plan whose faults must cause no violation, by the README's failure table.
+/// Returns a plan with faults that must cause no violation, according to the README's failure table.
 fn sound(servers: usize) -> Plan {
     let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
     Plan {
@@ -194,12 +194,12 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
     verdict
 }
 
-/// A trial in which each holder writes to the record of its key.
+/// Runs a trial in which each holder writes to the record of its key.
 fn one_server(seed: u64, plan: Plan) -> Verdict {
     one_server_with(seed, plan, write)
 }
 
-/// A trial without writes: the key is a lock.
+/// Runs a trial without writes. So the key is a lock, not a record.
 fn locks(seed: u64, plan: Plan) -> Verdict {
     one_server_with(seed, plan, write_nothing)
 }
@@ -225,7 +225,7 @@ fn quarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
     builder.with_max_ttl(LONGEST_TTL)
 }
 
-/// Checks that the recorder saw the grant of each lease. The ledger judges only recorded grants.
+/// Checks that the recorder recorded the grant of each lease. The ledger judges only recorded grants.
 fn check_that_leases_were_granted(verdict: &Verdict) {
     let granted: BTreeSet<_> = verdict
         .trace

@@ -1,4 +1,4 @@
-//! The real stores, over modelled servers.
+//! The real stores, on simulated servers.
 
 use std::sync::Arc;
 use std::time::Duration;

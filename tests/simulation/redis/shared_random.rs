@@ -20,7 +20,7 @@ impl SharedRandom {
         length.mul_f64(self.0.lock().unwrap().random_range(0.0..1.0))
     }
 
-    /// Returns the latency of a packet.
+    /// Draws the latency of a packet.
     pub(crate) fn latency(&self) -> Duration {
         Simulation::LATENCY + self.part_of(JITTER)
     }

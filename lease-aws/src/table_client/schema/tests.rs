@@ -1,4 +1,4 @@
-//! Creation of a slow table, in paused time.
+//! Tests the creation of a table that becomes active late, in paused time.
 
 use std::sync::{Arc, Mutex};
 

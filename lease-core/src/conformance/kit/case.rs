@@ -26,10 +26,10 @@ pub struct Case<F: Fixture> {
     pub(crate) ttl: Duration,
 }
 
-/// When a held key was last refused, and when it was granted.
+/// The time of the last refused claim of a key, and the time of its grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// When the last refused claim was sent, if any. The key was held until then at least.
+    /// When the last refused claim was sent, if any. The key was held at least until this time.
     pub(crate) refused: Option<Moment>,
     /// When the answer with the grant arrived.
     pub(crate) granted: Moment,
@@ -48,12 +48,12 @@ impl<F: Fixture> Case<F> {
         name("conformance/key")
     }
 
-    /// A fresh claim of the usual key.
+    /// Makes a new claim of the usual key, which the method `key` returns.
     pub(crate) fn claim(&self, lessee: &str) -> Claim {
         self.claim_of(&self.key(), lessee)
     }
 
-    /// A claim whose ttl is longer than any test, even on a slow store.
+    /// Makes a claim whose ttl is longer than any test takes, even on a slow store.
     pub(crate) fn long_claim(&self, key: &LeaseKey, lessee: &str) -> Claim {
         Claim { ttl: self.fixture.long_ttl(), ..self.claim_of(key, lessee) }
     }
@@ -150,14 +150,14 @@ impl<F: Fixture> Case<F> {
         evicted_by(&*self.store.inner(), &self.key()).await
     }
 
-    /// The store, and another handle on its data. Their requests have no faults.
+    /// Returns the store, and another handle on its data. Requests through them have no faults.
     pub(crate) async fn two_handles(&self) -> (Arc<F::Store>, Arc<F::Store>) {
         let first = self.store.inner();
         let second = Arc::new(self.fixture.another(&first).await);
         (first, second)
     }
 
-    /// The races to run, each with its number. With paused time, all requests run on one task in turns.
+    /// Returns the numbered races to run. With paused time, all requests run on one task in turns.
     /// Paused time does not advance while other threads run, so a request that sleeps would never end.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);
@@ -165,8 +165,8 @@ impl<F: Fixture> Case<F> {
         alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
     }
 
-    /// Closes the store and opens it again. Returns `None` if the fixture reports an empty store. A claim then
-    /// checks that the store is empty.
+    /// Closes the store and opens it again. If the fixture reports an empty store, a claim checks that the
+    /// store is empty, and the result is `None`.
     pub(crate) async fn reopened(self) -> Option<Self> {
         let (case, is_empty) = self.reopen().await;
         if !is_empty {
@@ -174,7 +174,7 @@ impl<F: Fixture> Case<F> {
         }
         expect_granted(
             case.ask(&case.claim("after-reopening")).await,
-            "any key after it was reopened `Empty`, as the fixture says, or the fixture should \
+            "any key after the fixture has reopened it as `Empty`. Otherwise, the fixture should \
              say `Intact`",
         );
         None
@@ -258,7 +258,7 @@ impl<F: Fixture> Case<F> {
         );
     }
 
-    /// Fails if `touched` lasted longer than `left_alone`, which was granted at the same time.
+    /// Fails if the lease on `touched` lasted longer than the equally old lease on `left_alone`.
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
@@ -267,7 +267,7 @@ impl<F: Fixture> Case<F> {
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(
             longer < self.ttl / 4,
-            "{key} was held for {longer:?} longer than a lease of the same time that was left alone: \
+            "{key} was held for {longer:?} longer than a lease that was granted at the same time: \
              the store should not extend it"
         );
     }
@@ -352,7 +352,7 @@ pub(crate) fn name(key: &str) -> LeaseKey {
 #[track_caller]
 pub(crate) fn expect_again(second: &Grant, first: &Grant, what: &str) {
     let same = |grant: &Grant| (grant.key.clone(), grant.lessee.clone(), grant.nonce, grant.ttl);
-    assert_eq!(same(second), same(first), "the store should answer {what} with the grant it has");
+    assert_eq!(same(second), same(first), "the store should answer {what} with its grant");
     assert!(
         second.token >= first.token,
         "the store should answer {what} with the token of the grant, or with a larger one: {} after {}",

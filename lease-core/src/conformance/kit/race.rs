@@ -1,4 +1,4 @@
-//! Runs two requests at the same time, to find a check and a write that are not one atomic step.
+//! Runs two requests at the same time, to find stores whose check and write are not one atomic step.
 
 use std::future::Future;
 use std::hint::spin_loop;
@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 pub(crate) enum Race {
     /// On one task: the requests alternate at each await.
     Alternating,
-    /// On two threads: on one task, a request that never awaits would end before the other one begins.
+    /// On two threads: on one task, a first request that never awaits would end before the second begins.
     OnThreads,
 }
 
@@ -45,7 +45,7 @@ fn on_thread<T: Send + 'static>(
     let (runtime, arrived) = (Handle::current(), Arc::clone(arrived));
     let thread = spawn_blocking(move || {
         arrived.fetch_add(1, Ordering::SeqCst);
-        // A `Barrier` would wake the second thread some 50 µs after the first.
+        // Spins, since a `Barrier` would wake the second thread some 50 µs after the first.
         while arrived.load(Ordering::SeqCst) < 2 {
             spin_loop();
             yield_now();

@@ -1,5 +1,5 @@
-//! The record of a trial, and the check for violations. Records grants as the store made them, and tenures:
-//! the same grants as their holders saw them.
+//! The record of a trial, and the check for violations. The record has each grant as the store made it. A
+//! *tenure* is a grant as its holder saw it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use crate::store::grant::Grant;
 use crate::store::nonce::Nonce;
 use crate::token::FencingToken;
 
-/// The record of a trial, as one process writes it. All its times are simulated time, not a process's
-/// own clock.
+/// One process's handle to the record of a trial. All times in the record are simulated times, and not
+/// readings of a process's own clock.
 #[derive(Clone)]
 pub struct Ledger {
     time: WorldTime,
@@ -96,12 +96,12 @@ struct LateWrite {
 pub struct Figures {
     /// Leases that were obtained.
     pub tenures: usize,
-    /// Grants to another lessee of a key that its former holder had not released.
+    /// Take-overs: grants of a key to another lessee, without a release by the former holder.
     pub takeovers: usize,
-    /// Take-overs for which the former holder was not paused between its deadline and the next
-    /// grant. In this case, the lease must report the loss to the former holder before that grant.
+    /// Take-overs in which the former holder's process ran between its deadline and the next
+    /// grant. Then the lease must report the loss to the former holder before that grant.
     pub notified_first: usize,
-    /// Writes under a grant that the store applied.
+    /// Writes that the store applied under a grant.
     pub writes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Ledger {
         self.pages().events.push(Event { at, what: what.into() });
     }
 
-    /// Records that a store has made `grant`. Repeated answers do not count.
+    /// Records that a store has made `grant`. Ignores a repeated answer.
     pub fn granted(&self, grant: &Grant) {
         let granted = Granted { at: self.now(), nonce: grant.nonce, token: grant.token };
         let mut pages = self.pages();
@@ -178,7 +178,7 @@ impl Ledger {
         }
     }
 
-    /// Checks whether a lease is still held. Called in the process of the lease, between two steps. Does not
+    /// Records whether a lease is still held. Called in the process of the lease, between two steps. Does not
     /// change the lease, since the trial tests whether the process itself notices the expiry.
     pub(super) fn look_at(&self, number: usize, cell: &LeaseCell, notices: Notices) -> bool {
         let now = self.now();
@@ -234,7 +234,7 @@ impl Ledger {
         figures
     }
 
-    /// The leases that were obtained from `since` on: when, and by which lessee.
+    /// Returns when each lease since `since` was obtained, and by which lessee.
     pub(super) fn obtained_since(&self, since: Duration) -> Vec<(Duration, Lessee)> {
         let pages = self.pages();
         let later = pages.tenures.iter().filter(|tenure| tenure.obtained_at >= since);
@@ -269,8 +269,8 @@ impl Ledger {
 impl Pages {
     /// Adds a grant of `key`. Returns `false` for a repeated answer.
     ///
-    /// In a quorum, a claim whose votes expired may be granted again under its token, after votes for
-    /// another claim. This counts as a new grant.
+    /// In a quorum, the votes of a claim may expire, and another claim may get votes. Then the first may
+    /// be granted again under its old token. This counts as a new grant.
     fn add(&mut self, key: &LeaseKey, granted: Granted) -> bool {
         let grants = self.grants.entry(key.clone()).or_default();
         let mut of_claim = grants.iter().rev().take_while(|earlier| earlier.nonce == granted.nonce);
@@ -281,11 +281,11 @@ impl Pages {
         is_new
     }
 
-    /// The next grant of the key of `tenure` to another claim.
+    /// Returns the first later grant of the tenure's key to another claim.
     fn successor(&self, tenure: &Tenure) -> Option<Granted> {
         let grants = self.grants.get(&tenure.grant.key)?;
         let is_own = |granted: &Granted| granted.is_of(&tenure.grant);
-        // The latest grant that can have reached the holder: a tenure begins after its grant.
+        // Finds the latest grant that can have reached the holder: a tenure begins after its grant.
         let was_received = |granted: &Granted| is_own(granted) && granted.at <= tenure.obtained_at;
         let own =
             grants.iter().rposition(was_received).or_else(|| grants.iter().position(is_own))?;
@@ -293,7 +293,7 @@ impl Pages {
         later.find(|granted| granted.nonce != tenure.grant.nonce).copied()
     }
 
-    /// When the key of `tenure` was granted to another claim, if it was not released before.
+    /// Returns when the tenure's key was granted to another claim, if it had not been released before.
     fn taken_over(&self, tenure: &Tenure) -> Option<Duration> {
         let taken = self.successor(tenure)?.at;
         let released = matches!(tenure.ended, Some((at, Ending::Released)) if at <= taken);
@@ -337,7 +337,7 @@ impl Pages {
         })
     }
 
-    /// Finds the tenures whose token is not larger than that of the tenure before.
+    /// Finds the tenures whose token is not larger than the token of the key's previous tenure.
     fn out_of_order(&self) -> Vec<Violation> {
         let mut last: HashMap<&LeaseKey, &Tenure> = HashMap::new();
         let mut tenures: Vec<_> = self.tenures.iter().collect();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn holder_of_a_former_grant_violates_the_next_grant() {
+    fn tenure_beyond_the_next_grant_is_a_violation() {
         let (first, other) = (grant("first"), grant("other"));
         let mut pages = Pages::default();
         granted_in_turn(&mut pages, [&first, &other, &first]);

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::conformance::kit::faulty::{Call, Fault};
 
-/// The network of one contender: one request in five has a fault, and heartbeats may be silenced.
+/// The network of one contender. One request in five has a fault. No heartbeat succeeds in a [`Silence`].
 /// Clones share one state.
 #[derive(Clone)]
 pub struct NetworkFaults(Arc<Mutex<FaultState>>);
@@ -22,13 +22,13 @@ struct FaultState {
     stopped: bool,
 }
 
-/// The fault of every heartbeat during a silence.
+/// A silence: for some time, the network loses every heartbeat, or the answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a request arrives or it does not")]
 pub enum Silence {
-    /// No heartbeat arrives.
+    /// No heartbeat arrives at the store.
     RequestsLost,
-    /// Each heartbeat arrives, but its answer is lost.
+    /// Each heartbeat arrives at the store, but its answer is lost.
     AnswersLost,
 }
 
@@ -65,7 +65,7 @@ impl NetworkFaults {
         }
     }
 
-    /// Silences every heartbeat, or ends the silence.
+    /// Begins `silence`. `None` ends the current silence.
     pub fn silence_heartbeats(&self, silence: Option<Silence>) {
         self.state().silence = silence;
     }

@@ -1,5 +1,5 @@
 //! The plan of a trial: a workload under faults in virtual time. Contenders are paused, suspended, killed
-//! and cut off; a verdict reports the violations.
+//! and cut off from the store. A verdict reports the violations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::locker::Locker;
 use crate::options::LeaseOptions;
 use crate::store::lock_store::LockStore;
 
-/// One run of contenders on a model of a store, with faults. The seed determines the whole run.
+/// A run of processes that contend for leases on a model of a store. The seed determines the whole run.
 ///
 /// # Examples
 ///
@@ -50,12 +50,12 @@ pub(super) enum Faults {
     None,
 }
 
-/// The store that contenders share: one store, or several servers that form one.
+/// The store that contenders share: one store, or several servers that together form a store.
 pub trait Model {
     /// The store type that a contender uses.
     type Store: LockStore;
 
-    /// Connects a contender. Called in its process, at each start.
+    /// Connects a contender to the store. Called in the contender's process each time it starts.
     fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, Self::Store>;
 
     /// Injects a random fault into the servers, and records it in the ledger.
@@ -66,7 +66,7 @@ pub trait Model {
     /// Ends all faults of the servers.
     fn heal(&mut self) {}
 
-    /// Called after each step.
+    /// Called after each step of the simulation.
     fn step(&mut self) {}
 }
 
@@ -74,9 +74,9 @@ pub trait Model {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientContext {
-    /// The faults of its requests.
+    /// The faults of the contender's requests.
     pub faults: NetworkFaults,
-    /// The clock of the process, for stores that read one.
+    /// The clock of the process, for stores that read a clock.
     pub clock: Arc<dyn Clock>,
     /// The simulated time, as read in this process.
     pub time: WorldTime,
@@ -86,7 +86,7 @@ pub struct ClientContext {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ModelContext {
-    /// The runtime of requests and servers, apart from all contenders.
+    /// The runtime of requests and servers. Each contender has its own runtime.
     pub network: Handle,
     /// Records grants and writes, in simulated time.
     pub ledger: Ledger,
@@ -97,9 +97,9 @@ pub struct ModelContext {
 /// One process that contends for leases, from its start to its end.
 #[non_exhaustive]
 pub struct Contender<S> {
-    /// Its locker, on `store`.
+    /// The contender's locker, on `store`.
     pub locker: Locker,
-    /// The store of the locker: for tables, and for requests without a locker.
+    /// The locker's store. A job uses it as a table, or sends requests without the locker.
     pub store: Arc<S>,
     /// Observes leases: call [`Witness::watch`] with each lease that you obtain.
     pub witness: Witness,
@@ -153,19 +153,19 @@ impl Trial {
         self
     }
 
-    /// Stops the clocks of contenders while their machine is suspended. Use this as a control, too.
+    /// Stops the clocks of contenders while their machine is suspended. The trial must find a violation then.
     pub fn with_clocks_that_stop(mut self) -> Self {
         self.clocks = Clocks::Stop;
         self
     }
 
-    /// Injects no faults, for measurements. The model may still inject its own.
+    /// Injects no faults, for measurements. The model may still inject faults of its own.
     pub fn without_faults(mut self) -> Self {
         self.faults = Faults::None;
         self
     }
 
-    /// After the faults, each contender must obtain a lease within `ttls` times the ttl. The default is 100:
+    /// Each contender must obtain a lease within `ttls` ttls after the faults. The default is high, 100:
     /// processes do not queue in a fair order.
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;

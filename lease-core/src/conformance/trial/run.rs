@@ -151,8 +151,8 @@ where
         }
     }
 
-    /// Injects a fault into a lease's holder, or into a random contender if no lease is held, or into the
-    /// servers.
+    /// Injects a random fault into the servers, or into one contender: a lease's holder, if any, otherwise a
+    /// random contender.
     fn inject_fault(&mut self) {
         let ttl = self.plan.options.ttl();
         let any_actor = self.random.random_range(0..self.actors.len().max(1));
@@ -279,5 +279,5 @@ impl Actor {
     }
 }
 
-/// The resolution of tokio's timers, which are rounded up.
+/// The resolution of tokio's timers. tokio rounds timers up to a multiple of it.
 const TIMER: Duration = Duration::from_millis(1);

@@ -18,7 +18,7 @@ use super::verdict::Verdict;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange {
     seeds: Range<u64>,
-    /// The number of seeds at the start of the range that are tried last.
+    /// How many seeds from the start of the range are tried after all others.
     deferred: u64,
 }
 
@@ -28,15 +28,15 @@ pub struct SeedRange {
 pub struct Survey {
     /// The seeds of the trials.
     pub seeds: Range<u64>,
-    /// The sums of all trials' figures.
+    /// The figures of all trials, added up.
     pub figures: Figures,
-    /// The number of trials in which a former holder was not paused between its deadline and the
+    /// The number of trials in which a former holder's process ran between its deadline and the
     /// next grant. In these trials, its lease had to report the loss before that grant.
     pub with_notified_losers: usize,
 }
 
 impl SeedRange {
-    /// Returns `count` consecutive seeds from a random one. `LEASE_SEEDS` changes the count, and `LEASE_SEED`
+    /// Returns `count` successive seeds from a random seed. `LEASE_SEEDS` changes the count, and `LEASE_SEED`
     /// selects one seed.
     ///
     /// # Panics
@@ -57,8 +57,8 @@ impl SeedRange {
         Self { seeds: 0..count, deferred: 0 }
     }
 
-    /// Starts with `seed`, and tries the smaller seeds of the range last. For controls with a rare violation
-    /// that `seed` has found before.
+    /// Starts with `seed`, and tries the smaller seeds of the range last. Use this for controls whose rare
+    /// violation was found by `seed` before.
     #[must_use]
     pub fn starting_with(self, seed: u64) -> Self {
         let count = self.seeds.end - self.seeds.start;
@@ -100,7 +100,7 @@ impl SeedRange {
         survey.into_inner()
     }
 
-    /// Runs `trial` until a promise is broken. Returns the seed and the first violation. For negative
+    /// Runs `trial` until a promise is broken. Returns the seed and the first violation. Used for negative
     /// controls.
     pub fn find_violation(self, trial: impl Fn(u64) -> Verdict + Sync) -> Option<(u64, Violation)> {
         self.until(|seed| trial(seed).violations.into_iter().next())

@@ -5,9 +5,9 @@
 //! clock of the process jumps to the present, and its runtime polls its tasks in any order. A seed
 //! determines the whole run, down to each poll.
 //!
-//! Processes run one after the other, so a message could arrive in its receiver's past. A request
-//! therefore takes longer than a step ([`Simulation::LATENCY`]). This is the rule of conservative
-//! parallel simulation (Chandy and Misra, "Distributed simulation", 1979).
+//! Processes run one after the other. So a fast message could reach a receiver that is already past the
+//! message's time. A request therefore takes longer than a step ([`Simulation::LATENCY`]). This is the rule
+//! of conservative parallel simulation (Chandy and Misra, "Distributed simulation", 1979).
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::clock::{Moment, awake};
 
 /// A simulation of processes and the network between them.
 pub struct Simulation {
-    /// Never paused, so unanswered requests continue.
+    /// The runtime of requests. It is never paused, so requests continue while their client is paused.
     network: Process,
     processes: Vec<Process>,
     now: Duration,
@@ -93,7 +93,7 @@ impl Simulation {
         self.now
     }
 
-    /// Runs `f` in the network's runtime: a store made there reads the network's clock.
+    /// Runs `f` in the network's runtime. A store that `f` makes reads the network's clock.
     pub fn on_network<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.network.handle().enter();
         f()
@@ -189,7 +189,7 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // The clock counts from its first reading in this program. If the first reading came after tokio's time
+        // Reads the clock: it counts from its first reading in this program. If this came after tokio's time
         // was paused, the first trial would lose a part of a millisecond.
         let _first_reading = awake();
         let runtime = Builder::new_current_thread()
@@ -220,7 +220,7 @@ impl Process {
         runtime.block_on(async {
             let behind = until.saturating_sub(self.time.now());
             if behind > Simulation::LATENCY {
-                // The process was paused: its time jumps to the present, and its tasks run briefly.
+                // The process was paused. Its time jumps to the present, and then its tasks run for 1 ms.
                 tokio::time::advance(behind).await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {

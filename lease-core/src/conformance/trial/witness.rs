@@ -49,7 +49,7 @@ impl Witness {
         !self.seen().is_empty()
     }
 
-    /// Checks all leases that have not ended. Called in their process.
+    /// Checks all leases that have not ended. Called in the process that holds them.
     pub(super) fn look(&self, notices: Notices) {
         self.seen().retain(|(tenure, cell)| self.ledger.look_at(*tenure, cell, notices));
     }

@@ -1,5 +1,5 @@
--- Returns the oldest closed buckets after the marker, and seals them: they take no more changes,
--- even if the clock goes back. KEYS: index, state.
+-- Returns the oldest closed buckets after the marker (the latest removed bucket), and seals them:
+-- sealed buckets take no changes, even if the clock goes back. KEYS: index, state.
 -- ARGV: minimum age of a closed bucket's start in seconds, maximum number of buckets.
 local marker = redis.call('HGET', KEYS[2], 'marker')
 local from = marker and '(' .. marker or '-inf'
@@ -12,7 +12,7 @@ for place = 1, #found do
     found[place] = tonumber(found[place])
 end
 if #found > 0 and found[#found] > sealed then
-    -- HDEL first: a full server refuses a first write that may need memory.
+    -- HDEL comes first: a full server refuses a script whose first write may need memory.
     redis.call('HDEL', KEYS[2], 'sealed')
     redis.call('HSET', KEYS[2], 'sealed', found[#found])
 end

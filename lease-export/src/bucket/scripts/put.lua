@@ -10,8 +10,8 @@ end
 local interval = tonumber(ARGV[1])
 local now = tonumber(redis.call('TIME')[1])
 local bucket = now - now % interval
--- The clock may have gone back. No exporter reads buckets up to the marker, and a sealed bucket may
--- have been read: changes go into a later bucket.
+-- The clock may have gone back. But no exporter reads buckets up to the marker, the latest removed bucket,
+-- and a sealed bucket may have been read. So changes go into a bucket after both.
 for _, last in ipairs({ 'marker', 'sealed' }) do
     bucket = math.max(bucket, (redis.call('HGET', KEYS[2], last) or -interval) + interval)
 end

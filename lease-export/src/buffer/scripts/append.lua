@@ -22,7 +22,7 @@ if excess > 0 then
     dropped = redis.call('XTRIM', KEYS[1], 'MAXLEN', pending - excess)
     redis.call('HINCRBY', KEYS[2], 'dropped', dropped)
 end
--- The longest line that may be pending: a read uses it to bound the size of its answer.
+-- Keeps the length of the longest line that may be pending. A read bounds the size of its answer by it.
 local longest = pending > 0 and redis.call('HGET', KEYS[2], 'longest') or '0'
 local longer = tonumber(longest)
 for place = 3, #ARGV, 2 do

@@ -3,7 +3,7 @@
 if (redis.call('HGET', KEYS[2], 'intake') or 'open') == 'open' then
     return false
 end
--- XTRIM instead of DEL: the stream keeps its last id, so no position is used twice.
+-- Calls XTRIM and not DEL, so that the stream keeps its last id, and no position is used twice.
 local pending = redis.call('XLEN', KEYS[1])
 redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
 return pending

@@ -1,6 +1,6 @@
 -- Reads the oldest events.
 -- KEYS: stream, state. ARGV: token, start, maximum number of events, approximate bytes, longest
--- line if the state has none. Returns entries.
+-- length of a line, used if the state has none. Returns entries.
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}

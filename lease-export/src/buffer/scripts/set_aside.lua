@@ -1,6 +1,6 @@
 -- Moves exactly the named entries to the stream of events set aside.
 -- KEYS: stream, state, aside. ARGV: token, maximum number of events set aside, positions.
--- Returns the number of entries that existed, or -1 without moving any if there is no room for all.
+-- Returns the number of entries that existed. If there is no room for all, moves none and returns -1.
 local kept = redis.call('XLEN', KEYS[3])
 if kept + #ARGV - 2 > tonumber(ARGV[2]) then
     return -1
@@ -9,9 +9,9 @@ local moved = 0
 for place = 3, #ARGV do
     local entry = redis.call('XRANGE', KEYS[1], ARGV[place], ARGV[place])[1]
     if entry then
-        -- XDEL first: a full server refuses a first write that may need memory.
+        -- XDEL comes first: a full server refuses a script whose first write may need memory.
         redis.call('XDEL', KEYS[1], ARGV[place])
-        -- An entry of another program may have more items than Lua's stack holds: keep the first 1,000.
+        -- An entry of another program may have more items than Lua's stack holds. Keeps 1,000 of them.
         redis.call('XADD', KEYS[3], '*', unpack(entry[2], 1, math.min(#entry[2], 1000)))
         moved = moved + 1
     end

@@ -1,4 +1,4 @@
--- Appends a job. KEYS: ready, hidden, job. ARGV: body. Returns its id.
+-- Appends a job. KEYS: ready, hidden, job. ARGV: body. Returns the job's id.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id = redis.call('HINCRBY', KEYS[3], 'last', 1)

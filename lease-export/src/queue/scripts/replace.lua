@@ -1,5 +1,5 @@
--- Replaces all jobs that no worker has by a new job: ready jobs, and jobs whose visibility has ended.
--- KEYS: ready, hidden, job. ARGV: body. Returns its id.
+-- Replaces ready jobs, and jobs whose visibility has ended, by one new job. No worker has these jobs.
+-- KEYS: ready, hidden, job. ARGV: body. Returns the id of the new job.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)

@@ -1,5 +1,5 @@
 -- Takes the first job. KEYS: ready, hidden, job. ARGV: visibility in milliseconds.
--- Returns its id, body, number of deliveries, and milliseconds since it was enqueued.
+-- Returns the job's id, body, number of deliveries, and milliseconds since it was enqueued.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- Jobs whose visibility has ended go to the end: at the front, a job that cannot run would block the others.

@@ -117,7 +117,7 @@ fn records_of_another_shard_are_left_out() {
     let low = split_in(golden("two-keys"), lower);
     let high = split_in(golden("two-keys"), upper);
 
-    // The MD5 of "a" begins with 0c, that of "b" with 92.
+    // The MD5 of "a" begins with 0c. The MD5 of "b" begins with 92.
     assert_eq!(contents(&low), [("a", &b"first"[..]), ("a", b"third")]);
     assert_eq!(numbers(&low), ["7", "7+2"]);
     assert_eq!(contents(&high), [("b", &b"second"[..])]);
@@ -212,7 +212,7 @@ fn half(index: u128) -> HashKeyRange {
     HashKeyRange::new(first, first + (u128::MAX >> 1)).unwrap()
 }
 
-/// Builds an aggregate of these records: partition key, explicit hash key, data.
+/// Builds an aggregate. Each record has a partition key, an explicit hash key if any, and data.
 fn aggregate(records: &[(&str, Option<u128>, &[u8])]) -> Aggregate {
     let mut aggregate = Aggregate::default();
     for (partition_key, explicit_hash_key, data) in records {
@@ -270,7 +270,7 @@ proptest! {
     #[test]
     fn any_bytes_yield_records(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         prop_assert!(is_plain_record(bytes.clone()));
-        // With valid magic bytes and digest, any record is a valid result.
+        // If the random bytes are a valid aggregate, any records are a valid result.
         let records = split(sealed(&bytes));
         prop_assert!(!records.is_empty());
     }

@@ -16,7 +16,7 @@ use crate::source::{SourceError, SourceErrorKind};
 #[derive(Debug)]
 pub(super) struct Consumer {
     name: String,
-    /// Replaced by an empty cell when the consumer no longer exists.
+    /// The consumer's ARN. An empty cell replaces it if the consumer may no longer exist.
     arn: Mutex<Arc<OnceCell<String>>>,
 }
 
@@ -32,13 +32,13 @@ impl Consumer {
         &self.name
     }
 
-    /// Returns the ARN. All subscriptions share one lookup.
+    /// Returns the ARN. Looks it up or registers the consumer, at most once for all subscriptions.
     pub(super) async fn arn(&self, requests: &Requests) -> Result<String, SourceError> {
         let cell = Arc::clone(&self.arn.lock());
         cell.get_or_try_init(|| self.find_or_register(requests)).await.cloned()
     }
 
-    /// Discards the ARN, so that the next call looks it up again.
+    /// Discards the ARN, so that the next call of `arn` looks it up again.
     pub(super) fn forget(&self) {
         if !self.name.starts_with("arn:") {
             *self.arn.lock() = Arc::default();
@@ -53,7 +53,7 @@ impl Consumer {
         for _ in 0..MAX_LOOKUPS {
             match self.look(requests, &stream).await? {
                 Some((arn, ConsumerStatus::Active)) => return Ok(arn),
-                // The consumer is being created or deleted. After a deletion it can be registered.
+                // The consumer is being created or deleted. After a deletion, this loop registers it again.
                 Some(_) => sleep(LOOKUP_INTERVAL).await,
                 None => self.register(requests, &stream).await?,
             }
@@ -116,7 +116,7 @@ impl Consumer {
     }
 }
 
-/// One minute of lookups. A consumer becomes active after some seconds.
+/// The maximum number of lookups, in total one minute. A consumer becomes active after some seconds.
 const MAX_LOOKUPS: usize = 60;
 
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);

@@ -23,8 +23,8 @@ pub(super) fn shard(shard: types::Shard) -> Result<Shard, InvalidAnswer> {
     })
 }
 
-/// Converts a child from the answer that reports its parent's end. The child is open. The answer has no
-/// sequence numbers for it.
+/// Converts a child shard in the answer that reports the end of its parent. The child is open, and the answer
+/// has no sequence numbers of the child.
 pub(super) fn child(child: types::ChildShard) -> Result<Shard, InvalidAnswer> {
     let parents = child.parent_shards.iter().map(|parent| parent.parse());
     Ok(Shard {
@@ -43,7 +43,7 @@ fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Invalid
 }
 
 pub(super) fn record(record: types::Record) -> Result<RawRecord, InvalidAnswer> {
-    // Rounded, since the service sends seconds with a fraction, whose last digit may be inexact.
+    // Rounds, because the service sends fractional seconds, and their last digit may be inexact.
     let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,

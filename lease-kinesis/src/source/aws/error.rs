@@ -10,7 +10,7 @@ use lease_aws::sdk_error::{RequestError, RequestFailure};
 
 use crate::source::{SourceError, SourceErrorKind};
 
-/// An operation and its stream, for error messages.
+/// The names of an operation and of its stream, for error messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation<'a> {
     pub(super) operation: &'static str,
@@ -34,7 +34,7 @@ impl Operation<'_> {
         self.error(SourceErrorKind::Unavailable, &format!("no answer within {limit:?}"))
     }
 
-    /// Creates an error that this crate detected.
+    /// Creates the error for a failure that this crate detected, not the SDK.
     pub(super) fn error(self, kind: SourceErrorKind, advice: &str) -> SourceError {
         SourceError::new(kind, RequestError::new(self.sentence(advice)))
     }
@@ -65,20 +65,20 @@ impl Operation<'_> {
             "ExpiredIteratorException" => {
                 (SourceErrorKind::ExpiredIterator, format!("the iterator is too old: {message}"))
             }
-            // In this request, only the iterator can be invalid.
+            // The iterator is the only argument of this request that can be invalid.
             "InvalidArgumentException" | "ValidationException" if operation == "GetRecords" => {
                 (SourceErrorKind::ExpiredIterator, format!("the iterator is invalid: {message}"))
             }
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            // The stream or the shard is missing, and this error does not name it. The request for
+            // The stream or the shard is missing, but this error does not say which of them. The request for
             // the next iterator returns an error that names it.
             "ResourceNotFoundException" if operation == "GetRecords" => (
                 SourceErrorKind::ExpiredIterator,
                 format!("the iterator's stream or shard does not exist: {message}"),
             ),
-            // This error ends a subscription. The next subscription's error names the missing resource.
+            // This error ends a subscription. The error of the next subscription names the missing resource.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
                 (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }
@@ -86,7 +86,7 @@ impl Operation<'_> {
                 SourceErrorKind::NoSuchStream,
                 format!("there is no stream {stream} in this account and region: {message}"),
             ),
-            // For a subscription, the shard is in use. For other requests, the stream is being changed.
+            // For a subscription, the shard is in use. For any other request, the stream is being changed.
             "ResourceInUseException" if operation == "SubscribeToShard" => (
                 SourceErrorKind::Throttled,
                 format!("another subscription of this consumer started a moment ago: {message}"),

@@ -31,8 +31,8 @@ use crate::shard::{Shard, ShardId};
 /// Reads a stream of Kinesis Data Streams.
 ///
 /// The client needs a region, credentials and an HTTP client. This crate disables the SDK's default
-/// features, which include an HTTP client. It also disables the SDK's retries, since the reader
-/// retries at the pace of each shard.
+/// features, which include an HTTP client. It also disables the SDK's retries, because the reader
+/// of each shard retries at its own pace.
 ///
 /// Required permissions: `kinesis:ListShards`, `GetShardIterator` and `GetRecords`.
 /// [`id`](Self::id) also needs `DescribeStreamSummary`. Enhanced fan-out also needs
@@ -75,7 +75,7 @@ impl KinesisSource {
         self
     }
 
-    /// Sets the time limit of a request. The default is 30 s, since an answer may have 10 MB.
+    /// Sets the time limit of a request. The default is 30 s, because an answer may have 10 MB.
     /// Workers keep their leases during a request.
     #[must_use]
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
@@ -115,9 +115,9 @@ impl KinesisSource {
         }
     }
 
-    /// Returns the error of a request for `shard` that failed with `ResourceNotFound`. Stream, shard
-    /// and consumer share that error type, so the method lists the shards. If the shard is listed, the
-    /// error names `else_missing`.
+    /// Returns the error for a request that failed with `ResourceNotFound`. The stream, `shard` or the
+    /// consumer may be missing. To find out, lists the shards. If `shard` is listed, the error names
+    /// `else_missing`.
     async fn missing(
         &self,
         operation: &'static str,
@@ -141,7 +141,7 @@ impl KinesisSource {
     async fn page(&self, token: Option<String>) -> Result<Option<ListShardsOutput>, SourceError> {
         let request = self.requests.client.list_shards();
         let request = match token {
-            // A token identifies the stream. The request must not name it again.
+            // The token identifies the stream, so the request must not name the stream.
             Some(token) => request.next_token(token),
             None => request
                 .set_stream_name(self.requests.stream.name())
@@ -274,5 +274,5 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 const LIST: &str = "ListShards";
 
-/// A token is valid for 5 minutes, so a second listing rarely succeeds where the first did not.
+/// A token is valid for 5 minutes. If a listing takes longer, another attempt will rarely be faster.
 const MOST_LISTINGS: usize = 3;

@@ -71,8 +71,8 @@ fn fetched(
     let children = convert::all(event.child_shards.unwrap_or_default(), convert::child)?;
     let records = convert::all(event.records, convert::record)?;
     let next = event.continuation_sequence_number;
-    // At the end of a shard, Kinesis sends no number. An emulator sends a number, and sends the children with
-    // every event of a closed shard. So an event with children and without records is also the end.
+    // At the end of a shard, Kinesis sends no number. An emulator sends a number, and the children with
+    // each event of a closed shard. So an event with children and without records also means the end.
     let ended = next.is_empty() || (records.is_empty() && !children.is_empty());
     Ok(Fetched {
         records,
@@ -82,8 +82,8 @@ fn fetched(
     })
 }
 
-/// Kinesis pushes every few seconds, even without records. A connection without pushes for this time has
-/// failed.
+/// Kinesis pushes every few seconds, even without records. If no push arrives for this time, the connection
+/// has failed.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl StreamName {
         text
     }
 
-    /// The name, for requests that accept a name or an ARN.
+    /// The stream's name, or `None` if the stream is given by its ARN. Requests accept either.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Self::Name(name) => Some(name.clone()),
@@ -54,8 +54,8 @@ impl StreamName {
 
 impl Requests {
     pub(super) fn new(client: &Client, stream: StreamName, limit: Duration) -> Self {
-        // Shares the connections of the user's client. Retries are disabled, since the reader
-        // retries at the pace of each shard.
+        // Shares the connections of the user's client. Disables retries, because the reader
+        // of each shard retries at its own pace.
         let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), stream, limit }
     }

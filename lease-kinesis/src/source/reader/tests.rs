@@ -9,7 +9,7 @@ use super::*;
 use crate::position::{RecordNumber, SequenceNumber};
 use crate::source::RawRecord;
 
-/// A stream of one closed shard, read one record at a time.
+/// A stream with one closed shard. Each fetch returns one record.
 #[derive(Debug)]
 struct RecordedShard {
     records: Vec<RawRecord>,
@@ -21,7 +21,7 @@ struct RecordedShard {
 }
 
 impl RecordedShard {
-    /// Records 8 and 10 are plain. Record 9 is an aggregate of three.
+    /// Records 8 and 10 are plain. Record 9 is an aggregate of three records.
     fn new() -> Self {
         let record = |sequence, data| RawRecord {
             sequence: number(sequence),
@@ -268,7 +268,7 @@ async fn future_start_counts_as_clock_difference_for_a_minute() {
     assert!(!at_a_time.is_clock_difference(&denied));
     assert!(
         !reader(record(8, 0)).is_clock_difference(&refused),
-        "a sequence number does not depend on clocks"
+        "a position that is a sequence number does not depend on clocks"
     );
     let begun = now();
     while begun.elapsed() < Duration::from_mins(1) {

@@ -28,14 +28,14 @@ pub struct Faults {
     pub throttled: f64,
     /// The probability of an [`Unavailable`](crate::SourceErrorKind::Unavailable) error.
     pub unavailable: f64,
-    /// The probability that a fetch returns no records although the shard has some. Kinesis does so
+    /// The probability that a fetch returns no records although the shard has records. Kinesis does so
     /// when its search takes long.
     pub empty: f64,
-    /// The maximum delay of a call. Each call takes a random time up to this.
+    /// The maximum delay of a call. The delay of each call is random, up to this value.
     pub delay: Duration,
 }
 
-/// Injects faults, with a random number generator of its own.
+/// Injects faults. Its own random number generator decides when.
 #[derive(Debug)]
 pub(super) struct FaultInjector(Mutex<(StdRng, Faults)>);
 
@@ -52,7 +52,7 @@ impl FaultInjector {
     pub(super) async fn inject(&self) -> Result<(), SourceError> {
         let delay = {
             let (rng, faults) = &mut *self.lock();
-            // Drawn even without a delay, so that changed faults do not shift later random numbers.
+            // Draws even without a delay, so that other faults do not shift later random numbers.
             faults.delay.mul_f64(rng.random_range(0.0..1.0))
         };
         if !delay.is_zero() {

@@ -6,7 +6,7 @@ use super::number::Number;
 use crate::shard::ShardId;
 use crate::source::{ShardIterator, SourceError, SourceErrorKind};
 
-/// The shard and the number at which an iterator reads, and its age.
+/// The shard and the number at which an iterator reads, and the iterator's time of creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IteratorPosition {
     pub(super) shard: ShardId,
@@ -21,7 +21,7 @@ impl IteratorPosition {
         ShardIterator::new(format!("{}:{next}:{shard}", created.as_millis()))
     }
 
-    /// Parses `iterator`, unless it has expired at `now`.
+    /// Parses `iterator`. Fails if the iterator has expired at `now`.
     pub(super) fn of(iterator: &ShardIterator, now: Duration) -> Result<Self, SourceError> {
         let Some(position) = Self::parse(iterator.as_str()) else {
             return Err(SourceError::new(
@@ -45,6 +45,6 @@ impl IteratorPosition {
     }
 }
 
-/// From the documentation of
+/// The time after which an iterator expires, from the documentation of
 /// [`GetShardIterator`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetShardIterator.html).
 const LIFETIME: Duration = Duration::from_mins(5);

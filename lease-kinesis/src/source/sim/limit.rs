@@ -1,10 +1,10 @@
-//! The limits of a shard, from [Kinesis'
+//! The rate and size limits of a shard, from [Kinesis'
 //! limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Limits the calls within any second.
+/// Limits the number of calls within any second.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     /// The times of the last calls, by the stream's clock.
@@ -23,7 +23,7 @@ impl Calls {
     }
 }
 
-/// Limits the bytes read per second. An answer may exceed the limit. Until enough time has passed, later
+/// Limits the bytes read per second. One answer may exceed the limit. Until enough time has passed, later
 /// fetches are throttled, and later pushes wait.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
@@ -31,12 +31,12 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Reports whether the bytes read exceed the limit by no more than one second's share.
+    /// Reports whether a read is allowed. The bytes read so far may exceed the limit by one second's amount.
     pub(super) fn allow(&self, now: Duration) -> bool {
         self.paid_off <= now + SECOND
     }
 
-    /// Counts `bytes` read at `now`. Returns the time at which the limit allows all bytes read so far.
+    /// Counts `bytes` read at `now`. Returns the time from which the bytes read so far are within the limit.
     pub(super) fn give(&mut self, now: Duration, bytes: usize) -> Duration {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let micros = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;
@@ -70,15 +70,15 @@ impl Puts {
     }
 }
 
-/// The maximum bytes and records of one answer.
+/// The maximum numbers of bytes and of records in one answer.
 pub(super) const MOST_BYTES: usize = 10 * 1024 * 1024;
 pub(super) const MOST_RECORDS: u16 = 10_000;
 
-/// Limits of one shard, in any second.
+/// The maximum numbers of fetches and of new iterators of one shard, in any second.
 pub(super) const MOST_FETCHES: usize = 5;
 pub(super) const MOST_ITERATORS: usize = 5;
 
-/// Limits for writes to one shard, in any second.
+/// The maximum numbers of records and of bytes written to one shard, in any second.
 const MOST_PUTS: usize = 1_000;
 const MOST_BYTES_PUT: usize = 1024 * 1024;
 

@@ -1,6 +1,6 @@
 //! A simulated Kinesis stream for tests: in memory, deterministic, with the limits of Kinesis.
 //!
-//! Start here with [`SimStream`]. `stream` and `shard` hold the state and `limit` the rate limits.
+//! Start here with [`SimStream`]. `stream` and `shard` hold the state. `limit` enforces the rate limits.
 //! `fault` injects faults, and `push` is enhanced fan-out.
 
 mod fault;
@@ -33,20 +33,20 @@ use crate::shard::{Shard, ShardId, hash_key_of};
 
 pub use self::fault::Faults;
 
-/// Simulates a Kinesis stream in memory. Give it to a worker as its source to test the worker's
+/// Simulates a Kinesis stream in memory. Use it as the source of a worker to test the worker's
 /// processors.
 ///
 /// It enforces the read [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
-/// of a shard: five fetches and five iterators a second, 2 MB a second (with a burst of up to one second's
-/// amount), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes.
+/// of a shard: five fetches, five iterators and 2 MB a second, and 10,000 records and 10 MB a fetch. A burst
+/// of up to one second's amount is allowed. Iterators expire after 5 minutes.
 ///
-/// Subscriptions end after 5 minutes. A new subscription is rejected within 5 seconds of the previous
-/// one, and replaces it after that. [`try_put`](Self::try_put) enforces the write limits. Sequence
+/// Subscriptions end after 5 minutes. A new subscription replaces the previous one, but is rejected in the
+/// first 5 seconds of the previous one. [`try_put`](Self::try_put) enforces the write limits. Sequence
 /// numbers are as long as in AWS, and grow from parents to children.
 ///
-/// The stream's clock is tokio's, so a test with paused time simulates days within seconds. Its
+/// The stream uses tokio's clock, so a test with paused time simulates days within seconds. The stream's
 /// [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the stream and
-/// its faults. [`with_faults`](Self::with_faults) creates a handle with faults of its own.
+/// its faults. [`with_faults`](Self::with_faults) creates a handle that has its own faults.
 ///
 /// # Examples
 ///
@@ -88,7 +88,7 @@ pub struct SimRecord {
 struct Shared {
     born: Instant,
     stream: Mutex<Stream>,
-    /// Notified of writes, splits, merges and subscriptions.
+    /// Notifies subscriptions of writes, splits, merges and new subscriptions.
     changed: watch::Sender<()>,
 }
 
@@ -112,8 +112,8 @@ impl SimStream {
     /// Creates another handle on the same stream with these `faults`. The same seed causes the same
     /// faults for the same calls.
     ///
-    /// Give each worker a handle of its own, so that the calls of one worker do not change the
-    /// faults of another.
+    /// Give each worker its own handle. Otherwise, the calls of one worker would change the
+    /// faults of another worker.
     #[must_use]
     pub fn with_faults(&self, seed: u64, faults: Faults) -> Self {
         Self { faults: Arc::new(FaultInjector::new(seed, faults)), ..self.clone() }
@@ -126,7 +126,7 @@ impl SimStream {
         Self { consumer: name.into(), ..self.clone() }
     }
 
-    /// Reports no children at a shard's end, like most emulators. Only the list of shards has
+    /// Makes the stream report no children at a shard's end, like most emulators. Only the list of shards has
     /// the children.
     #[must_use]
     pub fn without_reported_children(self) -> Self {
@@ -134,7 +134,7 @@ impl SimStream {
         self
     }
 
-    /// Delays the listing of children by `lag`, from the time at which their parents are listed as closed.
+    /// Lists children later than their closed parents: `lag` after the split or merge.
     #[must_use]
     pub fn with_late_listing(self, lag: Duration) -> Self {
         self.lock().behavior.lag = lag;
@@ -164,7 +164,7 @@ impl SimStream {
         self.put_with_hash_key(partition_key, hash_key_of(partition_key), data)
     }
 
-    /// Writes a record to the shard of `hash_key`. The partition key does not select the shard.
+    /// Writes a record to the shard of `hash_key`, whatever its partition key. Applies no write limits.
     pub fn put_with_hash_key(
         &self,
         partition_key: &str,
@@ -178,14 +178,14 @@ impl SimStream {
     }
 
     /// Writes a record to the shard of its partition key, with the write limits. A shard accepts
-    /// 1,000 records and 1 MB (including partition keys) in any second. Records written without
-    /// limits do not count.
+    /// 1,000 records and 1 MB (including partition keys) in any second. Records that other methods write
+    /// do not count.
     ///
     /// # Errors
     ///
     /// [`Throttled`](crate::SourceErrorKind::Throttled) if the record exceeds a limit, unless the
-    /// stream is [without limits](Self::without_limits). The record is not written, and the call
-    /// can be retried.
+    /// stream is [without limits](Self::without_limits). Then the record is not written, and the caller
+    /// may retry.
     ///
     /// # Examples
     ///
@@ -231,12 +231,12 @@ impl SimStream {
         put
     }
 
-    /// Splits `shard` into two. The first child has the hash keys below `at`, and the second has the rest.
+    /// Splits `shard` at `at`. The first child has the hash keys below `at`, the second all other hash keys.
     ///
     /// # Errors
     ///
     /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if the shard does not exist;
-    /// [`Refused`](crate::SourceErrorKind::Refused) if it is closed, or has no hash keys on one
+    /// [`Refused`](crate::SourceErrorKind::Refused) if the shard is closed, or has no hash keys on one
     /// side of `at`.
     pub fn split(&self, shard: &ShardId, at: u128) -> Result<(ShardId, ShardId), SourceError> {
         let now = self.now();
@@ -250,7 +250,7 @@ impl SimStream {
     /// # Errors
     ///
     /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if a shard does not exist;
-    /// [`Refused`](crate::SourceErrorKind::Refused) if one is closed, or they are not adjacent.
+    /// [`Refused`](crate::SourceErrorKind::Refused) if a shard is closed, or the shards are not adjacent.
     pub fn merge(&self, one: &ShardId, other: &ShardId) -> Result<ShardId, SourceError> {
         let now = self.now();
         let child = self.lock().merge(one, other, now)?;
@@ -265,17 +265,17 @@ impl SimStream {
         self.lock().trim(retention, now);
     }
 
-    /// Returns the open shards in the order of their creation, without a listing lag.
+    /// Returns the open shards in the order of their creation. Includes shards that are not listed yet.
     pub fn open_shards(&self) -> Vec<Shard> {
         self.lock().open_shards()
     }
 
-    /// Returns all records ever written, in order, including the trimmed ones.
+    /// Returns all records ever written, in order. Includes records that were removed.
     pub fn everything_put(&self) -> Vec<SimRecord> {
         self.lock().everything_put().to_vec()
     }
 
-    /// Returns all records ever written, grouped by partition key, in order, including the trimmed ones. The
+    /// Returns all records ever written, by partition key, in order. Includes records that were removed. The
     /// workers of an application must deliver them in this order.
     pub fn put_by_partition_key(&self) -> BTreeMap<Arc<str>, Vec<RawRecord>> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -326,7 +326,7 @@ impl Source for SimStream {
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
         self.faults.inject().await?;
         let (subscribed, begin) = self.lock().subscribe(shard, from, &self.consumer, self.now())?;
-        // Notifies the subscription that this one replaces.
+        // Notifies the subscription that the new subscription replaces.
         self.shared.changed.send_replace(());
         Ok(Subscription::new(self.clone(), shard.clone(), subscribed, begin).pushes())
     }

@@ -4,7 +4,7 @@ use crate::position::SequenceNumber;
 
 /// The index of a sequence number in the stream, from 1.
 ///
-/// One sequence for all shards makes a child's numbers larger than its parents', as in AWS.
+/// All shards share one sequence. So a child's numbers are larger than the numbers of its parents, as in AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
@@ -16,7 +16,7 @@ impl Number {
         Self(self.0 + 1)
     }
 
-    /// Returns the index of `sequence`; `None` if it is not a number of this stream.
+    /// Returns the index of `sequence`; `None` if `sequence` is not a number of a simulated stream.
     pub(super) fn of(sequence: &SequenceNumber) -> Option<Self> {
         sequence.as_str().strip_prefix(HEAD).and_then(Self::parse)
     }
@@ -41,7 +41,7 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// Makes a number as long as in AWS, and too large for every integer type of Rust.
+/// The first digits of each number. With them, a number is as long as in AWS, too long for Rust's integers.
 const HEAD: &str = "496500000000000000000000000000000000";
 
 const DIGITS: usize = 20;

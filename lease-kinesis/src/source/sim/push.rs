@@ -74,7 +74,7 @@ impl Subscription {
     async fn wait(&mut self) -> Result<Option<Fetched>, SourceError> {
         let ends = Time(self.subscribed.at.0 + LIFETIME);
         loop {
-            // Marks changes as seen before the read, so that later changes wake this task.
+            // Marks earlier changes as seen, and then reads. So each later change wakes this task.
             self.changed.borrow_and_update();
             let now = self.stream.now();
             if now >= ends {
@@ -102,9 +102,9 @@ impl Subscription {
     }
 }
 
-/// From the documentation of
+/// The maximum length of a subscription, from the documentation of
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const LIFETIME: Duration = Duration::from_mins(5);
 
-/// The longest time between two pushes. Kinesis pushes about as often, even without records.
+/// The longest time between two pushes. Without records, Kinesis also pushes about every five seconds.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);

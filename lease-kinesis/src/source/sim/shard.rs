@@ -47,7 +47,7 @@ pub(super) struct Found {
     /// The number of the next record.
     pub(super) next: Number,
     pub(super) behind: Duration,
-    /// Whether the shard is closed and has no records after this read.
+    /// Whether the shard is closed and has no further records.
     pub(super) ended: bool,
 }
 
@@ -89,7 +89,7 @@ impl SimShard {
         self.records.is_empty() && self.closed.is_some_and(|(closed, _)| closed < oldest)
     }
 
-    /// Returns the first number to read. `next` is the stream's next number.
+    /// Returns the number from which a reader at `from` reads. `next` is the stream's next number.
     pub(super) fn position(
         &self,
         from: &ReadFrom,
@@ -139,7 +139,7 @@ impl SimShard {
             // Returns at least one record. Otherwise no reader would get a record of the maximum size.
             if full && !found.records.is_empty() {
                 found.ended = false;
-                // More than zero, since records remain.
+                // The result must be more than zero, because records remain.
                 found.behind = now.since(stored.arrived).max(Duration::from_millis(1));
                 break;
             }
@@ -150,7 +150,7 @@ impl SimShard {
         found
     }
 
-    /// Reads no records, although some may exist.
+    /// Returns no records, even if the shard has records. This simulates an empty answer.
     pub(super) fn read_nothing(&self, from: Number, now: Time) -> Found {
         let unread = self.records.iter().find(|stored| stored.number >= from);
         let behind = unread.map_or(Duration::ZERO, |stored| now.since(stored.arrived));

@@ -20,7 +20,7 @@ pub(super) struct Stream {
     shards: BTreeMap<ShardId, SimShard>,
     next_shard: u64,
     next_number: Number,
-    /// All records ever written, including the trimmed ones.
+    /// All records ever written, including records that were removed.
     put: Vec<SimRecord>,
     pub(super) behavior: Behavior,
 }
@@ -30,7 +30,7 @@ pub(super) struct Stream {
 pub(super) struct Behavior {
     pub(super) limits: Limits,
     pub(super) children: Children,
-    /// The time until a new shard is listed.
+    /// The time from the creation of a shard until lists contain it.
     pub(super) lag: Duration,
 }
 
@@ -268,7 +268,7 @@ impl Stream {
         shards.filter(|shard| shard.parents.contains(parent)).cloned().collect()
     }
 
-    /// Registers a subscription of `consumer`, which replaces its earlier one. Returns the
+    /// Registers a subscription of `consumer`. It replaces the consumer's earlier subscription. Returns the
     /// subscription and the number at which it starts.
     pub(super) fn subscribe(
         &mut self,
@@ -291,8 +291,8 @@ impl Stream {
         Ok((subscribed, begin))
     }
 
-    /// Returns the next push of a subscription, the number after the push, and its size in bytes.
-    /// Returns `None` if a newer subscription has replaced this one.
+    /// Returns the next push of a subscription, the number after its last record, and its size in bytes.
+    /// Returns `None` if a newer subscription has replaced this subscription.
     pub(super) fn push(
         &self,
         shard: &ShardId,
@@ -313,8 +313,8 @@ impl Stream {
 
 fn even_parts(count: u16) -> impl Iterator<Item = HashKeyRange> {
     let count = u128::from(count);
-    // 2¹²⁸ divided by `count`. For one part, the width would be 2¹²⁸ and wraps to 0. The width of the
-    // last part is not used.
+    // The width is 2¹²⁸ divided by `count`. For one part, it would be 2¹²⁸, which wraps to 0. The width of
+    // the last part is not used.
     let width = (u128::MAX / count).wrapping_add((u128::MAX % count + 1) / count);
     (0..count).filter_map(move |part| {
         let first = part * width;
@@ -340,6 +340,6 @@ fn no_such(shard: &ShardId) -> SourceError {
     SourceError::new(SourceErrorKind::NoSuchShard, format!("there is no shard {shard}"))
 }
 
-/// From the documentation of
+/// The minimum time between two subscriptions of a consumer to a shard, from the documentation of
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(5);

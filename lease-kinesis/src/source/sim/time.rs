@@ -16,5 +16,5 @@ impl Time {
     }
 }
 
-/// 1 January 2025, the same in every run.
+/// The stream's start: 1 January 2025, the same in every run.
 const FIRST_MILLISECOND: u64 = 1_735_689_600_000;

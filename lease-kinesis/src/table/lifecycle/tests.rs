@@ -74,7 +74,7 @@ impl Stream {
         rows.into_iter().map(|(shard, checkpoint)| self.row(shard, checkpoint)).collect()
     }
 
-    /// Returns the missing shards by number.
+    /// Returns the numbers of the missing shards, with their start positions.
     fn missing(&self, rows: &Rows, initial: InitialPosition) -> Vec<(usize, Position)> {
         let missing = missing(&self.listed(), rows, initial);
         missing.into_iter().map(|(shard, position)| (number(&shard.id), position)).collect()

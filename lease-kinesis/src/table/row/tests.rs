@@ -220,7 +220,7 @@ fn checkpoint_resets_switches() {
 }
 
 fn any_position() -> impl Strategy<Value = Position> {
-    // The range of numbers that a table returns.
+    // A table stores signed integers, so larger numbers cannot occur.
     let whole = || 0..=i64::MAX.cast_unsigned();
     prop_oneof![
         whole().prop_map(Position::AtTimestamp),

@@ -18,11 +18,11 @@ use crate::source::{SimStream, Source};
 use crate::table::row;
 use crate::time::now;
 
-/// The table of a fleet whose shards are held as planned.
+/// The table of a fleet in which each worker holds the shards that the plan assigns to it.
 struct Fleet {
     application: Application,
     table: MemoryStore,
-    /// The leases, which are held until the fleet is dropped.
+    /// The leases of all workers. They are held until the fleet is dropped.
     leases: Vec<Lease>,
 }
 
@@ -63,7 +63,7 @@ impl Fleet {
         }
     }
 
-    /// Lists, plans and decides as the first worker. Returns the number of rows that it read.
+    /// Lists, plans and decides, as the first worker does at each tick. Returns the number of rows read.
     async fn tick(&self, tracker: &mut MemberTracker) -> usize {
         let mut snapshot =
             Snapshot::take(&self.table, &self.application, &mut LogThrottles::default())
@@ -75,13 +75,13 @@ impl Fleet {
         let reading: BTreeSet<_> = mine.map(|(key, _)| key.clone()).collect();
         let decision = decide(&me, &reading, &held, &plan(&held, &members));
         if !members.is_empty() {
-            assert_eq!(decision, Decision::default(), "all is as planned");
+            assert_eq!(decision, Decision::default(), "each worker holds its planned shards");
         }
         snapshot.rows
     }
 }
 
-/// Prints the cost of a tick of one of fifty workers: `cargo test --release -p lease-kinesis --lib
+/// Prints the cost of a tick of one worker in a fleet of fifty: `cargo test --release -p lease-kinesis --lib
 /// tick -- --nocapture`.
 #[tokio::test(start_paused = true)]
 async fn tick_reads_each_row_once_at_nearly_linear_cost() {
@@ -90,8 +90,8 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
         fleets.push(Measured::new(Fleet::new(shards, WORKERS).await, usize::from(shards)));
     }
 
-    // The fleets tick in turns. Other load can only raise a tick's cost, so the test compares the
-    // minimum of many ticks. A quadratic cost fails for any number of ticks.
+    // The fleets tick in turns. Other load on the machine can only raise a tick's cost, so the test compares
+    // the minimum cost of many ticks. If the cost is quadratic, the test fails after any number of ticks.
     for round in 1..=MAX_ROUNDS {
         for fleet in &mut fleets {
             fleet.tick().await;
@@ -139,13 +139,13 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Allows three times the cost per row: sorting many rows costs more per row, and only a small table
+/// Allows three times the cost per row, because sorting many rows costs more per row, and only a small table
 /// fits into the cache. A quadratic algorithm would cost six times as much per row.
 fn costs_little_more(of_many: &Measured, of_few: &Measured) -> bool {
     of_many.of_each_row() < of_few.of_each_row() * 3
 }
 
-/// Returns the CPU time of this thread, which other load does not change.
+/// Returns the CPU time of this thread. Load of other threads adds nothing to it.
 fn spent() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
@@ -170,9 +170,9 @@ async fn merged_parents_are_ending_and_child_is_waiting() {
     assert_eq!(reshaping.waiting, 1);
 }
 
-/// Workers of KCL hold shards that wait for their parents, too.
+/// Workers of KCL, unlike ours, also hold shards that wait for their parents.
 #[tokio::test(start_paused = true)]
-async fn shards_of_foreign_workers_are_not_reshaping() {
+async fn shards_of_foreign_workers_do_not_count_as_ending() {
     let stream = SimStream::new(2);
     let [one, other] = [0, 1].map(|shard| stream.open_shards()[shard].id.clone());
     stream.merge(&one, &other).unwrap();
@@ -201,7 +201,7 @@ async fn shards_of_foreign_workers_are_not_reshaping() {
 
 /// Another program, or a person, may have written a row that is not a lease.
 #[tokio::test]
-async fn unreadable_row_is_logged_and_the_others_are_read() {
+async fn unreadable_row_is_logged_and_other_rows_are_read() {
     let application: Application = "shop".parse().unwrap();
     let table = MemoryStore::new();
     let mut keys = BTreeSet::new();
@@ -229,7 +229,7 @@ async fn unreadable_row_is_logged_and_the_others_are_read() {
 
 const WORKERS: usize = 50;
 
-/// Enough rounds for an undisturbed tick on an idle machine.
+/// On an idle machine, this number of rounds is enough for an undisturbed tick.
 const MIN_ROUNDS: u32 = 40;
-/// Half a minute in a debug build. Even a loaded machine leaves some ticks undisturbed by then.
+/// A debug build needs half a minute for these rounds. Even a loaded machine leaves some of them undisturbed.
 const MAX_ROUNDS: u32 = 1000;

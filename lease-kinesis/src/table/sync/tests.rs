@@ -21,7 +21,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// A stream of one open shard that has dropped all earlier shards.
+/// A stream that has one open shard. It has dropped all earlier shards.
 #[derive(Debug, Clone)]
 struct OneShard {
     shard: ShardId,
@@ -183,7 +183,7 @@ async fn lasting_failures_are_logged_rarely() {
 
     sleep(Duration::from_hours(1)).await;
 
-    // The second worker has the name of the first, so it lists no rows.
+    // The second worker has the name of the first worker. So it cannot obtain its own row, and lists no rows.
     for what in [
         "sync of shards failed",
         "row cannot be read: its shard is skipped",
@@ -192,9 +192,9 @@ async fn lasting_failures_are_logged_rarely() {
         let times = log.count(what);
         assert!((11..=20).contains(&times), "{what}: {times} times in {}", log.text());
     }
-    // Each message has the reason.
+    // Each message about a failed sync includes the reason.
     let reasons = log.count("there is no such stream");
     assert!(reasons >= log.count("sync of shards failed"), "{}", log.text());
-    // One more message is about the shard of the existing row.
+    // Three messages are about the failures above. The fourth is about the shard of the existing row.
     assert_eq!(log.count("rarely"), 4, "{}", log.text());
 }

@@ -26,7 +26,7 @@ impl Running {
         self.row_is_written = false;
     }
 
-    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part of
+    /// Ends the remaining tasks, and removes the worker's own row. Takes at most the last part of
     /// the grace time. The tasks may use the first half of this part.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
@@ -56,15 +56,15 @@ impl Running {
             self.worker.locker.close().await;
         };
         if timeout_at(gone, removed).await.is_err() {
-            debug!("releases may not have arrived, the leases expire");
+            debug!("leases may not have been released, they expire");
         }
         info!("worker ended");
     }
 
-    /// Frees the shards that others hand over to this worker while it leaves.
+    /// Frees the shards that other workers have handed over to this worker while it leaves.
     ///
-    /// The worker's row says `leaving` before the list is read. A worker that hands over later reads `leaving`,
-    /// and frees the shard itself.
+    /// The worker writes `leaving` to its row before it lists the rows. If another worker hands over a shard
+    /// later, the other worker reads `leaving`, and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
         let (settings, me) = (&worker.settings, &worker.me);
@@ -77,7 +77,7 @@ impl Running {
         let mut records = settings.table.list(&prefix);
         let mut reserved = Vec::new();
         while let Some(record) = records.next().await {
-            // Skips rows that cannot be read, since their reservations are unknown.
+            // Skips rows that cannot be read, because their reservations are unknown.
             if let Ok(record) = record
                 && crate::table::row::is_reserved_for(&record, &me.name)
             {
@@ -93,8 +93,8 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the decision of a leaving worker that cannot list the rows. Hand-overs that have
-    /// started keep their target. The worker releases its other shards, and their planned workers claim them.
+    /// Returns the decision of a leaving worker that cannot list the rows. Hand-overs that have started keep
+    /// their target. The worker releases its other shards, and other workers claim them by the plan.
     pub(super) fn release_all_shards(&self) -> Decision {
         let to = |order: &watch::Sender<Order>| match &*order.borrow() {
             Order::Give(to) => to.clone(),

@@ -21,7 +21,7 @@ use crate::time::now;
 use crate::worker::shard_task::{Order, ShardTask, TaskEnd};
 
 impl Running {
-    /// Claims the shards of `keys` that are not delayed, and starts to read the obtained ones.
+    /// Claims the shards of `keys` that are not delayed, and starts to read the shards that it obtains.
     pub(super) async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
@@ -72,7 +72,7 @@ impl Running {
             // Another worker read the shard to its end after the listing.
             Ok(row) if row.checkpoint == Position::ShardEnd => return,
             Ok(row) => row,
-            // If the row was removed after the listing, the claim has created an empty one.
+            // A claim creates an empty row if the row was removed after the listing.
             Err(cause) => {
                 let error = &cause as &dyn std::error::Error;
                 return warn!(%key, error, "row cannot be read, its shard is skipped");
@@ -150,8 +150,8 @@ impl Running {
     }
 }
 
-/// Reports whether all of these shards have ended. Waits for `limit` per shard at most, since the
-/// worker does nothing else meanwhile.
+/// Reports whether all of these shards have ended. Waits for at most `limit` per shard, because the
+/// worker does nothing else during this time.
 async fn have_ended(
     table: &dyn LeaseTable,
     shards: &[LeaseKey],

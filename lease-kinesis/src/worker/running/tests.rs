@@ -1,4 +1,4 @@
-//! Log messages about the worker's own row.
+//! Tests the log messages about the worker's own row.
 
 use async_trait::async_trait;
 use lease_core::store::{Claim, LockStore, Nonce, Obtained};
@@ -20,7 +20,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// An earlier process with the worker's name holds the row. The log names this cause among others.
+/// An earlier process with the worker's name holds the row. The log message names all possible causes.
 #[tokio::test(start_paused = true)]
 async fn own_row_held_by_earlier_process_is_logged() {
     let (log, _listening) = CapturedLog::listen();

@@ -34,7 +34,7 @@ impl ShardTask {
                 self.entry.worked(batch.records.len());
                 return self.checkpoint_if_due(checkpointer).await;
             }
-            // Records up to the requested checkpoint are processed. Only the rest is delivered
+            // Records up to the requested checkpoint are processed. Only the other records are delivered
             // again.
             let requested = self.guarded(None, checkpointer.take_back(before.clone())).await?;
             let done = batch.drop_until(&requested);
@@ -77,7 +77,7 @@ impl ShardTask {
         }
     }
 
-    /// Returns the error of a batch. Fails if the error asks for another processor.
+    /// Returns `cause`, the error of a batch. If `cause` asks for another processor, fails with a restart.
     fn unless_restart(
         &self,
         cause: ProcessorError,
@@ -89,7 +89,7 @@ impl ShardTask {
         })
     }
 
-    /// Returns the pause after this number of failures of `batch`. Fails at the maximum number.
+    /// Returns the pause after this number of failures of `batch`. At the maximum, gives up the shard.
     fn after_failure(
         &self,
         cause: ProcessorError,

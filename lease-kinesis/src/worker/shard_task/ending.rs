@@ -1,4 +1,4 @@
-//! Ends the reading of a shard: at the shard's end, or by a hand-over.
+//! Stops reading a shard: at the shard's end, or for a hand-over.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // The processor has accepted the end, so the worker does not call it again after a failure of
-                // the store.
+                // The processor has accepted the end. So the worker retries the checkpoint itself after a
+                // failure of the store, and does not call the processor again.
                 self.write_last_checkpoint(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
@@ -87,7 +87,7 @@ impl ShardTask {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor failed to shut down");
         }
-        // The next worker starts at the checkpoint.
+        // The last checkpoint comes before the hand-over, because the next worker starts at it.
         self.write_last_checkpoint(checkpointer).await?;
         self.hand_over(checkpointer).await
     }
@@ -127,8 +127,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // An unanswered transfer may have succeeded. If the lease ended before it expired, the transfer has
-            // succeeded: apart from a transfer, only an operator ends a lease early.
+            // An unanswered transfer may have succeeded. If the lease ended before its expiry, the transfer
+            // did succeed, because only a transfer or an operator ends a lease early.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -140,7 +140,7 @@ impl ShardTask {
     async fn handed_over_to(&self, to: &Lessee) -> TaskEnd {
         info!(shard = %self.row.shard, %to, "shard handed over");
         self.entry.handed_over();
-        // Only the grace time limits this request, since the lease has ended.
+        // `guarded` would fail, because the lease has ended. So only the grace time limits this request.
         let look = async {
             if self.is_leaving(to).await {
                 self.take_back_from(to).await;
@@ -154,7 +154,7 @@ impl ShardTask {
         !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
-    /// Writes the last checkpoint before the task ends for the reason `interrupted`. Takes
+    /// Writes the last checkpoint before the task ends because of `interrupted`. Takes
     /// no longer than the grace time, except before a hand-over.
     pub(super) async fn write_before(
         &self,
@@ -172,20 +172,20 @@ impl ShardTask {
             }
         };
         match written {
-            // A processor stops the worker even if its lease is lost meanwhile.
+            // If a processor stops the worker, the worker stops even if the lease was lost during the write.
             Err(lost) if !matches!(interrupted, Interrupted::StopWorker(_)) => lost,
             _ => interrupted,
         }
     }
 
-    /// Writes the last checkpoint. It covers all processed records if the worker decides when to
-    /// checkpoint. Otherwise, it is the pending checkpoint.
+    /// Writes the last checkpoint. If the worker decides when to checkpoint, this covers all processed
+    /// records. Otherwise, this is the checkpoint that is pending, if any.
     pub(super) async fn write_last_checkpoint(
         &self,
         checkpointer: &Checkpointer,
     ) -> Result<(), Interrupted> {
         if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // A failed checkpoint is retried below.
+            // If this checkpoint fails, the loop below retries it.
             drop(self.guarded(None, checkpointer.checkpoint()).await?);
         }
         let mut failures = 0;
@@ -199,5 +199,5 @@ impl ShardTask {
     }
 }
 
-/// Short: a stream lists the children within seconds, and no worker reads them during the wait.
+/// The wait is short: a stream lists the children within seconds, and no worker reads them until then.
 const MAX_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

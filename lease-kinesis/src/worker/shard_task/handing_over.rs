@@ -1,11 +1,11 @@
 //! Transfers a shard to another worker, which may leave at the same moment.
 //!
-//! A transfer reserves the row for its target. A target that leaves does not claim it, so the row has to
-//! be freed. In every order of events, one of the two workers frees it:
+//! A transfer reserves the row for its target. A target that leaves does not claim the row. Then a worker has
+//! to free the row. In each order of events, the giver or the target frees it:
 //!
 //! - The giver reads the target's own row after the transfer. If the target leaves, or has gone, the
 //!   giver frees the shard.
-//! - Otherwise the target's row said `live` after the transfer. A leaving worker writes `leaving` before
+//! - Otherwise, the target's row said `live` after the transfer. A leaving worker writes `leaving` before
 //!   it lists the rows that are reserved for it. So its list includes this row, and the target frees the shard.
 
 use std::error::Error;
@@ -22,8 +22,8 @@ use crate::table::row;
 impl ShardTask {
     /// Hands the shard over to `to`.
     pub(super) async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
-        // Uses the raw grant, since `Lease::transfer` consumes the lease. The task still needs the lease: it
-        // may transfer to another worker, or find out from the lease's end that the transfer succeeded.
+        // Uses the grant, because `Lease::transfer` consumes the lease. The task still needs the lease: it
+        // may have to transfer it to another worker, or derive from its end that the transfer succeeded.
         let (table, grant) = (&self.settings.table, self.lease.grant());
         let limit = self.settings.options.request_timeout();
         // A leaving target finds the row by this attribute.
@@ -35,7 +35,7 @@ impl ShardTask {
         within(limit, table.transfer(grant, to, self.settings.reserved())).await
     }
 
-    /// Reports whether `to` leaves or has gone, by its own row.
+    /// Reads the row of the worker `to`, and reports whether this worker is leaving or has gone.
     pub(super) async fn is_leaving(&self, to: &Lessee) -> bool {
         let settings = &self.settings;
         let Ok(key) = settings.application.worker(to) else { return false };
@@ -51,10 +51,10 @@ impl ShardTask {
         }
     }
 
-    /// Frees a shard that was handed over to `to`, which leaves or has gone.
+    /// Frees a shard that was handed over to the worker `to`. That worker is leaving or has gone.
     pub(super) async fn take_back_from(&self, to: &Lessee) {
-        // The reservation admits only this name. If that worker has obtained the shard after all, the
-        // store refuses this claim.
+        // The reservation admits only the name `to`, so the claim uses it. If `to` has obtained the shard,
+        // the store refuses this claim.
         let locker = self.locker.clone().with_lessee(to.clone());
         free(&locker, self.lease.key()).await;
     }

@@ -1,4 +1,4 @@
-//! The command line of this program, and the command line that launchers give to Java.
+//! Parses the command line of this program, and the command line with which launchers start Java.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::failure::Failure;
 #[derive(Debug, Parser)]
 #[command(name = "multilang-daemon", version, override_usage = USAGE)]
 pub(crate) struct Arguments {
-    /// The properties file of Amazon's daemon: it names the record processor and the stream.
+    /// The properties file of Amazon's daemon. It names the record processor and the stream.
     #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
     properties_file: Option<PathBuf>,
-    /// Accepted and not read: set `RUST_LOG` to filter the log, for example to `info` or `debug`.
+    /// Accepted but not read. Set `RUST_LOG` to filter the log, for example to `info` or `debug`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) log_configuration: Option<PathBuf>,
-    /// The same as --properties-file, as in the first versions of Amazon's daemon.
+    /// The properties file, given without an option, as in the first versions of Amazon's daemon.
     #[arg(value_name = "FILE", hide = true, conflicts_with = "properties_file")]
     file: Option<PathBuf>,
 }
 
-/// The command line, divided by purpose.
+/// The command line, divided into arguments for this program and arguments for Java.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
     /// This program's name and its own arguments.
@@ -70,7 +70,7 @@ impl Arguments {
     pub(crate) fn settings(&self, class_path: &[PathBuf]) -> Result<Settings, Failure> {
         let file = self.properties_file.as_ref().or(self.file.as_ref());
         let file = file.ok_or_else(|| Failure::usage("no properties file given"))?;
-        // Java also searches the class path, and launchers add the file's folder to it.
+        // Searches the class path, too, as Java does, because launchers add the file's folder to it.
         let candidates = class_path.iter().map(|folder| folder.join(file));
         let found = [file.clone()].into_iter().chain(candidates).find(|found| found.is_file());
         let properties = Properties::read(found.as_ref().unwrap_or(file))?;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn own_command_line_is_unchanged() {
+    fn command_line_without_java_arguments_is_unchanged() {
         let line = "multilang-daemon --properties-file orders.properties -l logback.xml";
 
         let Invocation { arguments, jvm_options, .. } = invocation(line);

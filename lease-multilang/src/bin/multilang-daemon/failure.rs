@@ -37,7 +37,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Joins lines into one. Separates the items of a list by `; ` and puts the first item after its heading.
+/// Joins the lines of a text into one line. Separates the items of a list by `; `, except after a heading.
 #[cfg(any(feature = "aws", test))]
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line = String::new();
@@ -52,7 +52,7 @@ pub(crate) fn in_one_line(text: &str) -> String {
     line
 }
 
-/// Prints the failure and returns the exit code.
+/// Prints the failure, and returns the exit code for it.
 #[expect(clippy::print_stderr, reason = "a program reports its failure on stderr")]
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     eprintln!("multilang-daemon: {failure}");

@@ -1,4 +1,4 @@
-//! The log on stderr, above the status line.
+//! Writes the log to stderr, above the status line.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::status_line::StatusLine;
 
-/// Starts the log. `RUST_LOG` filters it; the default is `info`.
+/// Starts the log. `RUST_LOG` filters it. The default is `DEFAULT`.
 pub(crate) fn start(status: &StatusLine) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_none| EnvFilter::new(DEFAULT));
     let subscriber = tracing_subscriber::fmt()
@@ -15,7 +15,7 @@ pub(crate) fn start(status: &StatusLine) {
         .with_ansi(status.is_shown())
         .with_target(false)
         .with_writer(Log(status.clone()));
-    // Cannot fail, because the program sets no other subscriber.
+    // Ignores the result: this cannot fail, because the program sets no other subscriber.
     drop(subscriber.try_init());
 }
 
@@ -41,6 +41,6 @@ impl Write for Log {
     }
 }
 
-/// The SDK logs a long message for each source that has no region or credentials. This program reports
-/// missing settings itself, after the SDK has tried all sources.
+/// Omits the SDK's search: it logs a long message for each source without a region or credentials. This
+/// program reports missing settings itself, after the SDK has tried all sources.
 const DEFAULT: &str = "info,aws_config=error";

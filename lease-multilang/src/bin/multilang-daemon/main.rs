@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         return ended;
     }
     let Invocation { arguments, class_path, jvm_options } = Invocation::of(std::env::args_os());
-    // Exits with 2 if the arguments are invalid, and with 0 after `--help`.
+    // Exits the process with code 2 if the arguments are invalid, and with code 0 after `--help`.
     let arguments = Arguments::parse_from(arguments);
     let outcome = arguments.settings(&class_path).and_then(|settings| {
         let runtime = Builder::new_multi_thread()
@@ -52,5 +52,5 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
-/// The time for background tasks to end.
+/// The maximum time for which the program waits for blocked tasks at its end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

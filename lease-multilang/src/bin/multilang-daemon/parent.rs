@@ -13,7 +13,7 @@ use lease_multilang::daemon::ChildCommand;
 #[cfg(target_os = "linux")]
 pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     let own_id = std::process::id().to_string();
-    // This path means the running program, even if its file has been replaced.
+    // This path names the running program, even if another file has replaced its file.
     command.run_by("/proc/self/exe", [AS_CHILD_OF.to_owned(), own_id])
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     command
 }
 
-/// Executes the child's command, if the daemon started this process for a child. Otherwise returns `None`.
+/// If the daemon started this process for a child, executes the child's command. Otherwise returns `None`.
 /// Returns an exit code only if the command cannot be executed.
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "the daemon logs it")]

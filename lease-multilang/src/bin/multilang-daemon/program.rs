@@ -7,8 +7,8 @@ use lease_multilang::daemon::ChildCommand;
 
 use crate::failure::Failure;
 
-/// Searches for the program by the system's rules. So a wrong name is reported once at the start, and not
-/// for each shard.
+/// Searches for the program as the system would do. So the daemon reports a wrong name once at its start, and
+/// not for each shard.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub(crate) fn check_exists(command: &ChildCommand) -> Result<(), Failure> {
     Err(Failure::other(format!("executableName = {command}: {reason}")))
 }
 
-/// Returns whether the file has an execute permission.
+/// Returns whether the file has an execute permission for any user.
 fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|of| of.permissions().mode() & 0o111 != 0)
 }

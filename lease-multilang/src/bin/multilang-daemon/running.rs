@@ -59,7 +59,7 @@ pub(crate) async fn run(
 /// Opens the clients and the lease table.
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    // Boxed: the future that creates a table is large and runs only once.
+    // Boxes the future that opens the table, because it is large and runs only once.
     match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
         Ok(table) => Ok((clients, table)),
         Err(failure) => Err(clients.explain(failure).await),
@@ -122,7 +122,7 @@ fn worker(
     builder.build().map_err(Failure::usage)
 }
 
-/// Runs the worker until it ends, a signal stops it, or the failure of a child ends the daemon.
+/// Runs the worker until it ends. A signal or a failed child may stop it.
 async fn run_worker(
     worker: Worker,
     children: &Children,
@@ -133,7 +133,7 @@ async fn run_worker(
     let mut running = tokio::spawn(worker.run());
     let exits = settings.on_failure == OnChildFailure::Exit;
     let mut has_failed = false;
-    // Set when the daemon stops. Completes at the end of the grace time.
+    // A timer that starts when the daemon is asked to stop, and completes at the end of the grace time.
     let mut grace = None;
     let stop = |grace: &mut Option<_>| {
         grace.get_or_insert_with(|| Box::pin(sleep(settings.grace)));
@@ -174,7 +174,7 @@ async fn run_worker(
     Ok(())
 }
 
-/// Returns the last part of `grace`, in which the children exit after their shards were handed over.
+/// Returns the length of the last part of `grace`, in which the children exit after the hand-overs.
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }

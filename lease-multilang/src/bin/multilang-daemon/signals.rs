@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // Checked before listening: afterwards, the handler of SIGHUP would hide that the process ignored it.
+        // This check comes first, because a handler of SIGHUP would hide that the process ignores SIGHUP.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
@@ -26,11 +26,11 @@ impl Signals {
         Ok(Self { arrivals, repeats: RepeatFilter::default() })
     }
 
-    /// Returns the name of the next signal. Skips all signals within a second of the previous one.
+    /// Returns the name of the next signal. Skips signals within a second after the last returned signal.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the next call returns a signal that arrived meanwhile.
+    /// Safe: if a signal arrives between two calls, the next call returns it.
     pub(crate) async fn next(&mut self) -> &'static str {
         let Self { arrivals, repeats } = self;
         repeats.skip(async || arrivals.next().await).await
@@ -62,7 +62,7 @@ impl Arrivals {
     }
 }
 
-/// Skips signals that repeat the previous one.
+/// Skips signals that arrive shortly after another signal.
 #[derive(Default)]
 struct RepeatFilter {
     /// While this timer runs, every signal is a repeat.
@@ -81,8 +81,8 @@ impl RepeatFilter {
             };
             select! {
                 biased;
-                // Signals are polled first: if this process is paused, a repeat may be pending when the window
-                // has already ended.
+                // Signals are polled first. After a pause of this process, the window may have ended while a
+                // repeat is pending.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));
@@ -96,14 +96,14 @@ impl RepeatFilter {
     }
 }
 
-/// Signals within this time after the first are repeats. One stop may send several signals within
-/// milliseconds: GNU `timeout` signals the process and then its group, and both a terminal and a supervisor
-/// may signal. A person needs longer than a second to see that the daemon still runs and to press Ctrl-C
-/// again.
+/// Signals within this time after the first signal are repeats. One request to stop may send several signals
+/// within milliseconds. For example, GNU `timeout` signals the process and then its group. Or both a terminal
+/// and a supervisor send a signal. A person needs longer than a second to see that the daemon still runs and
+/// to press Ctrl-C again.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Returns whether the process ignores SIGHUP, for example under `nohup`. Linux shows a mask with one bit
-/// per signal.
+/// Returns whether the process ignores SIGHUP, for example under `nohup`. Reads Linux' mask, which has one
+/// bit per signal.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -135,16 +135,16 @@ mod tests {
         send.send("SIGTERM").unwrap();
         send.send("SIGINT").unwrap();
         assert_eq!(next().await, Some("SIGTERM"));
-        assert_eq!(next().await, None, "sent together with the first");
+        assert_eq!(next().await, None, "a signal that arrives together with the first is skipped");
 
         advance(Duration::from_millis(900)).await;
         send.send("SIGTERM").unwrap();
-        assert_eq!(next().await, None, "less than a second later");
+        assert_eq!(next().await, None, "a signal less than a second later is skipped");
 
         advance(Duration::from_millis(100)).await;
         assert_eq!(next().await, None);
         send.send("SIGHUP").unwrap();
-        assert_eq!(next().await, Some("SIGHUP"), "a second later");
+        assert_eq!(next().await, Some("SIGHUP"), "a signal a second later is returned");
     }
 
     #[tokio::test(start_paused = true)]

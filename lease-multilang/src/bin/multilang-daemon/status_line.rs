@@ -8,7 +8,7 @@ use lease_kinesis::{Status, WorkerHandle};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::info;
 
-/// The status line, which is the last line of a terminal.
+/// The status line, which is the last line on a terminal. Without a terminal, there is no line.
 #[derive(Clone)]
 pub(crate) struct StatusLine(Option<ProgressBar>);
 
@@ -28,7 +28,7 @@ impl StatusLine {
         self.0.is_some()
     }
 
-    /// Runs `write`, which prints above the line.
+    /// Runs `write`. The line disappears until `write` has printed, and then follows the printed text.
     pub(crate) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(write),
@@ -44,12 +44,12 @@ impl StatusLine {
     }
 }
 
-/// Reports the worker's progress until the future is dropped.
+/// Reports the worker's progress every second or minute, until the caller drops this future.
 pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     let every = if line.is_shown() { SECOND } else { MINUTE };
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is immediate, and there is no progress to report yet.
+    // Skips the first tick. It comes at once, when there is no progress to report.
     ticks.tick().await;
     let mut before = worker.status();
     loop {
@@ -66,7 +66,7 @@ pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     }
 }
 
-/// The progress since the last report.
+/// The progress to report. `per_second` counts the records since the last report.
 #[derive(Debug, PartialEq)]
 struct Progress {
     shards: usize,

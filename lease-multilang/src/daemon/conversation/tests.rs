@@ -83,7 +83,7 @@ async fn next_child_gets_a_shutdown_after_an_unknown_end_message() {
         let first = send(&children, end.clone()).await;
         assert!(matches!(first, Err(ChildFailure::Ended(_))), "{first:?}");
         let failed = children.child_failed().now_or_never();
-        assert!(failed.is_none(), "the child may have failed only because of that message");
+        assert!(failed.is_none(), "the child may have failed at an unknown message");
 
         send(&children, end.clone()).await.unwrap();
         send(&children, end).await.unwrap();

@@ -55,7 +55,7 @@ struct ClusterMaster {
 
 #[async_trait]
 impl Router for Cluster {
-    /// Connects to every master. Succeeds if at least one answers: the others may be silent.
+    /// Connects to every master. Succeeds if at least one master answers, because the rest may be silent.
     async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault> {
         let refresh = timeout(limit, self.refresh(None)).await;
         refresh.unwrap_or_else(|_elapsed| Err(ServerFault::late(&self.name, limit)))?;
@@ -101,7 +101,7 @@ impl Router for Cluster {
                 Err(fault) => {
                     // The node is silent, unreachable, or a replica by now: another node may serve its slots.
                     self.refresh_later(Some(&master.address));
-                    // An earlier refusal explains more than a time-out in the little time that was left.
+                    // The last attempt had little time, so the earlier refusal explains more.
                     return Err(last_refusal.unwrap_or(fault));
                 }
             };
@@ -192,7 +192,7 @@ impl Cluster {
             }
             // The keys of the request are on two nodes while their slot moves.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Redirection::Owner,
-            // A master does not learn of a failover while it loads its data. Other nodes know of it.
+            // A master does not learn of a failover while it loads its data, but other nodes do.
             ErrorKind::Server(
                 ServerErrorKind::BusyLoading
                 | ServerErrorKind::ClusterDown
@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     /// Queries the nodes for the master of each slot. The node at `doubtful` comes last: it may be
-    /// partitioned from the others and not know that it was replaced.
+    /// partitioned from the other nodes, and not know that it was replaced.
     async fn refresh(&self, doubtful: Option<&Address>) -> Result<(), ServerFault> {
         let before = self.clock.now();
         let _refreshing = self.refreshing.lock().await;
@@ -366,26 +366,26 @@ impl Cluster {
     }
 }
 
-/// Where a refused request is sent again.
+/// The node to which a refused request is sent again.
 enum Redirection {
-    /// To the slot's master at that time.
+    /// The slot's master at the time of the next attempt.
     Owner,
-    /// To the node that imports the slot, once.
+    /// The node that imports the slot, but only for the next attempt.
     Importing(Arc<ClusterMaster>),
-    /// The error is final.
+    /// No node: the error is final.
     None,
 }
 
-/// A slot that moves causes at most this many redirections in a row. After more redirections, the nodes
+/// The maximum number of redirections in a row that a moving slot causes. After more redirections, the nodes
 /// disagree and need time to converge.
 const REDIRECTIONS: u32 = 3;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Enough for an answer if one node is silent and another slow.
+/// The number of nodes that a refresh queries at once. One may be silent, and another slow.
 const QUERIES_AT_ONCE: usize = 3;
 
-/// One refresh is enough for the many calls that may fail at the same time.
+/// The minimum time between two refreshes, so that many failed calls cause only one.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The connection of a node: opened by its first request, shared by all, and closed when it is broken or
+//! The connection of a node. The first request opens it, and all share it. It is closed when it is broken or
 //! silent.
 
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::connection::diagnose::diagnose;
 use crate::connection::server_run::Run;
 use crate::error::{ServerFault, breaks_connection};
 
-/// The connection or the attempt to open it, and since when the server has not answered.
+/// The connection or the attempt to open it, and the times of requests without an answer.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     connecting: Option<Connecting>,
     /// The number of connections that were opened.
     opened: u64,
-    /// When the first request since the last answer was sent.
+    /// The send time of the first request after the last answer.
     silent_since: Option<Moment>,
     /// The time since which an answer has been due. A new connection does not count as an answer.
     pub(super) due_since: Option<Moment>,
@@ -46,7 +46,7 @@ impl ConnectionState {
     }
 }
 
-/// All waiting callers poll it, so a caller that stops waiting does not stop the others.
+/// An attempt to connect. All waiting callers poll it, so it continues if one caller stops waiting.
 type Connecting = Shared<BoxFuture<'static, Result<Connected, ServerFault>>>;
 
 /// An open connection, and on a quorum's node the run of the server in which it was opened.
@@ -57,7 +57,7 @@ pub(super) struct Connected {
 }
 
 impl Node {
-    /// The connection and its number. A connection to a replaced master is closed first.
+    /// Returns the connection and its number. Closes a connection to a replaced master first.
     pub(super) async fn connection(&self) -> Result<(Connected, u64), ServerFault> {
         loop {
             let (connected, number) = self.any_connection().await?;
@@ -185,6 +185,6 @@ impl Drop for PendingRequest<'_> {
 
 const MIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// A node whose answer has been due for less than this does not count as silent, even if the node usually
+/// The minimum time for which an answer is due before a node counts as silent, even if the node usually
 /// answers faster.
 const MIN_PATIENCE: Duration = Duration::from_millis(20);

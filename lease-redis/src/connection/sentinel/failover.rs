@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::connection::sentinel::master::{Epoch, Sentinels};
 
-/// Whether the master that a connection leads to was replaced. Its tasks end when the last clone is
+/// Shows whether the master of a connection was replaced. The tasks of the watch end when the last clone is
 /// dropped.
 #[derive(Clone)]
 pub(crate) struct MasterWatch {
@@ -58,7 +58,7 @@ impl Sentinels {
                     None
                 }
             };
-            // Queried after subscribing, so that no failover is missed in between.
+            // Queries after subscribing. Otherwise, a failover between the two would be missed.
             while let Ok(latest) = self.epoch_at(sentinel).await {
                 if latest > epoch {
                     debug!(master = self.master, ?epoch, ?latest, "master replaced");
@@ -83,12 +83,12 @@ impl Sentinels {
         subscribed.await.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()))
     }
 
-    /// Completes with an announcement for this master, or when the next query is due: a vanished host
-    /// announces nothing and keeps its connection open. Returns `None` if the connection has ended.
+    /// Completes with an announcement for this master, or when the next query is due, since a vanished host
+    /// announces nothing, but its connection stays open. Returns `None` if the connection has ended.
     async fn announcement(&self, announced: &mut PubSubStream) -> Option<()> {
         let named = async {
             loop {
-                // The message has the master's name, its former address and its new address.
+                // The message contains the master's name, its former address and its new address.
                 let message: String = announced.next().await?.get_payload().ok()?;
                 if message.split(' ').next() == Some(self.master.as_str()) {
                     return Some(());

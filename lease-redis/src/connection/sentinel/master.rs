@@ -1,4 +1,4 @@
-//! Finds a master through its Sentinels. All are queried at once, so a silent one causes no delay.
+//! Finds a master through its Sentinels. Queries all Sentinels at once, so a silent Sentinel causes no delay.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) type Epoch = u64;
 impl Sentinels {
     /// Connects to the master with the largest epoch that the Sentinels report.
     ///
-    /// Waits until a majority of the Sentinels has led to a master, or all have answered. For seconds
+    /// Waits until a majority of the Sentinels reported a reachable master, or all have answered. For seconds
     /// after a failover, some Sentinels report the former master.
     pub(crate) async fn master(&self) -> Result<SentinelMaster, ServerFault> {
         let mut queries: FuturesUnordered<_> =
@@ -101,7 +101,7 @@ impl Sentinels {
         let (Some(host), Some(port)) = (master.get("ip"), port) else {
             return Err(ServerFault::corrupt(format!("{name} reports no address of the master")));
         };
-        // Uses TLS if the Sentinel does: otherwise the password would be sent in plain text.
+        // Uses TLS if the Sentinel uses TLS. Otherwise, the password would be sent in plain text.
         let info = with_address(sentinel, host, port).set_redis_settings(self.login.clone());
         let server = format!("redis master {} at {}", self.master, info.addr());
         let refused = |error: RedisError| ServerFault::from_redis(&server, &error);
@@ -138,7 +138,7 @@ pub(crate) struct LatestEpoch {
 }
 
 impl LatestEpoch {
-    /// Whether no later epoch than `epoch` was reported recently. Records `epoch` if so.
+    /// Returns false if a later epoch than `epoch` was reported recently. Otherwise, records `epoch`.
     fn admits(&self, epoch: Epoch) -> bool {
         let now = self.clock.now();
         let mut named = self.named.lock();
@@ -152,8 +152,8 @@ impl LatestEpoch {
     }
 }
 
-/// The epoch of the address that a Sentinel reports. The Sentinel that leads a failover increases its epoch
-/// when it has promoted a replica, but reports the former master until the failover ends.
+/// Returns the epoch of the reported address. The Sentinel that leads a failover increases its epoch
+/// when it promotes a replica, but reports the former master until the failover ends.
 fn epoch_of(master: &HashMap<String, String>) -> Epoch {
     let epoch: Epoch = master.get("config-epoch").and_then(|text| text.parse().ok()).unwrap_or(0);
     let leads = master.get("flags").is_some_and(|flags| flags.contains("failover_in_progress"));
@@ -190,6 +190,6 @@ impl Manager for MasterManager {
     }
 }
 
-/// How long smaller epochs are refused. Sentinels learn of a failover from each other within about 2 s. New
-/// Sentinels start at epoch zero: this store accepts their epochs after this time.
+/// The time for which smaller epochs are refused. Sentinels learn of a failover within about 2 s. New
+/// Sentinels start at epoch zero, so the store must accept their epochs after some time.
 const EPOCH_MEMORY: Duration = Duration::from_secs(60);

@@ -25,13 +25,13 @@ pub(super) enum SubscriberControl {
 pub(super) enum FeedEvent {
     /// A message on a channel.
     Message(String, Vec<u8>),
-    /// A channel is no longer subscribed: this client unsubscribed, or the Cluster moved its slot.
+    /// The subscription of a channel has ended: this client unsubscribed, or the Cluster moved the slot.
     Unsubscribed(String),
     /// The connection was interrupted: messages may have been missed.
     Interrupted,
 }
 
-/// The next message. Never completes while there is no connection.
+/// Returns the next event. Never completes without a connection.
 pub(super) async fn next(feed: &mut Option<Feed>) -> Option<FeedEvent> {
     match feed {
         Some(feed) => feed.events.next().await,
@@ -77,7 +77,7 @@ impl Feed {
     }
 }
 
-/// The event of a push message, with the name of its channel.
+/// Returns the event of a push message, with the name of its channel.
 fn event_of(push: &PushInfo, event: impl FnOnce(String) -> FeedEvent) -> FeedEvent {
     match push.data.first() {
         Some(Value::BulkString(name)) => event(String::from_utf8_lossy(name).into_owned()),
@@ -105,7 +105,7 @@ impl SubscriberControl {
                 sink.ping::<Value>().await.map(drop)
             }
             Self::Shard(connection) => {
-                // One request for each channel, since their slots differ. All are sent at once.
+                // Sends one request per channel, because their slots differ. Sends all requests at once.
                 let each = idle.iter().map(|channel| {
                     let mut connection = connection.clone();
                     let leave = redis::cmd("SUNSUBSCRIBE").arg(channel).to_owned();

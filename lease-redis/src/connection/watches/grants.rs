@@ -24,9 +24,9 @@ pub(crate) struct Grants {
 struct Shared {
     last_id: u64,
     listeners: HashMap<String, Listener>,
-    /// The claims that have left, each with the time until which a late request of it may be granted.
+    /// The claims that have left their queue, each with the time until which its late request may be granted.
     left: HashMap<String, Moment>,
-    /// When this many claims have left, the outdated ones are removed.
+    /// At this number of claims in `left`, the outdated claims are removed.
     purge_at: usize,
     late: Option<LateGrants>,
 }
@@ -38,7 +38,7 @@ struct Listener {
     notify: UnboundedSender<Notice>,
 }
 
-/// A grant to a claim that has left.
+/// A grant to a claim that has left its queue.
 #[derive(Debug)]
 pub(crate) struct LateGrant {
     pub(crate) nonce: String,
@@ -48,7 +48,7 @@ pub(crate) struct LateGrant {
 
 pub(crate) type LateGrants = UnboundedReceiver<LateGrant>;
 
-/// The notices of one claim. Dropping it ends their delivery.
+/// Receives the notices of one claim. Dropping this value ends their delivery.
 #[derive(Debug)]
 pub(crate) struct Listening {
     grants: Arc<Grants>,
@@ -70,7 +70,7 @@ impl Grants {
         &self.channel
     }
 
-    /// Returns the receiver of grants to claims that have left. Only the first caller gets it.
+    /// Returns the receiver of grants to claims that have left their queues. Only the first caller gets it.
     pub(crate) fn take_late(&self) -> Option<LateGrants> {
         self.shared().late.take()
     }
@@ -90,7 +90,7 @@ impl Grants {
         !self.shared().listeners.is_empty()
     }
 
-    /// Notes that a claim leaves its queue. Its nonce is never used again, so a later grant is released.
+    /// Records that a claim leaves its queue. The claim is never repeated, so a later grant must be released.
     pub(crate) fn note_left(&self, claim: &Claim) {
         let now = self.clock.now();
         let mut shared = self.shared();
@@ -121,7 +121,7 @@ impl Grants {
                 }
                 None => Notice::Missed,
             };
-            // Fails if the waiter was dropped. Its claim then leaves the queue.
+            // The send fails if the waiter was dropped. Then the claim of the waiter leaves the queue.
             drop(listener.notify.send(notice));
         }
     }
@@ -147,14 +147,14 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut shared = self.grants.shared();
-        // The same claim may be listening again already.
+        // The same claim may already have a new listener, which must stay.
         if shared.listeners.get(&self.nonce).is_some_and(|listener| listener.id == self.id) {
             shared.listeners.remove(&self.nonce);
         }
     }
 }
 
-/// A message that was read.
+/// A parsed message.
 struct Published<'a> {
     nonce: &'a str,
     grant: Option<(RequestNumber, FencingToken)>,
@@ -174,7 +174,7 @@ impl<'a> Published<'a> {
     }
 }
 
-/// A request that is later than this many ttls is not expected.
+/// The number of ttls for which a claim that has left is kept. No request arrives later than that.
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;

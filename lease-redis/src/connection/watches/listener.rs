@@ -28,7 +28,7 @@ pub(super) enum ListenerCommand {
 #[derive(Debug)]
 pub(super) struct NewWatch {
     pub(super) registered: oneshot::Sender<Result<(), ServerFault>>,
-    /// `None` for the channel of grants, which has receivers of its own.
+    /// `None` for the channel of grants, which has separate receivers.
     pub(super) notify: Option<mpsc::UnboundedSender<Change>>,
 }
 
@@ -49,15 +49,15 @@ struct Channel {
     confirmed: bool,
     waiting: Vec<(u64, mpsc::UnboundedSender<Change>)>,
     registering: Vec<oneshot::Sender<Result<(), ServerFault>>>,
-    /// The number of sweeps since the last watch. A channel stays subscribed for a moment, since a woken
-    /// waiter that finds the key held watches again. The moment is short, since a release counts subscribers.
+    /// The number of sweeps since the last watch. A channel stays subscribed for a moment, because a woken
+    /// waiter that finds the key held watches again. The moment is short, because releases count subscribers.
     idle: u32,
 }
 
 impl Channel {
     fn notify_waiters(&self, change: Change) {
         for (_, notify) in &self.waiting {
-            // Fails if the watch was dropped in the meantime.
+            // The send fails if the watch was dropped in the meantime.
             let _ = notify.send(change);
         }
     }
@@ -144,7 +144,7 @@ impl Listener {
     }
 
     async fn connect(&mut self) -> Result<Feed, ServerFault> {
-        // Connecting takes several round trips, so its limit is longer than that of one request.
+        // To connect takes several round trips, so the limit is longer than the limit of one request.
         let limit = self.limit.max(MIN_CONNECT_LIMIT);
         match timeout(limit, self.connector.subscriber(&self.server)).await {
             Ok(Ok(subscriber)) => Ok(Feed::new(subscriber)),
@@ -247,7 +247,7 @@ impl Listener {
     }
 }
 
-/// The change in a message. The number of subscribers is empty from a server that may not count them.
+/// Returns the change in a message. The number of subscribers is empty if the user may not count them.
 fn change_in(message: &[u8]) -> Change {
     if message == b"taken" {
         return Change::Taken;
@@ -262,11 +262,11 @@ fn timed_out() -> redis::RedisError {
 
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often the connection is checked.
+/// The interval between two checks of the connection.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// How often idle channels are unsubscribed.
+/// The interval between two sweeps, which unsubscribe idle channels.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// A channel is unsubscribed after 0.5 to 1 s without a watch.
+/// The number of sweeps after which a channel without a watch is unsubscribed: after 0.5 to 1 s.
 const IDLE_SWEEPS: u32 = 1;

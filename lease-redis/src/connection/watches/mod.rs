@@ -1,7 +1,7 @@
 //! Watches: they wake waiters when a key is freed. One connection per server serves all watches.
 //!
 //! [`listener`] is the task that receives the messages of a server, from the connection in [`feed`]. [`watched`]
-//! knows the channels that callers watch now. [`grants`] delivers the grants of queued claims.
+//! lists the channels that callers watch now. [`grants`] delivers the grants of queued claims.
 
 mod feed;
 pub(crate) mod grants;
@@ -35,7 +35,7 @@ pub(crate) struct Watches {
     grants: Arc<Grants>,
 }
 
-/// Receives the messages on its channel, until messages may have been missed.
+/// Receives the messages on its channel. Ends when messages may have been missed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     changes: mpsc::UnboundedReceiver<Change>,
@@ -94,7 +94,7 @@ impl Watches {
         let watch = NewWatch { registered, notify: Some(notify) };
         let listener = self.listener();
         let guard = WatchGuard { listener: listener.clone(), channel: channel.clone(), id };
-        // If the listener has ended, it has dropped `registered`: the error is returned below.
+        // If the listener has ended, the wait for `registered` below returns the error.
         drop(listener.send(ListenerCommand::Watch { channel, id, watch }));
         self.registered(is_registered).await?;
         Ok(Watch { changes, _guard: guard, watched: None })
@@ -121,12 +121,12 @@ impl Watch {
         Self { watched: Some(entry), ..self }
     }
 
-    /// Whether a claim has marked the key since the watch began.
+    /// Returns whether a claim has marked the key since the watch began.
     pub(crate) fn is_marked(&self) -> bool {
         self.watched.as_ref().is_some_and(WatchedEntry::is_marked)
     }
 
-    /// The next message. `None` if the listener dropped the watch: messages may have been missed.
+    /// Returns the next message. `None` if the listener dropped the watch: messages may have been missed.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }

@@ -1,4 +1,4 @@
-//! The channels that callers of this store watch now: a claim of such a key marks the key.
+//! The channels that callers of this store watch now. A claim of a watched key marks the key in Redis.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Watchers {
     marks: u64,
 }
 
-/// One watch of a channel by a caller. Dropping it ends the watch.
+/// One watch of a channel by a caller. Dropping this value ends the watch.
 #[derive(Debug)]
 pub(crate) struct WatchedEntry {
     watched: Arc<WatchedChannels>,
@@ -45,7 +45,7 @@ impl WatchedChannels {
         self.channels.lock().contains_key(channel)
     }
 
-    /// Notes that a claim has marked the key of a channel.
+    /// Records that a claim has marked the key of a channel.
     pub(crate) fn note_mark(&self, channel: &str) {
         if let Some(watchers) = self.channels.lock().get_mut(channel) {
             watchers.marks += 1;
@@ -54,7 +54,7 @@ impl WatchedChannels {
 }
 
 impl WatchedEntry {
-    /// Whether a claim has marked the key since the watch began.
+    /// Returns whether a claim has marked the key since the watch began.
     pub(crate) fn is_marked(&self) -> bool {
         let channels = self.watched.channels.lock();
         channels.get(&self.channel).is_some_and(|watchers| watchers.marks > self.marks)

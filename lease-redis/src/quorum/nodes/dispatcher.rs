@@ -1,7 +1,7 @@
 //! Sends claims and releases to all nodes in batches, from one task.
 //!
 //! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
-//! wake-up, a system call. So the requests that are made at the same time share a write. A separate task
+//! wake-up, a system call. So requests that are made at the same time share a write. A separate task
 //! for each node would also wake other threads.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ struct Queues {
     is_running: bool,
 }
 
-/// The requests to one node that wait.
+/// The waiting requests to one node.
 #[derive(Default)]
 struct Queue {
     claims: VecDeque<VoteRequest>,
@@ -44,7 +44,7 @@ struct Queue {
     in_flight: usize,
 }
 
-/// Batches that are written. Each returns the index of its node once it is answered.
+/// The unanswered batches. Each future returns the index of its node when the node answers.
 type Writes = FuturesUnordered<BoxFuture<'static, usize>>;
 
 impl Dispatcher {
@@ -81,7 +81,7 @@ impl Dispatcher {
         self.run(queues);
     }
 
-    /// Wakes the task that sends, or starts it.
+    /// Wakes the task that sends requests, or starts it.
     fn run(self: &Arc<Self>, mut queues: MutexGuard<'_, Queues>) {
         if std::mem::replace(&mut queues.is_running, true) {
             drop(queues);
@@ -89,13 +89,13 @@ impl Dispatcher {
             return;
         }
         drop(queues);
-        // On a task of its own: a caller that is dropped does not stop the requests of others.
+        // A separate task, so that a dropped caller does not stop the requests of others.
         tokio::spawn(Sending { dispatcher: Arc::clone(self), is_over: false }.run());
     }
 }
 
 impl Queues {
-    /// The queue of a node that may take one more request. The callers do not wait for a node that hangs, so
+    /// Returns a node's queue if it has room for a request. Callers do not wait for a node that hangs, so
     /// nothing else limits its requests.
     fn with_room(&mut self, place: usize) -> Option<&mut Queue> {
         self.of_nodes.get_mut(place).filter(|queue| queue.len() < MOST_QUEUED)
@@ -107,7 +107,7 @@ impl Queue {
         self.claims.len() + self.releases.len()
     }
 
-    /// The next batch. `None` if nothing has to be sent, or if enough batches are unanswered.
+    /// Returns the next batch. Returns `None` if no request waits, or if enough batches are unanswered.
     fn next(&mut self, node: &Node) -> Option<(Vec<VoteRequest>, Vec<ReleaseRequest>)> {
         let most = if node.response_time() < NEAR { 1 } else { MOST_IN_FLIGHT };
         if self.len() == 0 || self.in_flight >= most {
@@ -115,12 +115,12 @@ impl Queue {
         }
         self.claims.retain(|claim| match claim.stage() {
             Stage::Open => true,
-            // The claim is still sent, so that more nodes have the grant. But a hung node would get the claim
+            // Still sends the claim, so that more nodes have the grant. But a hung node would get the claim
             // long after its release.
             Stage::Granted => !node.is_silent(),
             Stage::Over | Stage::Refused => false,
         });
-        // Releases first: they free keys, and the claims of the same batch may obtain them.
+        // Takes releases first, because they free keys that claims of the same batch may obtain.
         let releases: Vec<_> = self.releases.drain(..self.releases.len().min(LARGEST)).collect();
         let claimed = self.claims.len().min(LARGEST - releases.len());
         let claims: Vec<_> = self.claims.drain(..claimed).collect();
@@ -138,7 +138,7 @@ impl Sending {
     async fn run(mut self) {
         let mut writes = Writes::new();
         loop {
-            // Tasks that run at the same time add their requests.
+            // Yields, so that tasks that run at the same time can add their requests.
             yield_now().await;
             yield_now().await;
             self.start_batches(&mut writes);
@@ -146,7 +146,7 @@ impl Sending {
                 return;
             }
             select! {
-                // Answers first: their callers may send further requests.
+                // Polls answers first: callers that get an answer may send further requests.
                 biased;
                 Some(place) = writes.next() => {
                     self.answered(place);
@@ -175,7 +175,7 @@ impl Sending {
             }
         }
         if writes.is_empty() {
-            // Still under the lock under which the queues were read, so a later request starts another task.
+            // Still holds the lock of the check above, so a later request starts another task.
             queues.is_running = false;
             self.is_over = true;
         }
@@ -212,14 +212,14 @@ fn queues_of(nodes: usize) -> Vec<Queue> {
     (0..nodes).map(|_| Queue::default()).collect()
 }
 
-/// A batch has at most this many requests, so that it blocks the node for less than a millisecond.
+/// The maximum size of a batch. It blocks the node for less than a millisecond.
 const LARGEST: usize = 128;
 
-/// How many batches of a node may be unanswered, so that a request waits for less than a round trip.
+/// The maximum number of unanswered batches per node. So a request waits for less than a round trip.
 const MOST_IN_FLIGHT: usize = 4;
 
-/// A node that answers in less than this time gets one batch at a time: the batches are then larger.
+/// A node that answers in less than this time gets one batch at a time. So the batches are larger.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// How many requests to one node may wait.
+/// The maximum number of waiting requests to one node.
 const MOST_QUEUED: usize = 10_000;

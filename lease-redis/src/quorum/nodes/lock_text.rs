@@ -12,7 +12,7 @@ pub(crate) enum Mark {
     Watched,
 }
 
-/// The text of a lock that a claim holds, without the former bound and the end: the node adds these.
+/// Returns the text of a held lock, without the former bound and the end, which the node adds.
 pub(crate) fn text_of(
     nonce: Nonce,
     token: FencingToken,
@@ -23,8 +23,8 @@ pub(crate) fn text_of(
     format!("{}{} {}", head_of(mark, nonce, token), beat.get(), lessee.as_str())
 }
 
-/// The beginning of the text of a held lock for which no client waits. The counter and the bound in this text
-/// are equal to the token.
+/// Returns the beginning of a held lock's text, if no client waits for the key. The counter and the bound
+/// in this text are equal to the token.
 pub(crate) fn beginning_of(nonce: Nonce, token: FencingToken) -> String {
     head_of(Mark::Unwatched, nonce, token)
 }
@@ -38,7 +38,7 @@ fn head_of(mark: Mark, nonce: Nonce, token: FencingToken) -> String {
     format!("h{mark}{nonce}{token}{token}{token}")
 }
 
-/// A number as 16 digits, which scripts compare as texts. No token has more.
+/// Returns a number as 16 digits, which scripts compare as texts. No token has more digits.
 pub(crate) fn digits(number: u64) -> String {
     format!("{number:016}")
 }
@@ -52,7 +52,7 @@ pub(crate) struct HolderOnNode {
 }
 
 impl HolderOnNode {
-    /// Returns `None` if the text is not that of a lock: another program wrote it.
+    /// Returns `None` if the text is not a lock's text: another program wrote it.
     pub(crate) fn parse(text: &[u8], expires_in: Duration) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (state, rest) = text.split_at_checked(1)?;

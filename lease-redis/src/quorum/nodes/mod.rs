@@ -42,10 +42,10 @@ pub(crate) struct Nodes {
     pub(crate) keys: KeySpace,
     /// The longest ttl of a claim. `None` if nodes vote without a rejoin delay.
     pub(crate) max_ttl: Option<Duration>,
-    /// How long votes are valid, counted from before the requests were sent.
+    /// The time for which votes are valid, counted from before the requests were sent.
     pub(crate) vote_validity: Duration,
-    /// How long a restarted node must be up before grants are restored on it. Its votes from before the
-    /// restart are valid until then, so the node would count twice.
+    /// The time that a restarted node must run before grants are restored on it. Its votes from before the
+    /// restart may still be valid. With a restored grant, the node would count twice.
     pub(crate) restore_delay: Duration,
     pub(crate) proposals: Proposals,
     /// The channels of the keys for which this client waits.
@@ -53,7 +53,7 @@ pub(crate) struct Nodes {
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
-    /// One permit for each request whose remaining answers are received in the background.
+    /// Limits the number of requests whose remaining answers are received in the background.
     pub(crate) background: Arc<Semaphore>,
 }
 
@@ -97,8 +97,8 @@ impl Nodes {
     }
 
     /// Returns the next answer. Returns `None` once all nodes have answered, or after `limit`. If `needed` is
-    /// given, also returns `None` once too many nodes are silent: fewer than `needed` of the nodes that are
-    /// missing in `ballot` are expected to answer.
+    /// given, also returns `None` once fewer than `needed` nodes are expected to answer. Counts the nodes
+    /// that are missing in `ballot` and are not silent.
     pub(crate) async fn next_answer<T>(
         &self,
         ballot: &Ballot,
@@ -113,10 +113,10 @@ impl Nodes {
         timeout(limit, answers.next()).await.ok().flatten()
     }
 
-    /// Returns the time until fewer than `needed` of the missing nodes are expected to answer.
+    /// Returns the time after which fewer than `needed` of the missing nodes are expected to answer.
     pub(crate) fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
         let missing = ballot.missing_places().filter_map(|place| self.all.get(place));
-        // A node from which no answer is due was not asked yet, so it is not silent.
+        // No answer is due from a node to which no request was sent. So this node is not silent.
         let mut silent_in: Vec<_> = missing
             .map(|node| node.silent_at().map_or(Duration::MAX, |at| at.since(node.now())))
             .collect();
@@ -148,13 +148,13 @@ impl Nodes {
         });
     }
 
-    /// The next token to propose. It is larger than `seen`, which a node returned.
+    /// Returns the next token to propose. It is larger than `seen`, which a node returned.
     pub(crate) fn propose(&self, seen: u64) -> Result<FencingToken, ServerFault> {
         let time = median(self.all.iter().filter_map(|node| node.time()));
         self.proposals.next(time.unwrap_or(0), seen)
     }
 
-    /// Withdraws the votes for a proposal, and for earlier ones of its claim, on the nodes at `places`.
+    /// Withdraws the votes for a proposal and for its claim's earlier proposals, on the nodes at `places`.
     pub(crate) fn withdraw(&self, proposal: &Proposal, places: Vec<usize>) {
         let nodes = places.into_iter().filter_map(|place| Some((place, self.all.get(place)?)));
         let withdrawals = nodes.map(|(place, node)| {

@@ -1,4 +1,4 @@
-//! The requests to one node that are not batched with others, and the parsing of all replies.
+//! The requests to one node that are sent without a batch, and the parsing of all replies.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::scripts::{Call, millis};
 pub(crate) enum HeartbeatReply {
     Extended,
     Overtaken,
-    /// The grant does not exist, for no known reason.
+    /// The node does not have the grant, and does not know why.
     Missing,
     Revoked,
     Superseded,
 }
 
-/// Who asks for a holder.
+/// The kind of caller that asks for a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Query {
     /// A caller that only reads.
@@ -54,7 +54,7 @@ impl Node {
         self.read_vote("adopt", &answer, sent)
     }
 
-    /// Releases a grant and reserves its key. A node that does not vote yet only releases it, and fails.
+    /// Releases a grant and reserves its key. A node that does not vote only releases the grant, and fails.
     pub(crate) async fn reserve(
         &self,
         grant: &Grant,
@@ -124,7 +124,7 @@ impl Node {
         self.call_bool(&call).await
     }
 
-    /// Withdraws the vote for a proposal, or for an earlier one of its claim.
+    /// Withdraws the vote for a proposal, or for an earlier proposal of the same claim.
     pub(crate) fn withdraw_call(&self, proposal: &Proposal) -> Call {
         scripts::WITHDRAW
             .on([&proposal.key])
@@ -138,12 +138,12 @@ impl Node {
         scripts::EVICT.on([self.keys.lease(key)]).arg(grant.as_str())
     }
 
-    /// Marks the lock of a key for which this client waits. Returns whether the key is held here.
+    /// Marks the lock of a key for which this client waits. Returns whether the key is held on this node.
     pub(crate) async fn mark_lock(&self, key: &LeaseKey) -> Result<bool, ServerFault> {
         self.call_bool(&scripts::MARK.on([self.keys.lease(key)])).await
     }
 
-    /// The holders of some keys on this node, in their order.
+    /// Returns the holders of `keys` on this node, in the order of the keys.
     pub(crate) async fn holders_here(
         &self,
         keys: &[LeaseKey],
@@ -160,7 +160,7 @@ impl Node {
         }
     }
 
-    /// The holder of one key on this node.
+    /// Returns the holder of one key on this node.
     pub(crate) async fn holder_here(
         &self,
         key: &LeaseKey,
@@ -170,7 +170,7 @@ impl Node {
         holders.into_iter().next().unwrap_or_else(|| Err(self.unreadable("holder")))
     }
 
-    /// Parses the answer to a claim, which was asked at `sent`: see `claim.lua`.
+    /// Parses the answer to a claim that was sent at `sent`. `claim_usual.lua` describes the answers.
     pub(crate) fn read_vote(
         &self,
         script: &str,
@@ -207,7 +207,7 @@ impl Node {
                 [b'@', micros @ ..] => {
                     let micros = number(micros)?;
                     self.record_time(sent, micros);
-                    // The next proposal arrives later, by about the time that this answer took.
+                    // The next proposal reaches the node later, by about the time that this answer took.
                     let took = u64::try_from(self.now().since(sent).as_micros()).unwrap_or(0);
                     Ok(Vote::Outbid(micros.saturating_add(took)))
                 }

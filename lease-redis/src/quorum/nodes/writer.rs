@@ -1,4 +1,4 @@
-//! One batch of a node as one write: a script that releases keys, and a script that votes on claims.
+//! Sends one batch to a node as one write: a script that releases keys, and a script that votes on claims.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ pub(crate) async fn write(node: &Node, claims: Vec<VoteRequest>, releases: Vec<R
     if votes || claims.is_empty() || releases.is_empty() {
         return write_together(node, claims, releases).await;
     }
-    // A node that does not vote yet refuses the claims, and must apply the releases.
+    // A node that does not vote yet refuses the claims, but must apply the releases.
     tokio::join!(
         write_together(node, Vec::new(), releases),
         write_together(node, claims, Vec::new()),
@@ -44,8 +44,8 @@ async fn write_together(node: &Node, claims: Vec<VoteRequest>, releases: Vec<Rel
     }
 }
 
-/// Runs scripts in one write. Returns the reply to each. From time to time, the same write reads the
-/// node's time: most replies do not contain it.
+/// Runs scripts in one write. Returns one reply per script. From time to time, the write also reads the
+/// node's time, which most replies do not contain.
 async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     let reads_time = node.time_is_old();
     if let ([call], false) = (calls, reads_time) {
@@ -72,7 +72,7 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     let mut answers = Vec::new();
     for (call, reply) in calls.iter().zip(replies) {
         answers.push(match reply {
-            // The server does not know this script yet, or only this script failed.
+            // Sends this script again: the server does not know it yet, or only this script failed.
             Value::ServerError(_) => node.call_at_once(call).await,
             reply => Ok(reply),
         });
@@ -80,7 +80,7 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     answers
 }
 
-/// Groups the claims of one call, which have one ttl. A batch usually has one group.
+/// Groups claims by ttl, because a call of the script has one ttl. A batch usually has one group.
 fn by_ttl(mut claims: Vec<VoteRequest>) -> Vec<Vec<VoteRequest>> {
     let mut groups = Vec::new();
     while let Some(first) = claims.first() {
@@ -107,7 +107,7 @@ fn release_call(node: &Node, releases: &[ReleaseRequest]) -> Call {
     all().fold(call, |call, it| call.arg(it.text.as_str()).arg(it.above.as_str()))
 }
 
-/// The answers in the reply of a script that was called for `count` keys.
+/// Returns the answers in the reply of a script that was called for `count` keys.
 fn answers_in(
     node: &Node,
     script: &str,
@@ -123,7 +123,7 @@ fn answers_in(
     }
 }
 
-/// The reply to `TIME`, in microseconds since 1970.
+/// Parses the reply to `TIME`, in microseconds since 1970.
 fn read_time(reply: &Value) -> Option<u64> {
     let Value::Array(parts) = reply else { return None };
     let [seconds, micros] = &parts[..] else { return None };

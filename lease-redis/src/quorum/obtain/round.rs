@@ -18,13 +18,13 @@ use crate::quorum::voting::election::{Election, OpenElection, Stage};
 /// The result of one round.
 pub(super) enum RoundOutcome {
     Granted(FencingToken),
-    /// `None` if the key is free and the grant to adopt does not exist.
+    /// The holder. `None` if the key is free and the grant to adopt does not exist.
     Held(Option<Holder>),
     /// Only a proposal that is larger than this number can get a majority. The votes are still on the nodes.
     Outbid(OpenElection, u64),
     /// Several claims share the nodes, and none has a majority. The votes are still on the nodes.
     Split(OpenElection),
-    /// The node that is asked first has accepted another claim, which has no majority yet.
+    /// The node that got the first request has accepted another claim. That claim has no majority yet.
     Behind(Option<Holder>),
 }
 
@@ -32,8 +32,8 @@ pub(super) enum RoundOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     AllAtOnce,
-    /// One node first, and the others once that node has accepted the claim. So one claim at a time asks
-    /// the others, and votes are not split.
+    /// Asks one node first, and the others after that node has accepted the claim. So one claim at a time
+    /// asks the other nodes, and votes are not split.
     OneFirst,
 }
 
@@ -48,7 +48,7 @@ impl HolderQueries {
     async fn until_vote(&mut self, election: &Election, node: usize) {
         loop {
             select! {
-                // The vote first, since it decides the claim.
+                // Polls the vote first, because it decides the claim.
                 biased;
                 () = election.until(|ballot| ballot.has_responded(node)) => return,
                 Some((place, answer)) = self.queries.next() => self.seen.add(place, answer),
@@ -58,7 +58,7 @@ impl HolderQueries {
 }
 
 impl QuorumClaim<'_> {
-    /// Proposes a token that is larger than `above`.
+    /// Proposes a token that is larger than `above`, and counts the votes.
     pub(super) async fn run_round(
         &self,
         order: Order,
@@ -77,7 +77,7 @@ impl QuorumClaim<'_> {
                 others.retain(|other| *other != place);
                 self.ask(&election, [place]);
                 let vote = queries.until_vote(&election, place);
-                // After the limit, the next node is asked. A late vote still counts.
+                // After the limit, asks the next node. A late vote still counts.
                 drop(timeout(node.patience(), vote).await);
                 if election.read(Ballot::has_rivals) {
                     return Ok(self.behind(election, queries).await);
@@ -108,7 +108,7 @@ impl QuorumClaim<'_> {
     }
 
     /// Counts votes until they decide the claim. A majority that is complete only after `until` is not
-    /// valid: a node that voted may have restarted since, and have the former holder's grant again.
+    /// valid: a node that voted may have restarted since then, and have the former holder's grant again.
     async fn count_votes(
         &self,
         election: OpenElection,
@@ -188,10 +188,10 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Called once no majority can accept the claim. Finds the holder, or finds that the votes are split.
+    /// Called when no majority can accept the claim. Returns the holder, or reports that the votes are split.
     async fn refused(&self, election: OpenElection) -> Result<RoundOutcome, ServerFault> {
-        // One or two more answers usually show the holder. If too few nodes took part, waits for further
-        // answers too, since the error reports their number.
+        // Waits for a few more answers, which usually show the holder. If too few nodes took part, waits for
+        // all answers, because the error reports their number.
         let majority = self.nodes.majority();
         let known = |ballot: &Ballot| {
             let no_claim_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
@@ -208,7 +208,7 @@ impl QuorumClaim<'_> {
             return Ok(RoundOutcome::Held(holder));
         }
         if answered < majority {
-            // The votes are kept for a repeated claim with the same nonce.
+            // Keeps the votes, because the caller may repeat the claim with the same nonce.
             election.close(Stage::Over);
             return Err(election
                 .read(|ballot| too_few(ballot.answered(), self.nodes.count(), &ballot.faults)));
@@ -216,14 +216,14 @@ impl QuorumClaim<'_> {
         Ok(RoundOutcome::Split(election))
     }
 
-    /// Notes that the key is marked by the nodes that refused the claim, if this client waits for the key.
+    /// If this client waits for the key, records that the nodes that refused the claim have marked the key.
     fn note_mark(&self, election: &Election) {
         if election.proposal.waits {
             self.nodes.watched.note_mark(&self.nodes.keys.channel(&self.claim.key));
         }
     }
 
-    /// Waits until `enough` is known. Does not wait for silent nodes.
+    /// Waits for answers until `enough` returns true. Does not wait for silent nodes.
     async fn await_more(&self, election: &Election, enough: impl Fn(&Ballot) -> bool + Sync) {
         loop {
             let (is_enough, responses, silence) = election.read(|ballot| {
@@ -241,5 +241,5 @@ impl QuorumClaim<'_> {
     }
 }
 
-/// The time limit for answers that can only show the holder.
+/// The time limit for answers that can show the holder, but cannot change the claim's outcome.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(20);

@@ -19,7 +19,7 @@ pub(crate) struct NodeAdmission {
     /// The index and the name of the node.
     pub(crate) node: (usize, String),
     pub(crate) runs: Runs,
-    /// `None` without a rejoin delay.
+    /// The check of the node's record and age. `None` without a rejoin delay.
     pub(crate) membership: Option<Membership>,
 }
 
@@ -56,7 +56,7 @@ impl Admission for NodeAdmission {
 }
 
 impl NodeAdmission {
-    /// Refuses a server that is already connected as another node, under any name.
+    /// Refuses a server that is already connected as another node, even under another name.
     fn refuse_duplicate(&self, run: &str) -> Result<(), ServerFault> {
         let (index, name) = &self.node;
         let mut runs = self.runs.lock();
@@ -67,7 +67,7 @@ impl NodeAdmission {
                 "{name} and {other_name} are the same server: a quorum needs independent servers"
             )));
         }
-        // A node has one run at a time.
+        // Removes earlier runs of this node, because a node has one run at a time.
         runs.retain(|_, (other, _)| other != index);
         runs.insert(run.to_owned(), self.node.clone());
         Ok(())

@@ -24,15 +24,15 @@ use crate::scripts::{millis, text};
 #[derive(Debug)]
 pub(crate) struct Membership {
     settings: QuorumSettings,
-    /// How long a run has to last before the node votes.
+    /// The time that a run must last before the node votes.
     pub(crate) rejoin_delay: Duration,
-    /// The key of the record.
+    /// The Redis key of the record.
     record: String,
     last: Mutex<Option<Arc<Run>>>,
     clock: Arc<dyn Clock>,
 }
 
-/// The settings that all clients of a quorum have to agree on.
+/// The settings that must be the same for all clients of a quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuorumSettings {
     pub(crate) max_ttl: Duration,
@@ -77,18 +77,18 @@ impl Membership {
                 least.saturating_sub(lasted)
             )));
         }
-        // Shares the age, so that later clients need not wait even if the server's clock is set back.
+        // Writes the age to the record, so that later clients need not wait even after a backward clock step.
         if lasted >= self.rejoin_delay && !run.is_shared() {
             match self.share(server, connection, run).await {
                 Err(fault) if fault.kind == StoreErrorKind::Misconfigured => return Err(fault),
-                // The request itself detects and replaces a broken connection.
+                // Ignores an error: the request itself detects a broken connection.
                 Ok(()) | Err(_) => (),
             }
         }
         Ok(())
     }
 
-    /// Returns the last known run if the server is still in it, otherwise a new one.
+    /// Returns the last known run if the server is still in this run. Otherwise, returns a new run.
     fn run_of(&self, health: &ServerInfo) -> Arc<Run> {
         let mut last = self.last.lock();
         let id = format!("{}:{}", health.run, health.replication);
@@ -121,7 +121,7 @@ impl Membership {
         let answer = answer.map_err(|error| ServerFault::from_redis(server, &error))?;
         match JoinAnswer::read(&answer) {
             Some(JoinAnswer::Joined(lasted)) => {
-                // Counted from the answer, not from the request: the run has the reported age when the
+                // Counts from the answer, not from the request: the run has the reported age when the
                 // server answers.
                 run.note(self.clock.now(), lasted);
                 if lasted >= self.rejoin_delay {
@@ -158,7 +158,7 @@ const FORM: &str = "form 2, ";
 enum JoinAnswer {
     Joined(Duration),
     Other(QuorumSettings),
-    /// The clients have written a record without the format of the locks.
+    /// The record has no lock format: clients of an earlier version have written it.
     Earlier,
 }
 
@@ -236,11 +236,11 @@ mod tests {
         assert_eq!(run.lasted(), 40 * SECOND);
     }
 
-    /// Waits for the first request and for `delay`, and answers that the run has lasted for 40 s.
+    /// Waits for the first request, and then for `delay`. Answers that the run has lasted for 40 s.
     async fn answer_after(mut stream: DuplexStream, delay: Duration, clock: Arc<ManualClock>) {
         let mut request = Vec::new();
         while !request.windows(7).any(|word| word == b"EVALSHA") {
-            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "no request came");
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "no request arrived");
         }
         clock.0.store(u64::try_from(delay.as_nanos()).unwrap(), Ordering::Relaxed);
         stream.write_all(b"*2\r\n$6\r\njoined\r\n:40000\r\n").await.unwrap();

@@ -1,4 +1,4 @@
-//! Delays the votes of a server that has restarted: it may have forgotten what it accepted.
+//! Delays the votes of a restarted server, because the server may have forgotten the grants that it accepted.
 //!
 //! [`admission`] checks each new connection to a node. [`membership`] admits a client to the node's votes.
 

@@ -1,7 +1,7 @@
 -- Votes on a claim that adopts a grant. The vote takes the lock from the grant.
--- KEYS: of the grant. ARGV: retention (ms); nonce of the grant, and its token plus 1; the text of the lock
+-- KEYS: the grant's key. ARGV: retention (ms); nonce of the grant, and its token plus 1; the new lock's text
 -- without the former bound and the end, ttl (ms).
--- Returns an answer as the script claim does, or 'free' if the key has no holder.
+-- Returns an answer of the script claim, or 'free' if the key has no holder.
 local key, time = KEYS[1], now()
 local retention, handed, above, text, ttl = unpack(ARGV)
 
@@ -12,7 +12,7 @@ end
 if sub(held, 1, 1) == 'h' and sub(held, 3, 34) == sub(text, 3, 34) then
     return vote_again(key, held, text, time, ttl, retention)
 end
--- An evicted grant is not adopted. A larger token belongs to a later grant of the same claim.
+-- Refuses an evicted grant, and a larger token, which belongs to a later grant of the same claim.
 if sub(held, 1, 1) ~= 'h' or not holds(held, handed, above) then
     return report(held, time)
 end
@@ -21,7 +21,7 @@ if sub(text, 35, 50) <= floor_of(count, time) then
     return outbid(count, time)
 end
 -- PEXPIRE comes first: a server at its maxmemory refuses SET unless the script has written before. The
--- lease is held already, so it must be kept.
+-- lease is already held, so this script must succeed even then.
 call('PEXPIRE', key, retention)
 call('SET', key, 'h' .. sub(held, 2, 2) .. sub(text, 3) .. bound .. end_of(time, ttl), 'PX', retention)
 return count == NONE and time or 0

@@ -1,4 +1,4 @@
--- The claims that are not the usual case: see `claim_usual.lua`.
+-- Votes on the claims that `claim_usual.lua` leaves to this script.
 local answers, rest = ...
 local retention, ttl, time = ARGV[1], match(ARGV[2], '%d+'), now()
 

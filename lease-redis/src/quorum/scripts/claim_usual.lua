@@ -1,11 +1,11 @@
 -- Votes on one or more claims.
--- KEYS: of each. ARGV: retention (ms); the ttl of all claims (ms), after a w if the client waits for the keys;
--- then, of each claim, the text of the lock without the former bound and the end.
--- Returns, for each claim, 0 if the node accepts it; the node's time, if it accepts it and had no counter;
+-- KEYS: one per claim. ARGV: retention (ms); the ttl of all claims (ms), after a w if the client waits for
+-- the keys; then, for each claim, the text of the lock without the former bound and the end.
+-- Returns, for each claim: 0 if the node accepts it; the node's time if it accepts it and had no counter;
 -- the larger counter, or the time, as a text; or the text and the expiry (ms) of another claim's lock.
 --
 -- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger. All
--- functions are in `others`, since Lua creates a function each time it runs the definition.
+-- functions are in `others`, because Lua creates a function each time it runs the function's definition.
 local call, sub, find = redis.pcall, string.sub, string.find
 local KEYS, ARGV = KEYS, ARGV
 local retention, answers, rest, ends = ARGV[1], {}, nil, nil
@@ -16,7 +16,7 @@ for place = 1, #KEYS do
     if former and #former == 16 and sub(text, 35, 50) > former and not find(former, '%D') then
         if not ends then
             local time, ttl = call('TIME'), string.match(ARGV[2], '%d+')
-            -- As `end_of` in `common.lua`.
+            -- Computes the same number as `end_of` in `common.lua`.
             local number = math.min(time[1] * 1000000 + time[2] + ttl * 1000, 9007199254740991)
             local part = number % 1000000
             ends = string.format('%010d%06d', (number - part) / 1000000, part)
@@ -26,7 +26,7 @@ for place = 1, #KEYS do
     if answer then
         answers[place] = answer
         if sub(text, 2, 2) == 'w' then
-            -- As `tell_taken` in `common.lua`.
+            -- Publishes the same message as `tell_taken` in `common.lua`.
             call('PUBLISH', key .. ':freed', 'taken')
         end
     else

@@ -1,5 +1,5 @@
--- Refuses the heartbeats of a grant from now on, and lets the grant expire.
--- KEYS: of the grant. ARGV: the nonce of the grant, or its token. Returns 1 if this was the current grant.
+-- Marks a grant as evicted. Then the node refuses its heartbeats, and the grant expires.
+-- KEYS: the grant's key. ARGV: the nonce of the grant, or its token. Returns 1 if it was the current grant.
 local key, named = KEYS[1], ARGV[1]
 local text = call('GET', key)
 if not is_held(text, now()) or sub(text, 1, 1) == 'r' then

@@ -1,9 +1,9 @@
 -- Extends one or more grants.
--- KEYS: of each. ARGV: retention (ms); then nonce, number of the heartbeat, ttl (ms) and token of each.
+-- KEYS: one per grant. ARGV: retention (ms); then nonce, number of the heartbeat, ttl (ms), token of each.
 -- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
 local retention, time = ARGV[1], now()
 
--- Why a grant does not hold a free key. A release raises the bound to its token plus 1.
+-- Returns the reason why the grant of a free key was lost. A release raises the bound to its token plus 1.
 local function why_lost(text, token)
     local _, bound = numbers_in(text)
     local above = bound - token
@@ -24,7 +24,7 @@ return answers_without_memory(retention, function(key, place)
     end
     local held, last, rest = sub(text, 35, 50), match(text, '^(%d+)( .*)$', 83)
     if held ~= token then
-        -- The lock of an earlier proposal gets the token of the grant.
+        -- The lock has the token of another proposal. If it is smaller, the lock gets the grant's token.
         if held > token then
             return 'superseded'
         end

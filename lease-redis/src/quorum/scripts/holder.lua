@@ -1,5 +1,5 @@
 -- Returns the text and the expiry (ms) of one or more locks, or nothing for a key without a holder.
--- KEYS: of each. ARGV: 1 if the client waits for the keys.
+-- KEYS: one per lock. ARGV: 1 if the client waits for the keys.
 local time = now()
 
 return answers_of(function(key)

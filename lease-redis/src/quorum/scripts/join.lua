@@ -1,5 +1,5 @@
 -- Lets a client take part in the votes of this node.
--- KEYS: record. ARGV: the run of the server, and how long it has lasted as far as the client knows (ms);
+-- KEYS: record. ARGV: the run of the server, and the run's age as far as the client knows it (ms);
 -- the client's max_ttl (ms), after the format of its locks, and timeout (ms).
 -- Returns the minimum age of the run by the reports of all clients (ms), or the settings of the earlier
 -- clients if they differ.
@@ -21,7 +21,7 @@ if known[1] == run and tonumber(known[2]) <= since then
     since = tonumber(known[2])
 else
     -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which needs no
-    -- memory, counts as a write although it finds nothing.
+    -- memory, counts as a write, although the field does not exist.
     call('HDEL', record, '')
     call('HSET', record, 'run', run, 'since', since, 'max_ttl', max_ttl, 'timeout', timeout)
 end

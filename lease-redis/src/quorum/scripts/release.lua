@@ -1,4 +1,4 @@
--- The releases that are not the usual case: see `release_usual.lua`.
+-- Releases the keys that `release_usual.lua` leaves to this script.
 local answers, rest = ...
 local retention = ARGV[1]
 

@@ -1,8 +1,8 @@
 -- Releases the key of a grant and reserves it for no lessee. It runs only on nodes that vote. A node that
--- does not vote may have forgotten a grant that holds the key. KEYS: of the grant. ARGV: retention (ms), nonce
+-- does not vote may have forgotten a grant that holds the key. KEYS: the key. ARGV: retention (ms), nonce
 -- of the grant, its token plus 1, its token, its lessee, length (ms). Returns 1 if the key is reserved.
 --
--- A reservation needs a majority, so nodes without the grant write it too, unless a later grant followed.
+-- A reservation needs a majority. So nodes without the grant also write it, unless a later grant followed.
 local key, time = KEYS[1], now()
 local retention, nonce, least, token, lessee, length = unpack(ARGV)
 

@@ -1,5 +1,5 @@
 -- Withdraws one node's vote for a claim that got no majority.
--- KEYS: of the claim. ARGV: retention (ms); nonce; the last proposal, and the number above it. Returns 1 if the
+-- KEYS: the key. ARGV: retention (ms); nonce; the last proposal, and the proposal plus 1. Returns 1 if the
 -- vote was withdrawn.
 --
 -- Withdraws only a vote for that proposal or a smaller one: the request may arrive after the claim was
@@ -12,7 +12,7 @@ if not is_held(text, now()) or not holds(text, nonce, above) then
 end
 local count, bound = numbers_in(text)
 if sub(text, 35, 50) == token then
-    -- The bound from before the vote applies again: the grant before it may be restored here.
+    -- The bound from before the vote applies again: a heartbeat may restore the earlier grant on this node.
     bound = sub(text, -32, -17)
 end
 if count == NONE then

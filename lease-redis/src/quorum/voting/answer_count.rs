@@ -1,4 +1,4 @@
-//! A count of answers that several tasks deliver and one task awaits.
+//! Counts answers. Several tasks deliver the answers, and one task waits for the result.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -6,9 +6,9 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// A count `T` under a lock, and the task that waits for it.
+/// A count of type `T` under a lock, and the task that waits for the count.
 ///
-/// Wakes the task once per request. A stream of futures would poll the task after each answer.
+/// Usually wakes the task once per request. A stream of futures would wake it after each answer.
 pub(crate) struct AnswerCount<T> {
     inner: Mutex<Inner<T>>,
 }
@@ -35,7 +35,7 @@ impl<T> AnswerCount<T> {
         access(&mut self.inner.lock().count)
     }
 
-    /// Changes the count, and wakes the task that waits if `change` says so.
+    /// Changes the count. Wakes the task that waits if `change` returns `Wake::Yes`.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut T) -> (R, Wake)) -> R {
         let mut inner = self.inner.lock();
         let (result, wake) = change(&mut inner.count);
@@ -47,7 +47,7 @@ impl<T> AnswerCount<T> {
         result
     }
 
-    /// Waits until `ready` returns a value. `ready` is called now and after each wake-up.
+    /// Waits until `ready` returns a value. Calls `ready` at once and after each wake-up.
     pub(crate) async fn wait<R>(&self, mut ready: impl FnMut(&mut T) -> Option<R>) -> R {
         poll_fn(|context| {
             let mut inner = self.inner.lock();

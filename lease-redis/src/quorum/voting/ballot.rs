@@ -22,15 +22,15 @@ pub(crate) enum Vote {
 /// The votes on one proposal.
 #[derive(Debug)]
 pub(crate) struct Ballot {
-    /// By the index of the node.
+    /// The response of each node, by the node's index.
     responses: Vec<Response>,
     rivals: Vec<HolderOnNode>,
-    /// The largest number that a node returned instead of a vote.
+    /// The largest counter that a node returned instead of a vote.
     outbid_by: u64,
     pub(crate) faults: Vec<ServerFault>,
 }
 
-/// How a node has responded.
+/// The response of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Response {
     Missing,
@@ -49,7 +49,7 @@ pub(crate) enum VoteCount {
     Open,
     /// A majority accepted the proposal.
     Granted,
-    /// A larger proposal may get a majority: one that is larger than this number.
+    /// A proposal that is larger than this number may get a majority.
     Outbid(u64),
     /// No majority can accept a proposal of this claim.
     Refused,
@@ -106,7 +106,7 @@ impl Ballot {
         }
     }
 
-    /// The count if the missing nodes do not answer.
+    /// Returns the count if the missing nodes do not answer.
     pub(crate) fn count_without_missing(&self) -> VoteCount {
         let accepted = self.accepted();
         if accepted >= self.majority() {
@@ -126,7 +126,7 @@ impl Ballot {
         needed.then(|| self.majority().saturating_sub(self.accepted()))
     }
 
-    /// Whether the task that counts has to act: the votes decide, or a majority has answered and is split.
+    /// Returns whether the counting task must act: the votes decide, or a majority has answered and is split.
     pub(crate) fn is_settled(&self) -> bool {
         self.count() != VoteCount::Open || self.needed_of_missing().is_some()
     }
@@ -135,18 +135,18 @@ impl Ballot {
         self.of(Response::Accepted)
     }
 
-    /// Nodes that have not responded yet.
+    /// Returns the number of nodes that have not responded yet.
     pub(crate) fn missing(&self) -> usize {
         self.of(Response::Missing)
     }
 
-    /// The places of the nodes that have not responded yet.
+    /// Returns the indices of the nodes that have not responded yet.
     pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
         self.places(|response| response == Response::Missing)
     }
 
-    /// The places of the nodes that may have a vote for the claim: one for this proposal, or for an earlier
-    /// one. The missing nodes may get a vote later.
+    /// Returns the indices of nodes that may have a vote for the claim, for this proposal or for an earlier
+    /// proposal. The missing nodes may get a vote later.
     pub(crate) fn places_with_votes(&self) -> impl Iterator<Item = usize> {
         use Response::{Accepted, Failed, Outbid};
 
@@ -161,7 +161,7 @@ impl Ballot {
         self.responses.len() - self.missing()
     }
 
-    /// Nodes that have accepted or refused the proposal.
+    /// Returns the number of nodes that have accepted or refused the proposal.
     pub(crate) fn answered(&self) -> usize {
         self.responses() - self.of(Response::Failed) - self.of(Response::Unsent)
     }
@@ -170,42 +170,42 @@ impl Ballot {
         !self.rivals.is_empty()
     }
 
-    /// The holder on a majority of the nodes. No other lessee can hold the key.
+    /// Returns the holder on a majority of the nodes. No other lessee can hold the key.
     pub(crate) fn holder(&self) -> Option<Holder> {
         let (nonce, votes) = self.strongest()?;
         (votes >= self.majority()).then(|| self.holder_of(nonce))?
     }
 
-    /// Whether a majority reports the same token of the holder. A node that missed the last proposal has an
-    /// earlier one until the next heartbeat.
+    /// Returns whether a majority reports one token of the holder. A node that missed the last proposal has
+    /// an earlier token until the next heartbeat.
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
         most_frequent(self.tokens_of(nonce)).is_some_and(|(_, votes)| votes >= self.majority())
     }
 
-    /// Whether the missing answers may show a holder on a majority.
+    /// Returns whether the missing answers may show a holder on a majority.
     pub(crate) fn holder_may_appear(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() >= self.majority()
     }
 
-    /// As [`holder_may_appear`](Self::holder_may_appear), but also counts nodes that have failed.
+    /// Like [`holder_may_appear`](Self::holder_may_appear), but also counts nodes that returned an error.
     pub(crate) fn holder_may_be_unknown(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() + self.faults.len() >= self.majority()
     }
 
-    /// Whether a majority reports that the key is free.
+    /// Returns whether a majority reports that the key is free.
     pub(crate) fn is_free(&self) -> bool {
         self.of(Response::Free) >= self.majority()
     }
 
-    /// The lessee with the most votes.
+    /// Returns the lessee with the most votes.
     pub(crate) fn nearest(&self) -> Option<Holder> {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// Whether the claim of `nonce` keeps its votes when several claims split the nodes. The claim with the
+    /// Returns whether the claim of `nonce` keeps its votes when claims split the nodes. The claim with the
     /// most votes does; on a tie, the claim with the largest nonce. All claims that see the same votes choose
     /// the same claim.
     pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
@@ -262,7 +262,7 @@ pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The most frequent token; on a tie, the largest.
+/// Returns the most frequent token; on a tie, the largest token.
 fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingToken, usize)> {
     let mut counts: HashMap<FencingToken, usize> = HashMap::new();
     for token in tokens {
@@ -271,10 +271,10 @@ fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingT
     counts.into_iter().max_by_key(|(token, count)| (*count, *token))
 }
 
-/// The error if fewer than a majority took part, with each node's reason.
+/// Returns the error for too few participating nodes, with the reason of each failed node.
 pub(crate) fn too_few(present: usize, of: usize, faults: &[ServerFault]) -> ServerFault {
     let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    // The joint error is transient if one of the errors is: a retry may then succeed.
+    // The joint error is transient if one of the errors is transient, because then a retry may succeed.
     let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
     let kind = transient.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
     let needed = majority(of);

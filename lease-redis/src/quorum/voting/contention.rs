@@ -1,4 +1,4 @@
-//! Remembers the keys for which several claims compete, as far as one client knows.
+//! Stores the keys for which several claims compete, as far as one client knows.
 
 use std::collections::HashMap;
 
@@ -15,25 +15,25 @@ pub(crate) struct Contention {
 #[derive(Debug, Default)]
 struct Keys {
     contended: HashMap<LeaseKey, Contended>,
-    /// Expired entries are removed once there are this many entries.
+    /// The number of entries at which the expired entries are removed.
     purge_at: usize,
 }
 
 #[derive(Debug)]
 struct Contended {
     until: Moment,
-    /// The other contender that was seen last.
+    /// The lessee of the last other claim that was seen.
     other: Option<Lessee>,
-    /// Until when there are at least two other contenders.
+    /// The time until which the key counts as having at least two other contenders.
     crowded_until: Moment,
     /// Whether this client has been granted the key since a claim of it was refused.
     granted: bool,
 }
 
-/// How many contenders a key has.
+/// The number of contenders of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contenders {
-    /// No other, as far as this client knows.
+    /// No contender but this client, as far as it knows.
     One,
     Two {
         /// Whether this client has been granted the key since a claim of it was refused.

@@ -35,16 +35,16 @@ pub(crate) struct Proposal {
 struct Round {
     ballot: Ballot,
     stage: Stage,
-    /// Whether the task that counts is woken by each vote.
+    /// Whether each vote wakes the counting task.
     counts_each: bool,
 }
 
-/// What happens to a vote that arrives now.
+/// The stage of an election. It decides what happens to a vote that arrives now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Votes are counted.
     Open,
-    /// A majority has accepted the proposal. Further nodes may have it, too.
+    /// A majority has accepted the proposal. Further nodes may accept it, too.
     Granted,
     /// The claim continues with a larger proposal, or its outcome is unknown. Votes stay: the claim may be
     /// repeated.
@@ -58,7 +58,7 @@ impl Election {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
         // Marks the lock if this client waits. Other waiters may rely on this mark: of many woken waiters,
-        // only a few make a claim.
+        // only a few send a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
         let ttl = millis(claim.ttl);
         let proposal = Proposal {
@@ -94,7 +94,7 @@ impl Election {
             .await;
     }
 
-    /// Waits until `ready` accepts the votes.
+    /// Waits until `ready` returns true for the votes.
     pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {
         self.round
             .wait(|round| {
@@ -104,12 +104,12 @@ impl Election {
             .await;
     }
 
-    /// Ends the counting. Votes that arrive from now on stay.
+    /// Ends the counting of votes. Votes that arrive later stay on their nodes.
     pub(crate) fn close(&self, stage: Stage) {
         self.round.with(|round| round.stage = stage);
     }
 
-    /// Withdraws all votes: those on the nodes now, and those that arrive later.
+    /// Withdraws all votes: the votes that are on the nodes now, and the votes that arrive later.
     pub(crate) fn refuse(&self) {
         let places: Vec<_> = self.round.with(|round| {
             round.stage = Stage::Refused;
@@ -144,12 +144,12 @@ impl Election {
     }
 }
 
-/// An election whose votes one task counts. If that task is dropped, votes that arrive later stay, as after
+/// An election whose votes one task counts. If that task is dropped, later votes stay on the nodes, as after
 /// an error: the caller may repeat the claim.
 pub(crate) struct OpenElection(Arc<Election>);
 
 impl OpenElection {
-    /// The request to one node.
+    /// Returns the request for the vote of one node.
     pub(crate) fn request(&self, place: usize) -> VoteRequest {
         VoteRequest { election: Arc::clone(&self.0), place, is_answered: false }
     }
@@ -173,7 +173,7 @@ impl Drop for OpenElection {
     }
 }
 
-/// The request for one node's vote. If it is dropped, it was not sent.
+/// The request for one node's vote. Dropping it reports that it was not sent.
 pub(crate) struct VoteRequest {
     election: Arc<Election>,
     place: usize,

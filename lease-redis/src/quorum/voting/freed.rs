@@ -13,7 +13,7 @@ pub(crate) struct FreedOn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnNode {
     Held,
-    /// With the number of watches, if the node has counted them.
+    /// The key is free. The node reports the number of watches, if it may count them.
     Free(Option<u64>),
 }
 
@@ -41,7 +41,7 @@ impl FreedOn {
         self.change_since(before)
     }
 
-    /// Notes that the key may be free on one node.
+    /// Records that the key may be free on one node.
     pub(crate) fn note_free(&mut self, place: usize) -> Option<Change> {
         let before = self.count();
         let node = self.nodes.get_mut(place)?;
@@ -64,7 +64,7 @@ impl FreedOn {
         self.free().count()
     }
 
-    /// The number of watches on each node with a free key.
+    /// Returns the number of watches on each node with a free key.
     fn free(&self) -> impl Iterator<Item = Option<u64>> {
         self.nodes.iter().filter_map(|node| match node {
             OnNode::Held => None,

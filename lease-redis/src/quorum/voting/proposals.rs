@@ -8,8 +8,8 @@ use crate::error::ServerFault;
 
 /// The last proposal of one client.
 ///
-/// A claim may be repeated with its nonce, and must then propose a larger token: a late withdrawal of the
-/// earlier proposal must not affect it. All claims of the client share the clock, so that it need not store
+/// If a claim is repeated with its nonce, it must propose a larger token, so that a late withdrawal of the
+/// earlier proposal does not affect it. All claims of a client share the clock, so the client need not store
 /// the nonces.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
@@ -17,9 +17,9 @@ pub(crate) struct Proposals {
 }
 
 impl Proposals {
-    /// A token that is larger than all earlier proposals and than `seen`, and not below `time`.
+    /// Returns a token that is larger than all earlier proposals and than `seen`, and not below `time`.
     ///
-    /// A release raises the counters to its token plus 1, so the next proposal is at least its token plus 2.
+    /// A release raises the counters to its token plus 1. So the next proposal is at least that token plus 2.
     pub(crate) fn next(&self, time: u64, seen: u64) -> Result<FencingToken, ServerFault> {
         let following = |last: u64| time.max(last.saturating_add(2)).max(seen.saturating_add(1));
         let token = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
@@ -28,7 +28,7 @@ impl Proposals {
         });
         let next = token.map_or(u64::MAX, following);
         FencingToken::new(next).map_err(|_too_large| {
-            ServerFault::corrupt("the counters of the key leave no larger token")
+            ServerFault::corrupt("no token is larger than the counter of the key")
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::error::ServerFault;
 use crate::quorum::nodes::requests::HeartbeatReply;
 use crate::quorum::voting::ballot::{majority, too_few};
 
-/// The answers to one heartbeat.
+/// The nodes' replies to one heartbeat.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tally {
     nodes: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     overtaken: usize,
     superseded: usize,
     revoked: usize,
-    /// Nodes that have forgotten the grant.
+    /// The indices of the nodes that have forgotten the grant.
     pub(crate) missing: Vec<usize>,
     faults: Vec<ServerFault>,
 }
@@ -72,7 +72,7 @@ impl Tally {
         HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
     }
 
-    /// Whether the grant may be restored on the nodes that have forgotten it: another node still has it.
+    /// Returns whether another node still has the grant, so that it may be restored where it was forgotten.
     pub(crate) fn may_be_restored(&self) -> bool {
         self.extended > 0
     }

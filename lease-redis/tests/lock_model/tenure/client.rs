@@ -144,7 +144,7 @@ impl Steps<'_> {
         });
     }
 
-    /// The claim sends a heartbeat, whose answer decides whether it has the lease.
+    /// The claim sends a heartbeat. Its answer decides whether the claim has the lease.
     fn confirm(&mut self, place: usize, slot: usize) {
         let claim = self.state.claims[place];
         if claim.beaten >= self.setup.roles[place].beats {
@@ -230,7 +230,7 @@ fn next_send(setup: &Setup, state: &State, place: usize) -> u8 {
     }
 }
 
-/// The claim relies on the grant from now on. Returns the promise that this breaks.
+/// Lets the claim rely on the grant from now on. Returns the promise that this breaks, if any.
 fn accept(
     setup: &Setup,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! Searches without one rule, each of which finds a violation.
+//! Searches that leave out one rule of the protocol. Each search finds a violation.
 
 use super::setup::{Again, Clocks, Rule, Setup, Write};
 use super::violation::Violation;

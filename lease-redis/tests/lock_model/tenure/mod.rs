@@ -3,7 +3,7 @@
 //!
 //! Start with `setup` for the parameters and rules, then `state`. `client` has the actions of a claim,
 //! `server` handles requests, `fault` has expiry and loss of data. `tests` has sound searches, `controls`
-//! leaves out rules, and `variants` searches simpler protocols.
+//! leaves out a rule per search, and `variants` searches simpler protocols.
 
 mod client;
 mod controls;

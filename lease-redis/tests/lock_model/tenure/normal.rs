@@ -1,4 +1,4 @@
-//! Clears values that have no effect any more, so that states that differ only in them become equal.
+//! Clears values that have no effect any more, so that states that differ only in such values become equal.
 
 use super::setup::{Again, Clocks, Role, Rule, Setup};
 use super::state::{
@@ -103,12 +103,12 @@ fn forget_release(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// The grant that was handed over matters while a request that adopts it may arrive or be sent.
+/// Clears a handed-over grant, unless a request that adopts this grant may still arrive or be sent.
 fn forget_handed(role: Role, claim: &mut Claim) {
     let may_ask = matches!(claim.phase, Phase::Idle | Phase::Asking);
     let sent = claim.requests.iter().any(|request| request.phase == RequestPhase::Sent);
     if role.adopts.is_some() && !may_ask && !sent && claim.handed.request != 0 {
-        // The grant is not handed over twice.
+        // Keeps a mark that a grant was handed over, so that it is not handed over again.
         claim.handed = Grant { request: u8::MAX, ..Grant::default() };
     }
 }
@@ -122,8 +122,8 @@ fn renumber_sends(claim: &mut Claim, key: &mut super::state::Key, place: usize) 
     });
 }
 
-/// Only the order of tokens matters. A later token is larger than all of them, so it is also larger than
-/// all that were accepted.
+/// Renumbers tokens, because only their order matters. A later token is larger than all these tokens, so it
+/// is also larger than all accepted tokens.
 fn renumber_tokens(state: &mut State) {
     let mut used = 0u64;
     for claim in &state.claims {

@@ -1,4 +1,4 @@
-//! How the server handles the requests that arrive.
+//! The server's handling of requests that arrive.
 
 use super::model::Steps;
 use super::setup::{Clocks, Rule, Setup, Write};
@@ -6,17 +6,17 @@ use super::state::{BeatPhase, Grant, Kind, Phase, Release, RequestPhase, State, 
 use super::step::{Message, Step};
 use super::violation::Violation;
 
-/// What SET finds.
+/// The result of a SET.
 #[derive(Clone, Copy)]
 enum Outcome {
     Granted,
-    /// The nonce holds the key since this request.
+    /// The nonce already holds the key, by this request.
     Again(u8),
     Held,
 }
 
 impl Steps<'_> {
-    /// Each request of the claim that is under way may arrive now.
+    /// Adds a step for each request of the claim that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let claim = self.state.claims[place];
         for (slot, request) in claim.requests.iter().enumerate() {
@@ -44,7 +44,7 @@ impl Steps<'_> {
         self.deliver_eviction(place);
     }
 
-    /// The requests that are under way together with this one: a batch arrives as a whole.
+    /// Returns all requests of the same batch, because a batch arrives as a whole.
     fn members(&self, place: usize, slot: usize) -> Vec<(usize, usize)> {
         let setup = self.setup;
         let first = self.state.claims[place].requests[slot];
@@ -64,7 +64,7 @@ impl Steps<'_> {
         members
     }
 
-    /// One transaction: a SET for each claim, and one XADD.
+    /// Applies one transaction: a SET for each claim, and one XADD.
     fn deliver_claims(&mut self, members: &[(usize, usize)]) {
         let setup = self.setup;
         self.then_checked(arrives(Message::Claim, Message::Batch, members), |state| {
@@ -244,7 +244,7 @@ fn set(
     (Outcome::Granted, violation)
 }
 
-/// The answer to a request, with its token. Marks smaller tokens of other claims as followed by this one.
+/// Returns the answer to a request, with its token. Marks smaller tokens of other claims as followed.
 fn answer(
     setup: &Setup,
     state: &mut State,
@@ -264,8 +264,8 @@ fn answer(
     };
     request.phase = phase;
     request.grant = Grant { request: granted, token, followed: false };
-    // Between the commands of a pipeline, a later grant may have a smaller token. It does harm only once
-    // the larger token is accepted.
+    // Between the commands of a pipeline, a later grant may have a smaller token. This does harm only when
+    // a claim accepts the larger token.
     if setup.write == Write::Transaction {
         state.follow(setup, place, token);
     }

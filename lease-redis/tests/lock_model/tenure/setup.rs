@@ -4,62 +4,62 @@ use super::state::MOST_CLAIMS;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// The claims. Each has its own nonce: the second nonce of a client is a claim of its own.
+    /// The claims. Each claim has its own nonce. A second nonce of a client counts as another claim.
     pub(crate) roles: [Role; MOST_CLAIMS],
     pub(crate) claims: usize,
     pub(crate) clocks: Clocks,
-    /// How often the server may lose all data, and keep its connections.
+    /// The number of times that the server may lose all data but keep its connections.
     pub(crate) flushes: u8,
-    /// How often the server may restart without its data.
+    /// The number of times that the server may restart without its data.
     pub(crate) restarts: u8,
-    /// How often a replica that lacks the last writes may become the server.
+    /// The number of times that a replica without the last writes may become the server.
     pub(crate) promotions: u8,
-    /// How many evictions may arrive.
+    /// The number of evictions that may arrive.
     pub(crate) evictions: u8,
     /// Whether a holder may release its key with a reservation.
     pub(crate) reserves: bool,
     pub(crate) again: Again,
     pub(crate) write: Write,
-    /// Whether tokens keep their numbers. Otherwise, only their order is kept: a state then has no more
-    /// tokens than it can use, but promises about earlier tokens are not checked.
+    /// Whether tokens keep their numbers. Otherwise, states keep only the tokens' order, and have no more
+    /// tokens than they can use. But then promises about earlier tokens are not checked.
     pub(crate) exact_tokens: bool,
     pub(crate) without: Option<Rule>,
 }
 
-/// What one claim may do.
+/// The actions that one claim may take.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Role {
     pub(crate) key: usize,
-    /// How often it is sent, with its nonce.
+    /// The number of requests that the claim sends, all with its nonce.
     pub(crate) requests: u8,
     pub(crate) beats: u8,
-    /// The number of its batcher. Claims of the same batcher may share a request. Zero: never.
+    /// The number of the claim's batcher. Claims of the same batcher may share a request. Zero: no batcher.
     pub(crate) batcher: usize,
-    /// The claim whose grant is handed over to this one. Its requests adopt that grant.
+    /// The claim whose grant is handed over to this claim. The requests of this claim adopt that grant.
     pub(crate) adopts: Option<usize>,
 }
 
-/// When a lease may expire.
+/// The times at which a lease may expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant: confirmed promises depend on no clock.
+    /// At any instant. So promises that are found kept depend on no clock.
     Wrong,
-    /// Not before one ttl has passed since the request was sent that set the expiry.
+    /// At the earliest one ttl after the send of the request that set the expiry.
     Right,
 }
 
-/// What a claim does if the answer is that an earlier request of its nonce was granted.
+/// The reaction of a claim to the answer that an earlier request of its nonce was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Again {
-    /// It sends a heartbeat, and counts the ttl from there.
+    /// The claim sends a heartbeat, and counts the ttl from the send of the heartbeat.
     Heartbeat,
-    /// It counts the ttl from the send of the request that was granted, or sends a heartbeat.
+    /// The claim counts the ttl from the send of the granted request, or sends a heartbeat.
     NamedSend,
-    /// It counts the ttl from the send of the request that was answered.
+    /// The claim counts the ttl from the send of the answered request.
     OwnSend,
 }
 
-/// How a request is written to the server.
+/// The commands that write a request to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Write {
     /// SET and XADD in one transaction.
@@ -75,7 +75,7 @@ pub(crate) enum Write {
 pub(crate) enum Rule {
     /// A heartbeat and an adoption name the request that was granted.
     RequestNumber,
-    /// A heartbeat is refused if a later one has arrived.
+    /// A heartbeat is refused if a later heartbeat has arrived.
     BeatNumber,
     /// A grant whose answer arrives after its deadline does not count.
     DeadlineCheck,
@@ -98,7 +98,7 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Two claims of one key, each sent twice. The first sends a heartbeat.
+    /// Two claims for one key, which send two requests each. The first claim also sends a heartbeat.
     pub(crate) fn contended(clocks: Clocks) -> Self {
         let role = Role { requests: 2, ..Role::default() };
         Self {
@@ -117,7 +117,7 @@ impl Setup {
         }
     }
 
-    /// The second claim adopts the grant of the first, and the third competes.
+    /// The second claim adopts the grant of the first claim, and the third claim competes.
     pub(crate) fn handed_over(clocks: Clocks) -> Self {
         let contended = Self::contended(clocks);
         let [first, other, ..] = contended.roles;
@@ -126,7 +126,7 @@ impl Setup {
         Self { roles: [first, adopter, competitor, other], claims: 3, ..contended }
     }
 
-    /// The grant is handed over to the second claim, then to the third. The fourth competes.
+    /// The grant is handed over to the second claim, and then to the third. The fourth claim competes.
     pub(crate) fn handed_over_twice(clocks: Clocks) -> Self {
         let contended = Self::contended(clocks);
         let role = Role { requests: 1, ..Role::default() };
@@ -144,7 +144,7 @@ impl Setup {
         Self { roles, claims: 4, ..contended }
     }
 
-    /// The number of heartbeats of the first claims.
+    /// Sets the number of heartbeats of the first three claims.
     pub(crate) fn with_beats(mut self, beats: [u8; 3]) -> Self {
         for (role, beats) in self.roles.iter_mut().zip(beats) {
             role.beats = beats;
@@ -167,7 +167,7 @@ impl Setup {
         self.flushes > 0 || self.restarts > 0 || self.promotions > 0
     }
 
-    /// The orders of the claims' names: claims with the same role are interchangeable.
+    /// Returns the possible orders of the claims' names: claims with the same role are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[u8; MOST_CLAIMS]> {
         let mut orders = Vec::new();
         for number in 0..MOST_CLAIMS.pow(4) {
@@ -198,5 +198,5 @@ impl Setup {
     }
 }
 
-/// The powers of the number of claims.
+/// The powers of the number of claims, from the zeroth.
 const PLACES: [usize; MOST_CLAIMS] = [1, 4, 16, 64];

@@ -16,7 +16,7 @@ pub(crate) struct State {
     pub(crate) claims: [Claim; MOST_CLAIMS],
     /// The last identifier of the stream of tokens.
     pub(crate) stream: u8,
-    /// The largest token ever. The server's time is larger than it.
+    /// The largest token so far. The server's time is larger than this token.
     pub(crate) time: u8,
     /// The stream on the replica that no longer receives writes.
     pub(crate) lagging: Option<u8>,
@@ -57,12 +57,12 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// Each send of a claim has a growing number. The number is zero once one ttl has passed since the send.
+/// A claim numbers its sends in order. The number becomes zero when one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
     pub(crate) grant: Grant,
-    /// The send from which the lease counts.
+    /// The number of the send from which the claim counts its lease.
     pub(crate) deadline: u8,
     /// The grant that was handed over to this claim.
     pub(crate) handed: Grant,
@@ -98,12 +98,12 @@ pub(crate) struct Request {
     pub(crate) sent: u8,
     /// The number of the batch that contains the request.
     pub(crate) batch: u8,
-    /// The largest token that was accepted before the request was sent. Its own token must be larger.
+    /// The largest token that was accepted before the request was sent. The request's token must be larger.
     pub(crate) floor: u8,
     pub(crate) grant: Grant,
 }
 
-/// A request that may arrive, and an answer that may arrive, may do so at any time, or never.
+/// The phase of a request. A request or an answer that may arrive arrives at any time, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum RequestPhase {
     #[default]
@@ -173,7 +173,7 @@ impl State {
             for grant in claim.grants_mut().filter(|it| it.token != 0 && it.token < token) {
                 grant.followed = true;
             }
-            // A later token of the grant that was handed over is not a grant of another.
+            // The adopting claim is the successor of the handed-over grant, so this grant is not marked.
             if role.adopts == Some(place) {
                 claim.handed = handed;
             }
@@ -182,7 +182,7 @@ impl State {
 }
 
 impl Claim {
-    /// The number of a new send.
+    /// Returns the number of a new send.
     pub(crate) fn next_send(&self, key: &Key, place: usize) -> u8 {
         1 + self.sends(key, place).max().unwrap_or(0)
     }
@@ -195,7 +195,7 @@ impl Claim {
         values.map(|value| value.expiry).chain(requests).chain(beats).chain([self.deadline])
     }
 
-    /// All grants that the claim knows, or that are named by its requests.
+    /// Returns all grants that the claim knows, or that its requests name.
     pub(crate) fn grants_mut(&mut self) -> impl Iterator<Item = &mut Grant> {
         let requests = self.requests.iter_mut().map(|request| &mut request.grant);
         let beats = self.beats.iter_mut().map(|beat| &mut beat.grant);
@@ -209,7 +209,7 @@ impl Claim {
     }
 }
 
-/// Most parts of most states are empty, so an empty part is one byte.
+/// Hashes an empty part as one byte, because most parts of most states are empty.
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self { keys, claims, stream, time, lagging, .. } = self;
@@ -253,7 +253,7 @@ pub(crate) fn change_sends(
     change(&mut claim.deadline);
 }
 
-/// The value of each key, and what each claim relies on.
+/// Prints the value of each key, and the tokens on which claims rely.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for key in &self.keys {
@@ -269,7 +269,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The nonce, the request and the state of the value: `A2` is held by A's second request.
+/// Prints the nonce, the request and the state of the value: `A2` is held by A's second request.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {

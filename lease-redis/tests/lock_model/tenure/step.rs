@@ -6,7 +6,7 @@ use super::state::name;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A claim acts. The number is that of a request or a heartbeat.
+    /// A claim acts. The last field is the number of a request or a heartbeat.
     Claim(usize, Action, usize),
     /// A request of a claim arrives at the server.
     Arrives(usize, Message, usize),

@@ -1,4 +1,4 @@
-//! Searches that find the promises kept. The full size takes minutes.
+//! Searches that find no broken promise. The full size takes minutes.
 
 use super::setup::{Clocks, Role, Setup};
 use super::violation::Violation;
@@ -64,7 +64,7 @@ fn promotion_after_a_flush_extends_beside_a_successor() {
     fails(Violation::ExtendedAfterASuccessor, "a flush and a promotion", &setup);
 }
 
-/// No rule prevents this, and it breaks no other promise.
+/// A late heartbeat breaks only this promise, and no rule prevents it.
 /// So a key is held without a holder for one ttl after its last claim or heartbeat arrives.
 #[test]
 fn late_heartbeat_prolongs_its_own_tenure_after_its_end() {
@@ -115,7 +115,7 @@ fn full_size_of_lost_data() {
     sound("all tokens, a promotion", &Setup { promotions: 1, ..exact });
 }
 
-/// Two claims of each of two clients.
+/// Two clients with two claims each.
 #[test]
 #[ignore = "minutes: the full size"]
 fn full_size_of_two_nonces_each() {

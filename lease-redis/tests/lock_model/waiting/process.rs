@@ -1,4 +1,4 @@
-//! The actions of a process: it asks, subscribes, asks again, sleeps, and releases.
+//! The actions of a process: it requests the key, subscribes, repeats its request, sleeps, and releases.
 
 use super::setup::{Rule, Setup};
 use super::state::{Phase, Process, Release, Request, State, Subscription};
@@ -143,7 +143,7 @@ fn send(process: &mut Process, request: Request) {
     process.current = process.asked;
 }
 
-/// The messages on their way are lost, too.
+/// Breaks the connection of a process. Messages on their way to the process are lost, too.
 pub(crate) fn cut(process: &mut Process) {
     if process.subscription != Subscription::Nothing {
         (process.subscription, process.message) = (Subscription::Broken, false);

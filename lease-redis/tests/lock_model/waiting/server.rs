@@ -1,4 +1,4 @@
-//! How the server handles requests, expiry, and loss of data.
+//! The server's handling of requests, expiry, and loss of data.
 
 use super::process::cut;
 use super::setup::Rule;
@@ -6,7 +6,7 @@ use super::state::{Kind, NOBODY, Phase, Release, Request, State, Value};
 use super::step::{Step, Steps};
 
 impl Steps<'_> {
-    /// Each request of the process that is under way may arrive now.
+    /// Adds a step for each request of the process that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let process = self.state.processes[place];
         for (slot, request) in process.requests.into_iter().enumerate() {
@@ -113,7 +113,7 @@ impl Steps<'_> {
     }
 }
 
-/// The value is gone without a message. The time left that waiters have received passes by itself.
+/// Removes the value without a message. The time left that waiters have received passes by itself.
 fn free(state: &mut State) {
     state.value = Value::default();
     for process in &mut state.processes {

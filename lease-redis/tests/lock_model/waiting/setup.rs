@@ -3,13 +3,13 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) processes: usize,
-    /// How many requests each process sends for the key.
+    /// The number of requests that each process sends for the key.
     pub(crate) requests: u8,
-    /// How many heartbeats, adoptions and evictions may rewrite the value.
+    /// The number of heartbeats, adoptions and evictions that may rewrite the value.
     pub(crate) rewrites: u8,
-    /// How often the subscription of a process may break.
+    /// The number of times that the subscription of a process may break.
     pub(crate) cuts: u8,
-    /// How often the server may lose data, by a flush or a promotion.
+    /// The number of times that the server may lose data, by a flush or a promotion.
     pub(crate) losses: u8,
     pub(crate) without: Option<Rule>,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Setup {
 pub(crate) enum Rule {
     /// One script obtains the key or marks its value.
     MarkInOneScript,
-    /// A waiter asks once more after its subscription is confirmed.
+    /// A waiter sends another request after its subscription is confirmed.
     ConfirmedBeforeMark,
-    /// A waiter asks once more after its subscription is renewed.
+    /// A waiter sends another request after its subscription is renewed.
     LookAfterRenewal,
     /// A message that arrives while a request is under way causes another request.
     MessageDuringLook,
@@ -30,7 +30,7 @@ pub(crate) enum Rule {
     BeatKeepsMark,
     AdoptionKeepsMark,
     EvictionKeepsMark,
-    /// A release with a reservation publishes, too.
+    /// A release with a reservation also publishes a message.
     ReservationPublishes,
 }
 

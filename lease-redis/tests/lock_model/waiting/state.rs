@@ -4,7 +4,7 @@ use std::fmt;
 
 pub(crate) const MOST_PROCESSES: usize = 3;
 pub(crate) const MOST_REQUESTS: usize = 4;
-/// The holder of a value that was made by a mark alone.
+/// The holder of a value that a mark has created, without a grant.
 pub(crate) const NOBODY: u8 = 9;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -40,14 +40,14 @@ pub(crate) struct Process {
     pub(crate) subscription: Subscription,
     /// Whether a message is on its way to the process.
     pub(crate) message: bool,
-    /// Whether the process asks again as soon as no request is under way.
+    /// Whether the process sends another request as soon as no request is under way.
     pub(crate) must_look: bool,
-    /// Whether the remaining ttl in its last answer has passed, or will pass: its sleep ends then.
+    /// Whether the remaining ttl in the last answer has passed, or will pass, and so ends the sleep.
     pub(crate) timed: bool,
     /// Whether the key was freed or reserved since its last request arrived.
     pub(crate) unseen: bool,
     pub(crate) asked: u8,
-    /// The request whose answer it awaits. Zero: none.
+    /// The request whose answer the process awaits. Zero: no request.
     pub(crate) current: u8,
     pub(crate) requests: [Request; MOST_REQUESTS],
     pub(crate) release: Release,
@@ -57,7 +57,7 @@ pub(crate) struct Process {
 pub(crate) enum Phase {
     #[default]
     Idle,
-    /// It has not been refused yet.
+    /// The process has sent its first request, and was not refused yet.
     Asking,
     Waiting,
     Holding,
@@ -73,11 +73,11 @@ pub(crate) enum Subscription {
     /// The server publishes to the process. The confirmation may arrive.
     Active,
     Confirmed,
-    /// The connection broke. The process will notice.
+    /// The connection broke. The process can notice this at any time.
     Broken,
     /// SUBSCRIBE may arrive on the next connection.
     SentAgain,
-    /// Renewed, not confirmed yet.
+    /// The subscription is renewed, but not confirmed yet.
     ActiveAgain,
 }
 
@@ -85,11 +85,11 @@ pub(crate) enum Subscription {
 pub(crate) enum Request {
     #[default]
     Nothing,
-    /// It obtains the key.
+    /// The request obtains the key.
     Obtain,
-    /// It obtains the key or marks the value.
+    /// The request obtains the key or marks the value.
     ObtainOrMark,
-    /// It marks the value without reading it.
+    /// The request marks the value without reading it.
     Mark,
     Granted,
     Held,
@@ -111,7 +111,7 @@ impl Process {
             && !self.must_look
     }
 
-    /// Whether the server publishes messages to the process.
+    /// Returns whether the server publishes messages to the process.
     pub(crate) fn is_subscribed(&self) -> bool {
         matches!(
             self.subscription,
@@ -119,7 +119,7 @@ impl Process {
         )
     }
 
-    /// The key does not matter to the process any more.
+    /// Moves to a phase in which the process does not wait for the key. Keeps its requests and its release.
     pub(crate) fn leave(&mut self, phase: Phase) {
         let (requests, release) = (self.requests, self.release);
         *self = Self { phase, requests, release, asked: self.asked, ..Self::default() };

@@ -87,7 +87,7 @@ fn violation(state: &State) -> Option<Violation> {
     (is_free && lost).then_some(Violation::LostWakeUp)
 }
 
-/// Clears values that have no effect any more.
+/// Clears values that have no effect any more, so that fewer states differ.
 fn normalize(setup: &Setup, state: &mut State) {
     if state.value.kind == Kind::Absent {
         (state.value.holder, state.value.mark) = (0, false);

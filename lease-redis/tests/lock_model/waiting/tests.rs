@@ -1,4 +1,4 @@
-//! Searches with all rules, which keep the promises, and without one rule, which break one.
+//! Searches with all rules find no broken promise. Searches without one rule find a broken promise.
 
 use super::setup::{Rule, Setup};
 use super::step::Violation;

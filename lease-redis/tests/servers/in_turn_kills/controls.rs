@@ -31,7 +31,7 @@ async fn reports_of_all_processes_are_on_the_wall_clock() {
     }
 }
 
-/// Builds what a server and its clients did. Times are in milliseconds.
+/// Builds the commands of a server and the reports of its clients. Times are in milliseconds.
 #[derive(Default)]
 struct Story {
     commands: Commands,
@@ -44,7 +44,7 @@ impl Story {
             .note(at * 1_000, &format!("lua \"RPUSH\" \"{LEASE}:queue\" \"{}\"", nonce(name)));
     }
 
-    /// The server grants the key to a waiter of the queue.
+    /// Adds a grant of the server to a waiter in the queue.
     fn grants(&mut self, at: u64, name: char, token: u64) {
         let (at, nonce) = (at * 1_000, nonce(name));
         let set = format!("lua \"SET\" \"{LEASE}\" \"{nonce}hq1 0 {token} x\" \"PX\" \"2000\"");
@@ -53,7 +53,7 @@ impl Story {
         self.commands.note(at, &message);
     }
 
-    /// A process reports its lease, and sends the release if it was not killed before.
+    /// Adds a process's report of its lease, and the release unless the process was killed before.
     fn holds(&mut self, token: u64, obtained: u64, released: Option<u64>) {
         let (obtained, released) = (obtained * 1_000, released.map(|at| at * 1_000));
         self.holds.insert(token, Hold { obtained, released });
@@ -68,8 +68,8 @@ fn nonce(name: char) -> String {
     name.to_string().repeat(32)
 }
 
-/// Three waiters queue. A process holds the key from 1 s, and is killed. The second waiter is granted the key
-/// at `second` and reports nothing. The third obtains the key at `third`.
+/// Three processes queue. The first holds the key from 1 s, and is killed. The second is granted the key
+/// at `second`, if given, and reports nothing. The third obtains the key at `third`.
 fn killed_holder(second: Option<u64>, third: u64) -> Judged {
     let mut story = Story::default();
     for name in ['a', 'b', 'c'] {

@@ -1,4 +1,4 @@
-//! Processes that obtain the key again and again, and what they report.
+//! Processes that obtain the key again and again, and the processes' reports.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::Stdio;
@@ -23,7 +23,7 @@ pub(super) struct Fleet {
 /// One line of a process.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// When this test read the line, in microseconds since 1970.
+    /// The time at which this test read the line, in microseconds since 1970.
     pub(super) read: u64,
     pub(super) process: u32,
     pub(super) line: String,
@@ -33,7 +33,7 @@ pub(super) struct Report {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
     pub(super) obtained: u64,
-    /// When the release was sent. `None` if the process was killed before.
+    /// The time at which the release was sent. `None` if the process was killed before.
     pub(super) released: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Fleet {
         process
     }
 
-    /// Kills a process by SIGKILL, and starts another.
+    /// Kills a process by SIGKILL, and starts another process in its place.
     pub(super) async fn replace(&mut self, place: usize) {
         let new = self.spawn();
         let mut old = std::mem::replace(&mut self.processes[place], new);
@@ -90,14 +90,14 @@ impl Fleet {
         self.reports.lock().iter().filter(|report| is_meant(&report.line)).count()
     }
 
-    /// The number of processes that have held the key.
+    /// Returns the number of processes that have held the key.
     pub(super) fn holders(&self) -> usize {
         let reports = self.reports.lock();
         let holders = reports.iter().filter(|report| report.line.starts_with("obtained"));
         holders.map(|report| report.process).collect::<HashSet<_>>().len()
     }
 
-    /// The leases that processes have reported, by their tokens.
+    /// Returns the leases that processes have reported, by their tokens.
     pub(super) fn holds(&self) -> BTreeMap<u64, Hold> {
         let mut holds = BTreeMap::<u64, Hold>::new();
         for Report { line, .. } in self.reports.lock().iter() {
@@ -116,7 +116,7 @@ impl Fleet {
         holds
     }
 
-    /// The reports that were read in this time, as text.
+    /// Returns the reports that were read between `from` and `until`, as text.
     pub(super) fn reports(&self, from: u64, until: u64) -> Vec<(u64, String)> {
         let reports = self.reports.lock();
         let reports = reports.iter().filter(|report| (from..until).contains(&report.read));

@@ -1,4 +1,4 @@
-//! What the server did, and whether the order and the gaps between holders are as promised.
+//! Checks the commands of the server: the order of grants, and the gaps between holders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::fleet::{Fleet, Hold};
 use crate::batches::Monitor;
 use crate::setting::LEASE;
 
-/// What the server did, in the order of its commands.
+/// The commands of the server in their order, and the grants in these commands.
 #[derive(Default)]
 pub(super) struct Commands {
     /// The places of nonces in the order in which they joined the queue.
@@ -28,7 +28,7 @@ pub(super) struct Commands {
 struct Lock {
     nonce: String,
     from: u64,
-    /// When the key was freed, granted again, or expires.
+    /// The time at which the key was freed, was granted again, or expires.
     until: u64,
 }
 
@@ -74,7 +74,7 @@ impl Commands {
                 self.granted.push((nonce.to_owned(), token.parse().unwrap()));
             }
             ["lua", "SET", LEASE, text, ..] => self.held(time, text),
-            // A plain claim: refused while the key is held.
+            // A plain claim. The server refuses it while the key is held.
             ["SET", LEASE, text, ..] if self.locks.last().is_none_or(|lock| lock.until <= time) => {
                 self.held(time, text);
             }
@@ -89,7 +89,7 @@ impl Commands {
         let nonce = &text[..32];
         let until = time + micros(TTL);
         match self.locks.last_mut() {
-            // A heartbeat.
+            // A heartbeat of the current holder.
             Some(lock) if lock.nonce == nonce && time < lock.until => lock.until = until,
             _ => {
                 self.ended(time);
@@ -126,16 +126,16 @@ impl Commands {
         judged
     }
 
-    /// The number of grants in this time that expired, since no client used them.
+    /// Returns the number of grants between `from` and `until` that expired, because no client used them.
     fn granted_to_dead(&self, from: u64, until: u64) -> u32 {
-        // A lock that was passed on at once, as after a cancelled wait, does not count.
+        // Does not count a lock that was freed at once, for example after a cancelled wait.
         let dead = self.locks.iter().filter(|lock| {
             from < lock.from && lock.until <= until && lock.until - lock.from > micros(TTL / 2)
         });
         u32::try_from(dead.count()).unwrap()
     }
 
-    /// The commands and the reports from a ttl before a gap until half a second after it, each with its time
+    /// Returns commands and reports from a ttl before a gap until half a second after it. Each has its time
     /// since the start of the gap.
     pub(super) fn trace(&self, fleet: &Fleet, from: u64, until: u64) -> String {
         let (start, end) = (from - micros(TTL), until + 500_000);

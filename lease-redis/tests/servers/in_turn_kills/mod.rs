@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(2);
 
 /// `cargo test --release -p lease-redis --all-features --test servers -- --ignored --nocapture two_hundred_kills`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes, and its longest gap needs a machine that answers in time"]
+#[ignore = "takes minutes, and needs a machine that answers in time"]
 async fn two_hundred_kills_and_cancellations_keep_the_order() {
     let Some([server]) = servers() else { return };
     let watching = Commands::watch(&server).await;
@@ -98,7 +98,7 @@ async fn two_thousand_hand_overs_between_processes_keep_the_order() {
     assert!(commands.granted.len() > HAND_OVERS / 2, "{}", commands.granted.len());
 }
 
-/// A random part of `length`.
+/// Returns a random part of `length`.
 fn part_of(length: Duration) -> Duration {
     let [first, ..] = Nonce::random().get().into_bytes();
     length.mul_f64(f64::from(first) / 255.0)
@@ -123,7 +123,7 @@ async fn obtains_the_key_again_and_again() {
         } else {
             wait.await.unwrap()
         };
-        // The wall clock, since the clock of a lease begins with each process.
+        // Prints the wall clock, because the clock of a lease begins with each process.
         println!("obtained {} {}", lease.token(), micros_since_1970());
         sleep(part_of(Duration::from_millis(20))).await;
         println!("released {} {}", lease.token(), micros_since_1970());

@@ -15,7 +15,7 @@ use crate::setting::{
 
 /// In distributed-lock, the renewal task panicked in its second round without a report.
 #[tokio::test]
-async fn heartbeats_continue_after_failed_ones() {
+async fn heartbeats_continue_after_failed_heartbeats() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let lease = lease(&locker(store, Duration::from_secs(12))).await;
@@ -58,13 +58,13 @@ async fn claim_without_majority_leaves_no_lease_behind() {
 
 /// In distributed-lock, locks on servers that answered after the majority were neither renewed nor released.
 #[tokio::test]
-async fn late_server_is_extended_and_freed_like_the_others() {
+async fn lease_on_a_late_server_is_extended_and_freed() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     servers[2].hang();
     let grant = obtain(&store, "a").await;
     servers[2].go_on();
-    // A claim is not sent to a server that is silent by then. A heartbeat restores the lease there.
+    // If the server is silent, the claim is not sent to it. Then a heartbeat restores the lease on it.
     let mut beat = Beat::GRANTED;
     eventually("received or restored", async || {
         beat = beat.next();
@@ -85,7 +85,7 @@ async fn late_server_is_extended_and_freed_like_the_others() {
     assert!(matches!(store.obtain(&claim("b")).await.unwrap(), Obtained::Granted(..)));
 }
 
-/// In distributed-lock, leases had no deadline. Here a lease without answers expires by itself.
+/// In distributed-lock, leases had no deadline. Here, a lease whose heartbeats fail expires by itself.
 #[tokio::test]
 async fn lease_without_answers_expires_by_the_holders_clock() {
     let Some(both) = Both::start().await else { return };

@@ -13,7 +13,7 @@ use crate::setting::{
     TTL, eventually, has_lease, key, locker, obtain, obtain_eventually, obtain_for, text,
 };
 
-/// In go-redsync, extending and unlocking had no time-out of their own. In node-redlock, a release was
+/// In go-redsync, requests to extend and to unlock had no time-out. In node-redlock, a release was
 /// retried by the policy of the claim, possibly for ever.
 #[tokio::test]
 async fn heartbeat_and_release_time_out() {
@@ -49,7 +49,7 @@ async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
 
         let answer = store.heartbeat(&former, Beat::new(1)).await.unwrap();
 
-        // On one server, a free lock leaves no data about its last holder.
+        // On one server, a freed lock leaves no data, so the cause of the loss may be unknown.
         assert!(matches!(answer, Heartbeat::Lost(_)), "{answer:?}");
         assert!(both.servers.iter().all(|server| !has_lease(server)));
     }

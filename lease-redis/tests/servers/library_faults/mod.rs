@@ -20,10 +20,10 @@ use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{flush, servers, urls};
 
-/// The time-out of each store: short, since tests wait for it, but longer than pauses of a busy machine.
+/// The time-out of each store. Tests wait for it, so it is short, but longer than pauses of a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Three servers: a store on the first, and a quorum of all. Each test uses both stores in turn.
+/// Three servers, with a store on the first server and a quorum of all three. Each test uses both in turn.
 struct Both {
     servers: [RedisServer; 3],
     single: Arc<dyn LockStore>,
@@ -42,7 +42,7 @@ impl Both {
         })
     }
 
-    /// Each store in turn, on empty servers.
+    /// Returns each store in turn, on empty servers.
     fn each(&self) -> impl Iterator<Item = Arc<dyn LockStore>> {
         [&self.single, &self.several].into_iter().map(|store| {
             flush(&self.servers);

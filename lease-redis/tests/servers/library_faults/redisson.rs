@@ -21,7 +21,7 @@ use crate::setting::{
 
 /// In redisson, one dead shard stopped the renewal of all locks after it.
 #[tokio::test]
-async fn heartbeats_of_a_shard_do_not_wait_for_a_hung_one() {
+async fn heartbeats_of_a_shard_do_not_wait_for_a_hung_shard() {
     if !available() {
         return;
     }
@@ -76,8 +76,8 @@ async fn tokens_grow_over_a_short_lease() {
     }
 }
 
-/// The scripts seldom set the expiry of the counter, and still keep it for the retention. A grant or a
-/// heartbeat keeps it for a ttl longer, so that a release need not check its expiry.
+/// The scripts set the counter's expiry rarely, but keep the counter at least for the retention. A grant or a
+/// heartbeat keeps the counter for a ttl longer, so that a release need not check the expiry.
 #[tokio::test]
 async fn token_counter_of_a_cluster_is_kept_for_the_retention_after_a_release() {
     if !available() {
@@ -123,7 +123,7 @@ async fn lease_forgotten_by_its_servers_is_reported_lost() {
     for store in both.each() {
         let lease = lease(&locker(store, Duration::from_secs(6))).await;
 
-        // Repeated, since a node may receive the claim late: the lease is then restored on all nodes.
+        // Repeats this: a node may receive the claim late, and then the lease is restored on all nodes.
         let forget = async {
             loop {
                 both.servers.iter().for_each(expire);
@@ -199,7 +199,7 @@ async fn time_to_obtain_is_deducted_from_the_lease() {
     let store = RedisStore::builder(url).with_timeout(TTL).connect().await.unwrap();
     let slow = Duration::from_millis(700);
     way.set_delay(slow);
-    // The lease is shortened by 300 ms for clock rates, and by the time of the request.
+    // The locker deducts 300 ms for clock rates, and the time of the request.
     let ttl = Duration::from_secs(30);
 
     let lease = lease(&locker(store, ttl)).await;

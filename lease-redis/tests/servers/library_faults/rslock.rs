@@ -1,4 +1,4 @@
-//! Faults of rslock: it left locks behind, retried permanent errors, and counted silence as an answer.
+//! Faults of rslock: it left locks behind, retried permanent errors, and counted a missing answer as "free".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ async fn zero_timeout_is_refused_with_its_range() {
 /// In rslock, the first server that answered decided whether a key is free, and an unreachable server
 /// counted as "free".
 #[tokio::test]
-async fn key_is_free_only_if_a_majority_answers_so() {
+async fn key_is_free_only_if_a_majority_reports_it_free() {
     let Some(mut both) = Both::start().await else { return };
     let store = Arc::clone(&both.several);
     let grant = obtain(&*store, "a").await;

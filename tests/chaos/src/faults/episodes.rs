@@ -1,4 +1,4 @@
-//! Injects single faults: injects one, waits, repairs it, and waits until the servers have recovered.
+//! Injects faults one at a time: injects a fault, waits, repairs it, and waits until the servers recover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -86,7 +86,7 @@ impl Episodes {
     }
 
     /// Injects one fault after another until `end`, all kinds in turn. If the command line chooses kinds,
-    /// each is injected at least once. Completes a fault that has begun before `end`.
+    /// each chosen kind is injected at least once. A fault that has begun before `end` is completed.
     pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
         let kinds = self.setup.kinds.clone();
         let all = SingleFault::all_of(self.setup.store, self.setup.clocks);
@@ -106,7 +106,7 @@ impl Episodes {
         let mut outcome = self.make(fault)?;
         self.settle()?;
         let settled = Monotonic::now();
-        // Sentinels and nodes may promote a replica by mistake.
+        // After any fault, Sentinels and nodes may promote a replica by mistake.
         let promoted: BTreeMap<_, _> = {
             let seen = self.seen();
             let shards = seen.shards.iter().enumerate();
@@ -232,7 +232,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// The server that acknowledges the judge's writes.
+    /// The master of a shard: the server that acknowledges the judge's writes.
     pub(crate) fn master(&self, shard: usize) -> Result<usize, Failure> {
         let canary = self.canaries.get(shard).ok_or("there is no such shard")?;
         let members = self.topology.members(shard);

@@ -34,7 +34,7 @@ pub(crate) enum LinkFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerFault {
     Stopped,
-    /// Killed, and restarted with the data on its disk: all writes that it acknowledged.
+    /// The server is killed, and restarted with all writes that it acknowledged.
     Killed,
     ConnectionsKilled,
     ScriptsFlushed,
@@ -53,8 +53,8 @@ pub(crate) enum ServerFault {
 
 /// The faults for `store`, each with its weight.
 ///
-/// Faults that admit two holders are rare, since they excuse overlaps for some time, in which the judge can
-/// prove no violation.
+/// Faults that admit two holders are rare. For some time after such a fault, the judge excuses overlaps, and
+/// finds no violation.
 pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
     match store {
         Store::Redis => &REDIS,

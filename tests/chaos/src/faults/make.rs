@@ -64,7 +64,7 @@ impl Episodes {
     }
 
     /// Hangs or kills a host until leases have expired and its successor is promoted. The fault is brief if
-    /// no server can succeed the host.
+    /// no replica can replace the host.
     fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
@@ -136,7 +136,7 @@ impl Episodes {
             _ => (self.replica(shard)?, "CLUSTER FAILOVER".to_owned()),
         };
         let address = self.topology.get(host)?.address();
-        // A Sentinel refuses a failover shortly after the last one.
+        // A Sentinel refuses a failover shortly after the last failover.
         for _ in 0..30 {
             if PlainConnection::to(address, PATIENCE).first(&command) == "OK" {
                 break;
@@ -163,7 +163,7 @@ impl Episodes {
         for &member in &members {
             self.topology.server(member)?.command("CONFIG SET maxmemory 0");
         }
-        // The bound counts from `until`, which is before the first command that frees memory.
+        // The time limit for a grant counts from `until`, just before the first command that frees memory.
         self.pass(LONG_AFTER)?;
         let to = format!("shard {}", shard + 1);
         Ok(Outcome { to, full: Some((shard, from, until)), ..Outcome::default() })
@@ -197,7 +197,7 @@ impl Episodes {
         let (source, target) = (from.first("CLUSTER MYID"), to.first("CLUSTER MYID"));
         to.first(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         from.first(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
-        // All existing keys are still on the source.
+        // During this pause, all existing keys are still on the source.
         self.pass(LONG_AFTER)?;
         for _ in 0..MOST_KEYS {
             let keys = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 1"))?;
@@ -213,7 +213,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// Hangs a minority several times. The times between two hangs serve for comparison.
+    /// Hangs a minority several times. The judge compares the grants with the times between the hangs.
     fn hang_minority(&mut self) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let minority = match self.setup.sabotage {

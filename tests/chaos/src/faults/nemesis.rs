@@ -1,4 +1,4 @@
-//! Injects overlapping faults: draws them at random, and repairs each after a random time.
+//! Injects overlapping faults: draws them at random, and repairs each fault after a random time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::worker::fleet::{RESTART, WorkerSlot};
 use lease_test_servers::proxy::{Flow, Link};
 use lease_test_servers::sync::lock;
 
-/// Injects faults into workers, links and servers, which it owns. Blocks its thread.
+/// Injects faults into workers, links and servers. Owns the servers. Blocks its thread.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
     store: Store,
@@ -123,7 +123,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Injects a fault into one link of a worker or, every other time, into all of them.
+    /// Injects a fault into one link of a worker. In half of the cases, injects it into all its links.
     fn fault_links(&mut self, fault: LinkFault) {
         let worker = self.chance.below(self.links.len());
         let Some(links) = self.links.get(worker).cloned() else { return };
@@ -218,7 +218,7 @@ impl Nemesis {
                     self.schedule(length, Repair::FreeMemory(number));
                 }
                 ServerFault::Flushed => {
-                    // If its clock were behind, a flushed server would grant smaller tokens, as documented.
+                    // Flushes no server whose clock is behind: it would grant smaller tokens, as documented.
                     if self.servers.clock(number)? == self.servers.furthest_clock() {
                         let flush = |servers: &mut Servers| servers.flush(number);
                         self.inject("server flushed", name, FaultClass::MayOverlap, flush)?;
@@ -262,7 +262,7 @@ impl Nemesis {
             _ => "clocks of some servers stepped forward",
         };
         let count = 1 + self.chance.below(self.servers.count() / 2 + 1);
-        // By more than a ttl, so that every lease expires.
+        // The step is longer than a ttl, so that every lease on the server expires.
         let clock = self.servers.furthest_clock() + self.seconds(3, 10)?;
         for number in self.chance.some_of(self.servers.count(), count) {
             let to = format!("server {}, to {clock:+} s", number + 1);
@@ -272,12 +272,12 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Draws the servers for a fault, in most cases one. Stopped or killed servers are not drawn.
+    /// Draws the servers for a fault, in most cases one server. Omits stopped and killed servers.
     fn healthy_servers(&mut self, fault: ServerFault) -> Vec<usize> {
         let all = self.servers.count();
         let most = match fault {
             ServerFault::Stopped | ServerFault::Killed | ServerFault::ClockBack => all.min(3),
-            // At most a minority has no vote. Servers that restarted earlier vote after their rejoin delay.
+            // At most a minority may lack a vote. A server that restarted empty votes after its rejoin delay.
             ServerFault::RestartedEmpty => {
                 let rest = self.store.quarantine(self.ttl) + self.ttl;
                 let room = (all / 2).max(1);
@@ -311,7 +311,7 @@ impl Nemesis {
             if !self.is_healthy(Repair::DeleteKey(key)) {
                 continue;
             }
-            // Recorded even if a server refuses: claims may fail on other servers until the list is deleted.
+            // Records the key even if a server refuses the list: claims may fail on other servers meanwhile.
             lock(&load).spoil(key, from);
             if spoiled_key::spoil(&mut self.servers, key)? {
                 self.schedule(length, Repair::DeleteKey(key));
@@ -328,7 +328,7 @@ impl Nemesis {
             .all(|repair| self.is_healthy(*repair))
     }
 
-    /// Makes a repair after `length`. Opens an outage that lasts until the repair.
+    /// Plans a repair after `length`. Opens an outage that lasts until the repair.
     fn schedule(&mut self, length: Duration, repair: Repair) {
         let now = Monotonic::now();
         self.open.extend(repair.part().map(|part| (part, now)));
@@ -402,7 +402,7 @@ impl Nemesis {
         self.write(FaultRecord { name, to, from, until: from + length, kind, counters });
     }
 
-    /// Injects a fault, and records it with its time.
+    /// Injects a fault, then records it with the times before and after the injection.
     fn inject(
         &mut self,
         name: &'static str,
@@ -438,17 +438,17 @@ enum FaultClass {
     MayOverlap,
 }
 
-/// Draws the length of a fault. Half of the faults may outlast a lease: if all did, workers would obtain
+/// Draws the length of a fault. Only half of the faults may outlast a lease. Otherwise, workers would obtain
 /// few leases.
 fn length(chance: &mut Chance, ttl: Duration) -> Duration {
     let longest = if chance.one_in(2) { ttl * 3 } else { ttl / 2 };
     chance.up_to(longest)
 }
 
-/// The number of keys that get another type at the same time.
+/// The number of keys under whose names lists are written in one fault.
 const SPOILED: usize = 20;
 
-/// The pause before a repair that needs all servers is tried again.
+/// The pause after which the nemesis retries a repair that needs all servers.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest delay of a slow link.

@@ -6,13 +6,13 @@ use crate::judge::ledger::Part;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Repair {
     WakeWorker(usize),
-    /// The link from a worker to a server.
+    /// Repairs the link from a worker to a server.
     Heal(usize, usize),
     HealWithLoss(usize, usize),
     WakeServer(usize),
     StartServer(usize),
     FreeMemory(usize),
-    /// Deletes a key of another type. This repair comes last, since it needs all servers.
+    /// Deletes a list under a lease's name. This repair comes last, since it needs all servers.
     DeleteKey(usize),
 }
 

@@ -1,10 +1,10 @@
-//! The single faults: one at a time, so that progress can be judged during each.
+//! The faults of runs with one fault at a time. So the judge can judge the progress during each fault.
 
 use clap::ValueEnum;
 
 use crate::store::{Clocks, Store};
 
-/// A fault after which the store must make progress: a majority of the deciding hosts stays alive, or the
+/// A fault during which the store must make progress: a majority of the deciding hosts stays alive, or the
 /// fault ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum SingleFault {

@@ -19,7 +19,7 @@ pub(crate) fn spoil(servers: &mut Servers, key: usize) -> Result<bool, Failure> 
     Ok(true)
 }
 
-/// Deletes the list, on all servers. A lock is kept: a server may have lost the list, and granted the key.
+/// Deletes the list on all servers, but no lock: a server may have lost the list, and granted the key.
 pub(crate) fn delete(servers: &mut Servers, key: usize) -> Result<(), Failure> {
     let script = "if redis.call('TYPE', KEYS[1]).ok == 'list' then redis.call('DEL', KEYS[1]) end";
     let delete = format!("EVAL \"{script}\" 1 {}", name_in_redis(key));

@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Canary {
-    /// Starts to write `key` on the master among `members`. At first, this is the first member.
+    /// Starts to write `key` to the master among `members`. Tries the first member first.
     pub(crate) fn start(
         shard: usize,
         members: Vec<SocketAddr>,
@@ -111,7 +111,7 @@ impl State {
         answer == "OK" || answer.starts_with("-OOM")
     }
 
-    /// Records the tokens that a promoted server knows: it lost all later grants.
+    /// Records the last tokens that a promoted server knows. It has lost all grants with larger tokens.
     fn note_promotion(&self, at: Monotonic, plain: &mut PlainConnection) {
         for &counter in &self.counters {
             // A Cluster counts tokens per key. One logical server has one stream of tokens for all keys.
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-/// The last token of one logical server: 0 if it has granted none.
+/// The last token that one logical server has granted; 0 if it has granted no key.
 fn last_of_stream(plain: &mut PlainConnection) -> u64 {
     let script = "local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1] \
         local millis, number = string.match(last and last[1] or '0-0', '(%d+)-(%d+)') \
@@ -134,5 +134,5 @@ fn last_of_stream(plain: &mut PlainConnection) -> u64 {
 /// The time limit for a reply of a host. Afterwards the canary tries the next host.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// After a longer silence of a master, clients may have to reconnect.
+/// If a master is silent for longer than this, clients may have to reconnect.
 const OUTAGE: Duration = Duration::from_secs(1);

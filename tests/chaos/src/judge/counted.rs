@@ -82,7 +82,7 @@ impl Counted {
     }
 }
 
-/// Beats are due every 50 ms. In a longer gap than this, the machine or the store was stopped.
+/// Beats are due every 50 ms. If a gap is longer than this, the machine or the store was stopped.
 pub(crate) const GAP: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

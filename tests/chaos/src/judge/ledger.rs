@@ -6,7 +6,7 @@ use std::fmt;
 use crate::monotonic::Monotonic;
 use crate::store::Clocks;
 
-/// One run.
+/// The recorded events of one run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) began: Monotonic,
@@ -87,16 +87,16 @@ pub(crate) struct FaultRecord {
     pub(crate) counters: Option<Vec<usize>>,
 }
 
-/// A promotion, with the last token of a key that the judge first read from the promoted server.
+/// A promotion, and the last token of a key on the promoted server when the judge first reached it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
     pub(crate) at: Monotonic,
-    /// That last token. The server lost acknowledged grants with larger tokens.
+    /// The key's last token on the promoted server. The server lost all grants with larger tokens.
     pub(crate) known: u64,
 }
 
-/// The time during which a part could not work.
+/// A time during which a part of the run could not work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outage {
     pub(crate) part: Part,

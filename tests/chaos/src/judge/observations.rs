@@ -28,9 +28,9 @@ pub(crate) struct ShardLog {
 /// The reports of one probe process.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLog {
-    /// The probe started during a fault.
+    /// Whether the probe started during a fault.
     pub(crate) is_newcomer: bool,
-    /// Its tasks contend for one key, and make no other calls.
+    /// Whether the probe's tasks contend for one key, and make no other calls.
     pub(crate) contends: bool,
     pub(crate) ticks: Vec<Monotonic>,
     pub(crate) grants: BTreeMap<(usize, Call), Vec<Monotonic>>,
@@ -63,7 +63,7 @@ pub(crate) struct Episode {
     pub(crate) to: String,
     pub(crate) from: Monotonic,
     pub(crate) settled: Monotonic,
-    /// The shards whose master the fault affects. Their leases may be lost.
+    /// The shards whose master the fault affects. Leases on these shards may be lost.
     pub(crate) hit: BTreeSet<usize>,
     /// The shard whose memory was full, with the start and the end of that time.
     pub(crate) full: Option<(usize, Monotonic, Monotonic)>,

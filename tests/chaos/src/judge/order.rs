@@ -1,4 +1,4 @@
-//! Judges the order of waiters: a store with a queue grants a key to the waiter who came first.
+//! Judges the order of waiters: a store with a queue grants a key to the waiter that came first.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::judge::ledger::{FaultRecord, Grant, Ledger, Wait};
 use crate::judge::safety::{Finding, Rule};
 use crate::monotonic::Monotonic;
 
-/// The findings about the order, and what they are based on.
+/// The findings about the order, and the number of pairs that were compared.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) findings: Vec<Finding>,
-    /// The pairs of a granted wait and a later claim in which nothing excuses an earlier grant of the claim.
+    /// The number of pairs of a granted wait and a later claim in which the wait must be granted first.
     pub(crate) judged: usize,
-    /// The pairs in which the later claim was granted first, and a fault or an expiry excuses this order.
+    /// The number of pairs in which the later claim was granted first, and a fault or an expiry excuses this.
     pub(crate) excused: usize,
 }
 
@@ -60,7 +60,7 @@ fn finding(wait: &Wait, own: &Grant, other: &Grant, until: Monotonic) -> Finding
     }
 }
 
-/// Whether, before the `first` of two grants, the place may have been lost, or the key may have been free
+/// Whether the wait may have lost its place before the `first` of two grants, or the key may have been free
 /// although waiters were queued.
 fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> bool {
     let Some(end) = first.held_from else { return true };
@@ -82,7 +82,7 @@ fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> boo
     left_it_free || ledger.faults.iter().any(touches)
 }
 
-/// A release grants the key to the next waiter. After another end, the key is free until a waiter renews its
+/// A release grants the key to the next waiter. After other ends, the key is free until a waiter renews its
 /// place, and a claim without a place may obtain it.
 fn was_released(grant: &Grant) -> bool {
     grant.ended.as_ref().is_some_and(|(_, how)| how == "released" || how == "dropped")
@@ -124,7 +124,7 @@ mod tests {
     }
 
     impl Made {
-        /// Worker 1 waits from second 10 to 20. Worker 2 asks at 12, and is granted at 15.
+        /// Worker 1 waits from second 10 to 20. Worker 2 claims at second 12, and is granted at 15.
         fn overtaken() -> Self {
             let start = Monotonic::now();
             let mut made = Self { ledger: Ledger::new(start, Clocks::InStep), start };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn hand_over_passes_the_queue() {
+    fn hand_over_may_bypass_the_queue() {
         let mut made = Made::overtaken();
         made.ledger.grants[1].by = "resume".to_owned();
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_excuses_only_the_waits_it_may_harm() {
+    fn fault_excuses_only_waits_that_it_may_harm() {
         let found = |name, to, from| Made::overtaken().fault(name, to, from).found();
 
         assert_eq!(found("link cut", "worker 1 to server 1", 13), 0);

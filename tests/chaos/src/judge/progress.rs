@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) faults: BTreeMap<SingleFault, FaultRow>,
     pub(crate) ratios: Vec<Ratio>,
-    /// The smallest share of the run that counts, over all shards and probes.
+    /// The share of the run that counts, for the shard or probe with the smallest share.
     pub(crate) least_counted: Option<f64>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct FaultRow {
     pub(crate) lost_where_hit: usize,
 }
 
-/// Grants per second while a minority hung, and around that time.
+/// Grants per second while a minority hung, and in the healthy times around the hang.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) hung: f64,

@@ -15,9 +15,9 @@ pub(crate) struct Verdict {
     pub(crate) violations: Vec<Finding>,
     /// Overlaps that a fault excuses: by the store's failure table, a key may be held twice after the fault.
     pub(crate) admitted: Vec<Finding>,
-    /// The pairs of waiters whose order was judged.
+    /// The number of pairs of waiters whose order was judged.
     pub(crate) ordered: usize,
-    /// The pairs in another order that a fault or an expiry excuses.
+    /// The number of pairs in the wrong order, which a fault or an expiry excuses.
     pub(crate) overtaken: usize,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Rule {
     /// Each accepted write read the value of the write before it.
     LostUpdate,
     /// No claim overtakes a wait that was queued before the claim was sent, unless a fault or an expiry may
-    /// have ended the place.
+    /// have cost the wait its place.
     Order,
     /// After the last fault, each key is held again.
     Starved,

@@ -14,7 +14,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Reads the counts from a server. A server that does not reply counts as one that executed nothing.
+    /// Reads the counts from a server. If the server does not reply, all counts are zero.
     pub(crate) fn of(server: SocketAddr) -> Self {
         Self::read(&PlainConnection::to(server, TIMEOUT).first("INFO commandstats"))
     }

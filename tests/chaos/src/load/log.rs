@@ -14,7 +14,7 @@ pub(crate) struct LoadLog {
     pub(crate) load: Load,
     /// The tenures of each key, as they were reported.
     tenures: Vec<Vec<Tenure>>,
-    /// The number of tenures that their tasks ended.
+    /// The number of cycles. A cycle is a tenure that its task has ended.
     pub(crate) cycles: u64,
     /// The counts of events, for example of cancelled claims.
     pub(crate) tallies: BTreeMap<String, u64>,
@@ -32,7 +32,7 @@ struct Tenure {
     token: u64,
     incarnation: Incarnation,
     asked: Monotonic,
-    /// The times of the first and the last report that the lease is held; `None` if it was granted too late.
+    /// When the lease was first and last reported held; `None` if it had ended before the answer arrived.
     held: Option<(Monotonic, Monotonic)>,
 }
 
@@ -103,7 +103,7 @@ impl LoadLog {
                 self.wrong_types.push(WrongType { key: counter, asked, at, error });
             }
             Message::Counted { what } => self.count(what),
-            // A load neither counts nor hands over, and does not report places in a queue.
+            // A load's tasks increment no counters, hand no leases over, and report no places in a queue.
             Message::Open { .. }
             | Message::Write { .. }
             | Message::Offer { .. }
@@ -139,12 +139,12 @@ impl LoadLog {
         self.tenures.iter().enumerate().map(grants)
     }
 
-    /// Marks a key as spoiled from `from` on.
+    /// Records that another program writes a list under a key's name at `from`.
     pub(crate) fn spoil(&mut self, key: usize, from: Monotonic) {
         self.spoiled.push(Spoiled { key, from, until: None, extent: Extent::All });
     }
 
-    /// Marks a key as deleted.
+    /// Records that the list under a key's name was deleted now.
     pub(crate) fn mend(&mut self, key: usize, extent: Extent) {
         for spoiled in &mut self.spoiled {
             if spoiled.key == key && spoiled.until.is_none() {
@@ -162,7 +162,7 @@ impl LoadLog {
         &self.samples
     }
 
-    /// The time during which this process ran. A suspended machine makes no cycles.
+    /// The time during which this process ran. While a machine is suspended, its load makes no cycles.
     pub(crate) fn counted(&self) -> Counted {
         let beats: Vec<_> = self.samples.iter().map(|(at, _)| *at).collect();
         Counted::between_beats(&beats)

@@ -44,12 +44,12 @@ impl Load {
     }
 }
 
-/// The key of a load with this number.
+/// Returns the load's key with this number.
 pub(crate) fn key_of(number: usize) -> Result<LeaseKey, Failure> {
     Ok(format!("load-{number}").parse()?)
 }
 
-/// The name of this key in Redis.
+/// Returns the name in Redis of the load's key with this number.
 pub(crate) fn name_in_redis(number: usize) -> String {
     format!("lease:{{load-{number}}}")
 }
@@ -80,7 +80,7 @@ const MOST_PROCESSES: usize = 2;
 
 const MOST_TASKS: usize = 4096;
 
-/// The log has a list for each key.
+/// The number of keys is limited, since the log has a list for each key.
 const MOST_KEYS: usize = 1_000_000;
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(crate) struct LoadProgress {
     pub(crate) after: Option<Phase>,
     /// The time in which the store and a process of the load could work.
     pub(crate) open: Duration,
-    /// The longest part of this time without a cycle.
+    /// The longest time without a cycle in which the store and a process of the load could work.
     pub(crate) longest_silence: Duration,
     pub(crate) breaches: Vec<String>,
 }
@@ -174,7 +174,7 @@ const HEALTHY: Duration = Duration::from_secs(5);
 
 const RECOVERED: Duration = Duration::from_secs(1);
 
-/// After the last fault, the load makes this share of its healthy rate.
+/// After the last fault, the load must reach this share of its healthy rate.
 pub(crate) const LEAST_SHARE: f64 = 0.5;
 
 /// The time limit for the start, and for the recovery, as for the counters.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn store_without_a_majority_is_not_open() {
+    fn store_without_a_majority_need_not_work() {
         let server = Part::Server;
         assert!(open_with(Store::Redis, &[]));
         assert!(!open_with(Store::Redis, &[server(0)]));

@@ -21,7 +21,7 @@ use crate::monotonic::Monotonic;
 use crate::setup::Setup;
 use crate::store::Store;
 
-/// A load that runs.
+/// A running load, and its measurements so far.
 #[derive(Debug)]
 pub(crate) struct LoadRun {
     pub(crate) log: SharedLog,

@@ -25,7 +25,7 @@ pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
 }
 
 /// The servers on which the key of a failed claim had another type at any time of the claim; `None` if it
-/// had no other type.
+/// had the right type all the time.
 pub(crate) fn extent_of(log: &LoadLog, failed: &WrongType) -> Option<Extent> {
     let spoiled = log.spoiled.iter().filter(|spoiled| {
         spoiled.key == failed.key

@@ -33,7 +33,7 @@ impl Swapped {
         Self { store, refused: Mutex::default() }
     }
 
-    /// Waits for the answer of another claim, if no other refused claim waits for one.
+    /// Waits for the answer of another claim, if no other refused claim waits for an answer.
     async fn refuse(&self, claim: &Claim, holder: Holder) -> Obtained {
         let (answer, answered) = oneshot::channel();
         {

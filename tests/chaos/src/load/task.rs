@@ -60,7 +60,7 @@ impl LoadTask {
             Way::Cancelled => {
                 let turns = self.chance.below(MOST_TURNS);
                 select! {
-                    // The answer comes first: a claim that has its answer is not cancelled.
+                    // Polls the claim first: a claim that has its answer is not cancelled.
                     biased;
                     answer = self.locker.obtain(key) => Ok(answer),
                     () = pass(turns) => Err("claim cancelled"),
@@ -107,7 +107,7 @@ impl LoadTask {
         let (held, by) = (Monotonic::now(), "claim".to_owned());
         self.io.send(&Message::Obtained { counter, token, asked, held, by });
 
-        // A few tenures need heartbeats.
+        // A few tenures are so long that they need heartbeats.
         let longest = if self.chance.one_in(LONG_TENURES) { self.ttl * 3 / 2 } else { SHORT };
         let mut left = self.chance.up_to(longest);
         loop {
@@ -174,7 +174,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// On average, one tenure of this many may last longer than a ttl.
 const LONG_TENURES: u32 = 200;
 
-/// The length of most tenures is below this.
+/// Most tenures are shorter than this.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// The interval at which a long tenure is reported held.

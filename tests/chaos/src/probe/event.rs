@@ -14,9 +14,9 @@ pub(crate) enum ProbeEvent {
     Granted { shard: usize, call: Call, at: Monotonic },
     /// `call` failed, or found a key held.
     Failed { shard: usize, call: Call, at: Monotonic, why: String },
-    /// The long lease on `shard` was obtained.
+    /// The lease to keep on `shard` was obtained.
     Kept { shard: usize, at: Monotonic },
-    /// The long lease on `shard` was lost.
+    /// The lease to keep on `shard` was lost.
     Lost { shard: usize, at: Monotonic, why: String },
 }
 
@@ -27,13 +27,13 @@ pub(crate) enum Call {
     Obtain,
     /// Waits for a key, in a loop.
     Wait,
-    /// Waits of several contenders for the same key. Each releases it at once.
+    /// Waits of several contenders for the same key. Each contender releases the key at once.
     Contend,
     /// The call that obtains the lease to keep.
     Keep,
 }
 
-/// The line is not a probe's, or is incomplete.
+/// The error for a line that is incomplete, or that no probe writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseError;
 

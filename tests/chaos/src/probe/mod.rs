@@ -144,7 +144,7 @@ impl Task {
 
     fn granted(&self, lease: Lease) {
         report(&self.event());
-        // In a separate task, since a release may take long after a failover.
+        // Releases in a separate task, since a release may take long after a failover.
         tokio::spawn(async move { drop(lease.release().await) });
     }
 

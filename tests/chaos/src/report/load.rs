@@ -15,7 +15,7 @@ use crate::load::run::LoadEnded;
 use crate::load::safety::extent_of;
 use crate::monotonic::Monotonic;
 
-/// The summary, for the last line.
+/// Returns the summary for the last line of the output.
 pub(crate) fn summary(load: &LoadEnded) -> String {
     let log = lock(&load.log);
     format!(
@@ -28,7 +28,7 @@ pub(crate) fn summary(load: &LoadEnded) -> String {
     )
 }
 
-/// Returns the section.
+/// Returns the load's section of the report.
 pub(crate) fn report(load: &LoadEnded, ledger: &Ledger) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -191,7 +191,7 @@ fn write_list(
     writeln!(text)
 }
 
-/// The time that counts as the time of a fault without a length.
+/// The length that a fault without a length counts as.
 const INSTANT: Duration = Duration::from_secs(1);
 
 const MOST_VIOLATIONS: usize = 40;

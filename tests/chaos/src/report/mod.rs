@@ -24,7 +24,7 @@ use crate::monotonic::Monotonic;
 use crate::setup::{Faults, Setup};
 use crate::store::{Clocks, Store};
 
-/// The summary, in one line.
+/// Returns the summary of a run in one line.
 pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     format!(
         "{} leases, {} hand-offs, {} waits judged by order, {} faults, {} late writes refused, \
@@ -39,7 +39,7 @@ pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     )
 }
 
-/// The whole report.
+/// Returns the report without the sections of progress and of a load.
 pub(crate) fn report(setup: &Setup, command: &str, ledger: &Ledger, verdict: &Verdict) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -201,7 +201,7 @@ fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monoto
         let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
         lines.push((write.at, format!("token {} ({}) {what}", write.token, write.incarnation)));
     }
-    // Events of all keys: a blocked thread stops the whole process.
+    // Adds the blocked threads of all keys, since a blocked thread stops the whole process.
     for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
         if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
             && how.starts_with("blocked")

@@ -18,7 +18,7 @@ pub(crate) const SLOTS: u16 = 16_384;
 mod tests {
     use super::*;
 
-    /// The example of the Cluster specification.
+    /// Checks the example in the Redis Cluster specification.
     #[test]
     fn slot_is_the_checksum_of_the_key() {
         assert_eq!(slot_of("123456789"), 0x31C3);

@@ -38,7 +38,7 @@ struct Known {
     clock: i64,
     /// When the server last started with an empty memory.
     emptied: Option<Monotonic>,
-    /// When the server last lost its memory, and the offset of its clock then.
+    /// When the server last lost its memory, and the offset of its clock at that time.
     forgot: Option<(Monotonic, i64)>,
 }
 
@@ -73,13 +73,13 @@ impl Servers {
         Ok(())
     }
 
-    /// Sets a clock back by `seconds`, unless forgotten keys would be granted under smaller tokens than
+    /// Sets a clock back by `seconds`, unless the server would grant forgotten keys under smaller tokens than
     /// before. Returns the offset of the clock.
     pub(crate) fn step_back(&mut self, number: usize, seconds: i64) -> Result<i64, Failure> {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // The difference is negative if the offset would still be larger than at the loss.
+            // The difference is negative if the new offset is still larger than the offset at the loss.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
             if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);

@@ -28,7 +28,7 @@ impl PlainConnection {
         stream.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
         let mut values = Vec::new();
         read_value(&mut stream, &mut values)?;
-        // Kept only after a whole reply: the rest of a partial reply would be read as the next reply.
+        // Keeps the connection only after a whole reply. The rest of a reply would be read as the next reply.
         self.stream = Some(stream);
         Ok(values)
     }

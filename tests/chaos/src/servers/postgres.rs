@@ -40,7 +40,7 @@ impl Postgres {
         );
     }
 
-    /// Kills the primary, after its standby has received no writes for `lag`. The standby takes its address.
+    /// Kills the primary after the standby missed writes for `lag`. The standby takes the primary's address.
     pub(crate) fn fail_over(&mut self, lag: Duration) {
         self.standby.kill();
         sleep(lag);

@@ -102,7 +102,7 @@ impl Server {
         })
     }
 
-    /// Stops the process: its connections stay open, and it replies to nothing.
+    /// Stops the process: its connections stay open, and it sends no replies.
     pub(crate) fn hang(&self) -> Result<(), Failure> {
         match self {
             Self::Redis(server) => server.hang(),
@@ -162,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// Locks a file, unless another process has locked it. Returns whether the file is locked then.
+    /// Locks a file, unless another process has locked it. Returns whether this locked the file.
     pub(crate) fn lock_file(&self) -> Result<bool, Failure> {
         match self {
             Self::File(file) => file.lock(),

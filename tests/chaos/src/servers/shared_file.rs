@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     folder: PathBuf,
-    /// In a mutex, since threads share the servers of a run.
+    /// The other program's connection. It is in a mutex, since threads share the servers of a run.
     other_program: Mutex<Option<Connection>>,
 }
 
@@ -65,5 +65,5 @@ impl Drop for SharedFile {
     }
 }
 
-/// Longer than a worker's write.
+/// The time limit for locking the file. A worker's write takes less.
 const BRIEF: Duration = Duration::from_millis(200);

@@ -59,7 +59,7 @@ impl Topology {
         let server = |options: &[&str]| {
             let options = [&durable[..], options].concat();
             let stepped = (clocks == Clocks::Step).then(|| RedisServer::with_clock_and(&options));
-            // `None` only if no clock steps: the check above finds the programs that step clocks.
+            // This is `None` only if no clock steps: otherwise, the check above has found the programs.
             stepped.flatten().unwrap_or_else(|| RedisServer::with(&options))
         };
         let (servers, sentinels) = match store {
@@ -126,7 +126,7 @@ impl Topology {
         self.servers.get(number).ok_or_else(|| "there is no such server".into())
     }
 
-    /// The members of a shard, in the order of its canary.
+    /// The members of a shard, in the order in which the shard's canary numbers them.
     pub(crate) fn members(&self, shard: usize) -> Vec<usize> {
         self.shards.get(shard).cloned().unwrap_or_default()
     }

@@ -117,7 +117,7 @@ impl WorkerSlot {
     }
 
     fn signal(&self, signal: Signal) {
-        // Under the lock: a process that has ended stays a zombie until its supervisor removes it, so
+        // Holds the lock: a process that has ended stays a zombie until its supervisor removes it, so
         // its id belongs to no other process.
         if let Some(process) = &*self.process() {
             let _ = kill_process(process.pid, signal);
@@ -145,13 +145,13 @@ impl Drop for WorkerSlot {
 /// Restarts a worker, and reads its messages.
 struct Supervisor {
     slot: Arc<WorkerSlot>,
-    /// The slots of the workers that count, as targets of hand-overs.
+    /// The slots of the workers with counters, to which a lease may be handed over.
     slots: Vec<Arc<WorkerSlot>>,
     store: String,
     setup: Setup,
     resource: Arc<Resource>,
     ledger: Arc<Mutex<Ledger>>,
-    /// The log of a process of the load; `None` for a worker that counts.
+    /// The log of a process of the load; `None` for a worker with counters.
     load: Option<SharedLog>,
     chance: Chance,
     stopping: Arc<AtomicBool>,
@@ -288,7 +288,7 @@ impl Supervisor {
                     slot.send(format!("resume {counter} {text}"));
                 }
             }
-            // A worker that counts reports this error as a failed call.
+            // A worker with counters reports this error as a failed call.
             Message::WrongType { .. } => (),
             Message::Counted { what } => self.ledger().count(what),
         }

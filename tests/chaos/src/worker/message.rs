@@ -57,7 +57,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// The line is not a worker's, or is incomplete: a killed process may stop in the middle of a line.
+/// The error for an invalid or incomplete line. A killed process may stop in the middle of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseError;
 

@@ -1,4 +1,4 @@
-//! Worker processes. A worker obtains leases, increments counters under them, and ends each in a random way.
+//! Worker processes. A worker obtains leases, increments counters, and ends each lease in a random way.
 //!
 //! This file is the program of a worker. It writes [`message`]s through [`worker_io`]. [`fleet`] starts the
 //! processes and reads their messages; [`resource`] has the counters.
@@ -54,7 +54,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) tasks: Option<usize>,
     #[arg(long)]
     pub(crate) seed: u64,
-    /// Ignores that a lease is lost.
+    /// A sabotage: sends no heartbeats, and writes after the lease has expired.
     #[arg(long)]
     pub(crate) heedless: bool,
     /// A sabotage: races for keys, but reports for each wait that it has a place in a queue.
@@ -202,10 +202,10 @@ impl Task {
         let wait = self.locker.wait_in_turn(&self.key);
         let wait = reporting_its_place(wait, &self.locker, &self.io, self.counter, asked);
         select! {
-            // A hand-over comes first, since it expires after a ttl.
+            // Resumes a hand-over first, since it expires after a ttl.
             biased;
             Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
-            // The timeout drops the wait: a dropped wait must not leave the key held.
+            // The timeout drops the wait. This tests that a dropped wait does not leave the key held.
             waited = timeout(patience, wait) => {
                 match waited.ok()? {
                     Ok(lease) => Some((lease, "wait")),
@@ -257,7 +257,7 @@ impl Task {
         let length = self.chance.up_to(longest);
         select! {
             biased;
-            // The loss comes first: after it, no further write is made.
+            // Polls the loss first: after a loss, the worker makes no further write.
             () = self.watch(token, || lease.is_held()) => (),
             _ = timeout(length, self.count(token, pace, &mut value, || lease.is_held())) => (),
         }
@@ -277,8 +277,8 @@ impl Task {
         }
     }
 
-    /// Counts under the lease. `value` is the counter's value, or `None` during a write: a write that is
-    /// dropped may arrive or not.
+    /// Increments the counter under the lease. `value` is the counter's value, or `None` during a write: a
+    /// write that is dropped may arrive or not.
     async fn count(
         &self,
         token: u64,

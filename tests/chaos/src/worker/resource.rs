@@ -31,8 +31,8 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to `read` plus one, for any current value. Without `read`, leaves it unchanged.
-    /// Returns its value, or `None` if the gate refuses the token.
+    /// Sets the counter to `read` plus one. If `read` is `None`, leaves the counter unchanged.
+    /// Returns the counter's value, or `None` if the gate refuses the token.
     ///
     /// The counter is not compared with `read`: the leases and the gate must prevent lost updates.
     pub(crate) fn write(
@@ -46,10 +46,10 @@ impl Resource {
         let gate = self.counters.get(counter)?;
         let shown = match self.gates {
             Gates::Shut => token,
-            // The largest token is never refused.
+            // A gate never refuses the largest token.
             Gates::Open => FencingToken::MAX.get(),
         };
-        // Locked while the gate decides, so that the log keeps the order of the writes.
+        // Locks the log while the gate decides, so that the log keeps the order of the writes.
         let mut ledger = self.ledger();
         let written = FencingToken::new(shown).ok().and_then(|shown| {
             let write = |value: &mut u64| {

@@ -65,7 +65,7 @@ impl WorkerIo {
         self.write_late(counter, token, read, Monotonic::now()).await
     }
 
-    /// Does the same as [`write`](Self::write), for a write that was due at an earlier time.
+    /// As [`write`](Self::write), for a write that was due at an earlier time, `sent`.
     pub(crate) async fn write_late(
         &self,
         counter: usize,

@@ -66,7 +66,7 @@ async fn attempts_on_a_failed_store_do_not_accumulate() {
     assert!(lease.is_held(), "an abandoned attempt holds the key");
 }
 
-/// Fails the first claim, hangs on the second, and counts concurrent claims.
+/// A store that fails the first claim, hangs on the second claim, and counts concurrent claims.
 #[derive(Debug, Default)]
 struct FailsThenHangs {
     store: MemoryStore,

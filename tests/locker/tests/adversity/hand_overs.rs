@@ -39,7 +39,7 @@ async fn hand_over_with_a_late_reply_is_already_lost() {
     assert_eq!(handed, Handed::AlreadyLost(LossCause::Expired));
 }
 
-/// In real time: the thread is blocked while a heartbeat becomes due.
+/// Runs in real time, since it blocks its thread while a heartbeat becomes due.
 #[tokio::test]
 async fn no_heartbeat_follows_a_hand_over() {
     let store = MemoryStore::new();

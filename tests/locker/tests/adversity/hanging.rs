@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{TTL, key, obtained, soon};
 
-/// Forwards to the memory store. Requests for keys that begin with `hang` hang.
+/// Forwards requests to the memory store. Requests for keys that begin with `hang` hang.
 #[derive(Debug, Clone)]
 struct PartlyHanging(MemoryStore);
 
@@ -98,7 +98,7 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
 
     assert!(hanging.iter().all(|lease| !lease.is_held()));
     assert!(others.iter().all(Lease::is_held));
-    // The safe ttl is 24.7 s with a grain of 5 s, and the period is 10 s.
+    // The store's clock has a grain of 5 s, so the safe ttl is 24.7 s. The heartbeats' period is 10 s.
     let least = least.0.lock().unwrap().unwrap();
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
@@ -122,7 +122,7 @@ async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Loc
 }
 
 #[tokio::test(start_paused = true)]
-async fn queued_heartbeats_start_when_hanging_ones_count_as_slow() {
+async fn queued_heartbeats_start_when_hanging_beats_count_as_slow() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let leases = leases_with_queued_heartbeats(&store, &locker).await;

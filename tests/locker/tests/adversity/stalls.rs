@@ -21,7 +21,7 @@ async fn work_is_not_polled_after_the_clock_leaps_past_the_ttl() {
     let work = async {
         polls.fetch_add(1, Ordering::SeqCst);
         clock.leap(TTL);
-        // The work is ready at once: only the lease's check of the clock can stop it.
+        // The work becomes ready at once, so only the lease's check of the clock can stop it.
         tokio::task::yield_now().await;
         polls.fetch_add(1, Ordering::SeqCst);
     };
@@ -44,7 +44,7 @@ async fn heartbeater_notices_expiry_after_a_clock_leap() {
     assert_eq!(*state.borrow(), LeaseState::Lost(LossCause::Expired));
 }
 
-/// In real time: the heartbeater's runtime is blocked, the holder's is not.
+/// Runs in real time. The heartbeater's runtime is blocked, and the holder's runtime is not blocked.
 #[test]
 fn loss_is_reported_while_the_heartbeater_is_blocked() {
     let heartbeater = tokio::runtime::Builder::new_multi_thread()

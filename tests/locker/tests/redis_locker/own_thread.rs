@@ -9,7 +9,7 @@ use lease_redis::RedisStore;
 use lease_test_servers::redis::{RedisServer, available};
 use tokio::runtime::{Builder, Runtime};
 
-/// Long enough for a thread to be scheduled on a busy machine.
+/// A busy machine schedules each thread several times in this time.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
 

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// `waiters` processes wait for a free key while the server hangs for `silence`.
+/// Hangs the server for `silence`, while lockers wait for a free key. Then one locker must obtain it soon.
 async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
     let server = RedisServer::start();
     let mut lockers = Vec::new();

@@ -1,6 +1,6 @@
-//! A log that processes share. It accepts lines like a gate: only under the largest token so far.
+//! A log that processes share. Like a gate, it accepts a line only under the largest token so far.
 //!
-//! [`worker`] is a process that writes to it.
+//! [`worker`] is a process that writes to the log.
 
 pub mod worker;
 
@@ -29,7 +29,7 @@ pub enum Verdict {
         /// The number of leases under which a process has written.
         tenures: usize,
     },
-    /// Two leases were held at the same time. The text is the evidence.
+    /// Two leases were held at the same time. The text is the line that shows this.
     Overlap(String),
     /// After this many kills, no process obtained the key.
     Stopped(usize),
@@ -41,8 +41,8 @@ impl GateLog {
         Self { path: folder.join("log") }
     }
 
-    /// Appends a line under `token`, unless a larger token has written. If the lease `is_held` even after a larger
-    /// token has written, two leases are held at the same time, and this is logged.
+    /// Appends a line under `token`, unless a larger token is in the log. If the lease `is_held` although a
+    /// larger token is in the log, two leases are held at the same time. Then a line reports this.
     ///
     /// # Panics
     ///
@@ -57,7 +57,7 @@ impl GateLog {
         } else {
             return;
         };
-        // In one write, so that a killed process leaves a whole line or none.
+        // Makes one write, so that a killed process leaves a whole line or no line.
         file.write_all(line.as_bytes()).expect("the log");
     }
 
@@ -80,7 +80,7 @@ impl GateLog {
         text.lines().last()?.split(' ').nth(1)?.parse().ok()
     }
 
-    /// Waits until the largest token `is_fit`, and returns it.
+    /// Waits until `is_fit` accepts the largest token, and returns this token.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl GateLog {
         self.largest().expect("a line")
     }
 
-    /// Waits until the log `is_so`.
+    /// Waits until `is_so` returns true for the log.
     ///
     /// # Panics
     ///

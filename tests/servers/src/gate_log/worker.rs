@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::gate_log::GateLog;
 
-/// A worker process. Dropping it kills it with SIGKILL.
+/// A worker process. Dropping this kills the process with SIGKILL.
 #[derive(Debug)]
 pub struct Worker(Child);
 
@@ -42,7 +42,7 @@ impl Worker {
         log.last_writer() == Some(self.0.id())
     }
 
-    /// In a worker process, its folder.
+    /// Returns the folder of a worker process; `None` in any other process.
     pub fn folder() -> Option<PathBuf> {
         env::var_os(FOLDER).map(PathBuf::from)
     }
@@ -74,7 +74,7 @@ impl Drop for Worker {
     }
 }
 
-/// Gives the command of a worker a wall clock that is off, as by `"+1h"`. The kernel's other clocks stay.
+/// Gives a worker's command a wall clock with the offset `clock`, such as `"+1h"`. Other clocks stay correct.
 pub fn set_wall_clock(command: &mut Command, libfaketime: &Path, clock: &str) {
     command.env("LD_PRELOAD", libfaketime).env("FAKETIME", clock).env("DONT_FAKE_MONOTONIC", "1");
 }

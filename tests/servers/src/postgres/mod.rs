@@ -1,6 +1,6 @@
 //! PostgreSQL servers for tests: real processes on their own data, stopped when their guard is dropped.
 //!
-//! Start at [`PostgresServer`]. [`PgBouncer`] is a pooler in front of one. PostgreSQL and PgBouncer refuse to run
+//! Start at [`PostgresServer`]. [`PgBouncer`] pools its connections. PostgreSQL and PgBouncer refuse to run
 //! as root. If the tests run as root, the servers run as the user `postgres` of the Debian package.
 
 mod pooler;
@@ -40,7 +40,7 @@ impl Drop for Folder {
     }
 }
 
-/// Gives a file of root to the servers' user.
+/// Changes the owner of a file from root to the servers' user.
 pub(crate) fn give(path: &Path) {
     if is_root() {
         let given = Command::new("chown").arg(USER).arg(path).status();
@@ -53,7 +53,7 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
-    // `setpriv` replaces itself with the program, so the program has the process id of the child.
+    // `setpriv` replaces itself with the program. So the child's process id is the id of the program.
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
     command

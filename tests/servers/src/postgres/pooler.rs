@@ -24,7 +24,7 @@ impl PgBouncer {
     ///
     /// If it does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn in_front_of(server: &PostgresServer) -> Option<Self> {
-        // Debian installs it in a folder that is not on the path of a user.
+        // Debian installs PgBouncer in a folder that is not on the path of a user.
         let debian = Some(std::path::PathBuf::from("/usr/sbin/pgbouncer"));
         let program = debian.filter(|program| program.is_file());
         let program = program.or_else(|| tool("pgbouncer", &[]))?;
@@ -65,7 +65,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        // Ends it at once. It has no data.
+        // This signal ends PgBouncer at once. PgBouncer has no data to save.
         signal(self.process.id(), "-KILL");
         drop(self.process.wait());
     }

@@ -148,7 +148,7 @@ impl PostgresServer {
     /// Ends the server's processes with SIGKILL. The next start recovers from its log.
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else { return };
-        // Stopped first, so that it starts no further process.
+        // First stops the postmaster, so that it starts no further process.
         signal(process.id(), "-STOP");
         let children = children(process.id());
         for id in &children {
@@ -183,7 +183,7 @@ impl PostgresServer {
     }
 
     fn signal_all(postmaster: &Child, name: &str) {
-        // The postmaster first: it starts no further process then.
+        // First stops the postmaster, so that it starts no further process.
         signal(postmaster.id(), name);
         for id in children(postmaster.id()) {
             // A child may have ended meanwhile.
@@ -310,7 +310,7 @@ impl fmt::Debug for PostgresServer {
     }
 }
 
-/// The folder of the server's programs: Debian's for the newest version, or the one on the path.
+/// The folder of the server's programs: Debian's folder for the newest version, or a folder on the path.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = versions.map(|version| version.path().join("bin"));
@@ -330,7 +330,7 @@ fn children(process: u32) -> Vec<u32> {
     list.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Whether the process has memory: a zombie has none.
+/// Whether the process has memory. A zombie has no memory.
 fn is_running(process: u32) -> bool {
     let command = std::fs::read(format!("/proc/{process}/cmdline"));
     command.is_ok_and(|command| !command.is_empty())

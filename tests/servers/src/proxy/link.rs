@@ -13,7 +13,7 @@ use super::listener::Listener;
 
 /// A port that leads to a server. Dropping the link closes its connections and its port.
 ///
-/// It handles bytes, not requests, so a fault may occur within a request, and requests may be pipelined.
+/// A link handles bytes, not requests. So a fault may occur within a request, and requests may be pipelined.
 #[derive(Debug)]
 pub struct Link {
     state: watch::Sender<State>,
@@ -123,7 +123,7 @@ async fn connect(client: TcpStream, server: SocketAddr, states: watch::Receiver<
     }
     let mut cut = states.clone();
     tokio::select! {
-        // A cut comes first: no byte passes after it.
+        // Polls the cut first: after a cut, no byte passes.
         biased;
         _ = cut.wait_for(|state| state.cuts != cuts) => (),
         () = carry(client, server, states) => (),
@@ -135,7 +135,7 @@ async fn carry(client: TcpStream, server: SocketAddr, mut states: watch::Receive
         return;
     }
     let Ok(server) = TcpStream::connect(server).await else { return };
-    // Either side may be closed already.
+    // Each call fails if that connection is already closed.
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
@@ -180,7 +180,7 @@ async fn one_way(
                 return;
             }
         }
-        // The end of the connection is also held.
+        // While bytes are held, the link also holds the end of the connection.
         drop(states.wait_for(|state| flow(state) != Flow::Held).await);
         drop(to.shutdown().await);
     };

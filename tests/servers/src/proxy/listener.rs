@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Accepts connections. Dropping it ends them.
+/// Accepts connections. Dropping the listener ends its connections.
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,

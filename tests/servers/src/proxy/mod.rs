@@ -1,6 +1,6 @@
 //! Networks that fail on demand, between a client and a server.
 //!
-//! Start at [`Link`], which handles bytes: it delays them, holds them, and cuts connections. [`Proxy`]
+//! Start at [`Link`], which handles bytes: it delays bytes, holds bytes, and cuts connections. [`Proxy`]
 //! parses requests of HTTP or Redis: it loses, delays, doubles or holds single requests.
 
 mod link;

@@ -156,7 +156,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// If the proxy is dropped before such a request comes.
+    /// If the proxy is dropped before the request arrives.
     pub async fn arrived(&mut self) {
         (&mut self.arrived).await.expect("a request to hold");
     }
@@ -283,7 +283,7 @@ impl Connection {
         let mut publishes = self.wire == Wire::Redis;
         loop {
             select! {
-                // The request comes first: its reply is read by the same parser.
+                // Polls the request first: afterwards, the parser may read its reply.
                 biased;
                 request = &mut request => return request,
                 message = self.wire.read(&mut self.stream, &mut self.read), if publishes => {

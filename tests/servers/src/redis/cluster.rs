@@ -23,7 +23,7 @@ impl RedisCluster {
         Self::started_by(replicas, RedisServer::with)
     }
 
-    /// Does the same as [`start`](Self::start). The closure `start` starts each server with given options.
+    /// As [`start`](Self::start), but the closure `start` starts each server with given options.
     ///
     /// # Panics
     ///

@@ -27,7 +27,7 @@ pub fn available() -> bool {
 ///
 /// # Panics
 ///
-/// If one does not start.
+/// If a server does not start.
 pub fn independent(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start()).collect()
 }
@@ -36,7 +36,7 @@ pub fn independent(count: usize) -> Vec<RedisServer> {
 ///
 /// # Panics
 ///
-/// If it does not within two minutes.
+/// If `is_so` does not return true within two minutes.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..2400 {
         if is_so() {

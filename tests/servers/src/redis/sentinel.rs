@@ -36,7 +36,7 @@ impl RedisSentinel {
         Self::promoting(RedisServer::with)
     }
 
-    /// Does the same as [`that_promotes`](Self::that_promotes). The closure `start` starts each server with
+    /// As [`that_promotes`](Self::that_promotes), but the closure `start` starts each server with
     /// the given options.
     ///
     /// # Panics

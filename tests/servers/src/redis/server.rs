@@ -90,7 +90,7 @@ impl RedisServer {
         Self::with_clock_and(&[])
     }
 
-    /// Does the same as [`with_clock`](Self::with_clock), with further options.
+    /// As [`with_clock`](Self::with_clock), with further options.
     ///
     /// # Panics
     ///
@@ -116,7 +116,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If its folder cannot be written to.
+    /// If the server's folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
         // A rename replaces the file, so that the server never reads a half-written file.
         let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
@@ -156,7 +156,7 @@ impl RedisServer {
         command.args(&self.options).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a redis server"));
-        // A minute, since many servers may start at once on a busy machine.
+        // Waits for up to a minute, since many servers may start at once on a busy machine.
         for _ in 0..6_000 {
             if self.answers() {
                 return;
@@ -186,7 +186,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it has no such file.
+    /// If the server has no append-only file.
     pub fn written(&self) -> Written {
         let folder = std::fs::read_dir(self.folder.join("appendonlydir")).expect("its folder");
         let mut files = folder.flatten().map(|file| file.path());
@@ -278,7 +278,7 @@ impl RedisServer {
     /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
     /// is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
-        // A lock is a string with an expiry, or on a node of a quorum a string that contains its end. A record
+        // A lock is a string with an expiry. A node of a quorum stores the lock's end in the string. A record
         // is a hash.
         let script = "local time, ends = redis.call('TIME'), 0 \
             if redis.call('TYPE', KEYS[1]).ok == 'string' then \

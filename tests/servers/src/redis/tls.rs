@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::redis::{RedisCluster, RedisSentinel, RedisServer, free_port};
 
-/// A certificate authority with a certificate for servers on this machine and one for a client. Dropping
+/// A certificate authority, and a certificate each for a client and for servers on this machine. Dropping
 /// it removes its files.
 #[derive(Debug)]
 pub struct Authority {
@@ -79,7 +79,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// If there is no such file.
+    /// If the file does not exist.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.folder.join(name)).expect("a file of the authority")
     }

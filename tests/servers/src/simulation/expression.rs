@@ -15,7 +15,7 @@ pub use self::update::Update;
 /// An item in DynamoDB's JSON: names, and values with their type.
 pub type Item = Map<String, Value>;
 
-/// The reason why an expression is invalid or unknown.
+/// The reason why the model refuses an expression.
 pub type Refusal = String;
 
 /// An attribute, or a placeholder.

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Puts records one after the other, under many partition keys. The data of a record is its number within
-/// its key, from 0.
+/// Puts records one after the other, under many partition keys. A record's data is the record's number within
+/// its partition key, from 0.
 #[derive(Debug)]
 pub struct Producer {
     count: watch::Receiver<usize>,

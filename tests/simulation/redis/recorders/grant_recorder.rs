@@ -16,7 +16,7 @@ use crate::redis::server::resp::Reply;
 ///
 /// A vote counts for its ttl by the simulated time, unless it is withdrawn. A client may rely on the vote
 /// for that time, even if the node forgets it sooner. Only the last proposal of a claim counts: its client
-/// does not count votes for an earlier one any more.
+/// no longer counts votes for an earlier proposal.
 #[derive(Debug)]
 pub(crate) struct GrantRecorder {
     majority: usize,
@@ -30,7 +30,7 @@ struct Book {
     proposals: BTreeMap<Name, Proposal>,
     /// The number of the last heartbeat of each grant on each node.
     beats: BTreeMap<(usize, String, u64), u64>,
-    /// What a node knows about a key.
+    /// For each node and key, the proposals and releases that the node has executed.
     nodes: BTreeMap<(usize, String), NodePage>,
 }
 
@@ -128,7 +128,7 @@ impl Recorder for GrantRecorder {
 }
 
 impl GrantRecorder {
-    /// Checks that no key of a script has failed.
+    /// Checks that a script has returned no error for any of its keys.
     fn check_errors(&self, ran: &Ran<'_>) {
         for place in 0..ran.keys.len() {
             if let Some(error) = ran.reply.word(place).filter(|word| word.starts_with('!')) {
@@ -137,7 +137,7 @@ impl GrantRecorder {
         }
     }
 
-    /// Counts a vote. A doubled request does not extend the lock, so its vote counts as before.
+    /// Counts a vote. If a request arrives twice, the second arrival does not extend the lock or the vote.
     fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: Option<&Holding>) {
         let nonce = &asked.text[2..34];
         let (_beat, lessee) = asked.text[82..].split_once(' ').unwrap();
@@ -173,7 +173,7 @@ impl GrantRecorder {
         }
     }
 
-    /// Removes the vote of a node for a proposal that is not above `token`.
+    /// Removes a node's vote for a proposal, if the proposal's token is at most `token`.
     fn take_back(&self, place: usize, key: &str, nonce: &str, token: u64) {
         let mut book = self.book.lock().unwrap();
         let proposal = book.proposals.get_mut(&(key.to_owned(), nonce.to_owned()));
@@ -242,7 +242,7 @@ impl GrantRecorder {
     }
 }
 
-/// A grant for the ledger.
+/// Makes a grant for the ledger.
 pub(crate) fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
     let key = LeaseKey::new(key).unwrap();
     let nonce = Nonce::new(nonce.parse().unwrap());

@@ -10,9 +10,9 @@ use super::{Ran, Recorder, Transaction, key_of};
 use crate::redis::server::node::Holding;
 use crate::redis::server::resp::Reply;
 
-/// Records each grant when the server makes it, before its client knows of it.
+/// Records each grant when the server makes it, before the client receives the answer.
 ///
-/// The answer to a repeated claim offers another token. The offered token counts from the first heartbeat
+/// The answer to a repeated claim offers another token. This token counts from the first heartbeat
 /// under it. Until then, the client may still use its earlier token.
 #[derive(Debug)]
 pub(crate) struct LockRecorder {
@@ -24,7 +24,7 @@ pub(crate) struct LockRecorder {
 struct Book {
     /// The number of the last heartbeat of each nonce and request.
     beats: BTreeMap<(String, String), u64>,
-    /// The grants of each key: when the server made them, in its order of commands, and their tokens.
+    /// The grants of each key: the number of the server's execution that made the grant, and the token.
     granted: BTreeMap<String, Vec<(u64, u64)>>,
     /// The token of the last grant of each key, unless a promoted replica may lack it.
     latest: BTreeMap<String, u64>,
@@ -131,7 +131,7 @@ impl LockRecorder {
         }
     }
 
-    /// Records the grants that a script made to queued claims. A grant that no client receives is undone.
+    /// Records the grants that a script made to queued claims. Scripts undo a grant that no client receives.
     fn granted_in_turn(&self, ran: &Ran<'_>) {
         for (_channel, message) in ran.published {
             let mut parts = std::str::from_utf8(message).unwrap().splitn(4, ' ');
@@ -150,7 +150,7 @@ impl LockRecorder {
         }
     }
 
-    /// Records the grant that the script of a queue returned.
+    /// Records the grant that the script `enqueue` returned.
     fn enqueued(&self, ran: &Ran<'_>) {
         let before = ran.before[0].as_ref();
         if ran.reply.word(0) != Some("granted") {
@@ -193,7 +193,7 @@ impl Recorder for LockRecorder {
 
     /// Records the grants of a batch, which share one token.
     fn record_transaction(&self, executed: &Transaction<'_>) {
-        // Without a token, the client releases the grants.
+        // If the transaction has returned no token, the client releases the grants.
         let Some(Reply::Bulk(id)) = executed.replies.last() else { return };
         let (millis, number) = std::str::from_utf8(id).unwrap().split_once('-').unwrap();
         let (millis, number): (u64, u64) = (millis.parse().unwrap(), number.parse().unwrap());

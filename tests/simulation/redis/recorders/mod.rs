@@ -1,6 +1,6 @@
-//! Observes what servers execute, and records the grants.
+//! Observes the scripts and transactions that servers execute, and records the grants.
 //!
-//! - This file: `Recorder`, the trait of observers, and what a server executed.
+//! - This file: `Recorder`, the trait of observers, and descriptions of executed scripts and transactions.
 //! - `grant_recorder.rs`: the grants of a quorum.
 //! - `lock_recorder.rs`: the grants of one server.
 
@@ -18,10 +18,10 @@ pub(crate) trait Recorder: fmt::Debug + Send + Sync {
 
     fn record_transaction(&self, executed: &Transaction<'_>);
 
-    /// Removes what was recorded about the server, because the server has lost its data.
+    /// Removes all records about the server, because the server has lost its data.
     fn forget(&self, place: usize);
 
-    /// Removes what a replica of the server may lack, because the replica was promoted.
+    /// Removes records of data that a replica of the server may lack, because the replica was promoted.
     fn promote(&self, place: usize);
 }
 
@@ -57,7 +57,7 @@ impl Ran<'_> {
         std::str::from_utf8(&self.arguments[place]).unwrap()
     }
 
-    /// Returns whether the script wrote. A repeated request gets the same reply and writes nothing.
+    /// Returns whether the script wrote. A repeated request gets the reply of the first, but writes nothing.
     pub(crate) fn is_applied(&self) -> bool {
         let ends = self.script != "update";
         let ended = self.before[0].is_some() && self.after[0].is_none();

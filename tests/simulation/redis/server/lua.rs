@@ -14,7 +14,7 @@ pub(crate) fn run(script: &str, keys: &[Bytes], arguments: &[Bytes], node: &mut 
 }
 
 thread_local! {
-    /// All nodes of a thread share one interpreter: its start takes longer than all scripts of a trial.
+    /// All nodes of a thread share one interpreter, since its start takes longer than all scripts of a trial.
     static INTERPRETER: Interpreter = Interpreter::new().unwrap();
 }
 

@@ -1,9 +1,9 @@
 //! One server: its node, its connections and its faults.
 //!
 //! - This file: `Server`, and the order of its events.
-//! - `node.rs`: its data and commands. `lua.rs`: runs the scripts on a node.
+//! - `node.rs`: the server's data and commands. `lua.rs`: runs the scripts on a node.
 //! - `scripts.rs`: the scripts by name, and edited versions of them.
-//! - `wire.rs`: one connection with latency. `resp.rs`: its protocol.
+//! - `wire.rs`: one connection with latency. `resp.rs`: the protocol of a connection.
 
 mod lua;
 pub(super) mod node;
@@ -35,7 +35,7 @@ use super::shared_random::SharedRandom;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
-    /// The length of a step of its clock, in microseconds.
+    /// The length of a step of the server's clock, in microseconds; `None` if the clock does not step.
     leap: Option<i64>,
     ledger: Ledger,
     recorder: Arc<dyn Recorder>,
@@ -51,7 +51,7 @@ struct Inside {
     /// The data of a replica that has stopped following the server.
     replica: Option<Node>,
     up: bool,
-    /// The server receives commands and executes none.
+    /// Whether the server receives commands, and executes no command.
     hung: bool,
     /// Processes whose packets are delayed in both directions.
     cut_off: BTreeSet<usize>,
@@ -67,7 +67,7 @@ struct Inside {
     executed: u64,
 }
 
-/// The commands of a transaction that has begun. If a sabotaged run executes them on arrival, also their
+/// The commands of a transaction that has begun. If a control executes commands on arrival, also their
 /// replies.
 #[derive(Debug, Default)]
 struct Queued {
@@ -148,7 +148,7 @@ impl Server {
             self.execute_due(now);
             let next = self.inside().next_arrival();
             select! {
-                // A change may add an earlier command, so it is polled first.
+                // Polls the notification first, since a change may add an earlier command.
                 biased;
                 () = self.changed.notified() => (),
                 () = sleep(next.map_or(Duration::MAX, |at| at.saturating_sub(now))) => (),
@@ -240,7 +240,7 @@ impl Server {
         self.recorder.forget(self.place);
     }
 
-    /// The replica of the server receives no more writes.
+    /// Keeps a copy of the data: the data of a replica that receives no more writes.
     pub(crate) fn leave_replica_behind(&self) {
         let mut inside = self.inside();
         inside.replica = Some(inside.node.clone());
@@ -329,7 +329,7 @@ impl Server {
     }
 
     fn queue(&self, inside: &mut Inside, words: &[Bytes], connection: u64) {
-        // A sabotaged run executes the commands as they arrive.
+        // The control without transactions executes the commands as they arrive.
         let early = self.edition.without_transactions().then(|| {
             self.leap_ahead(&mut inside.node);
             (inside.node.execute(words), inside.next_execution())
@@ -339,7 +339,7 @@ impl Server {
         queued.commands.push(words.to_vec());
     }
 
-    /// Executes the queued commands of a connection. They use the keys of leases, and the key of the token
+    /// Executes the queued commands of a connection. These use the keys of leases, and the key of the token
     /// stream.
     fn execute_transaction(&self, inside: &mut Inside, connection: u64) -> Reply {
         let Some(Queued { commands, early }) = inside.transactions.remove(&connection) else {

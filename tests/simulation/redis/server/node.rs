@@ -11,9 +11,9 @@ pub(crate) struct Node {
     entries: BTreeMap<Bytes, Entry>,
     run: u128,
     started: u64,
-    /// Microseconds since 1970 by the wall clock of its machine, for `TIME` and expiry.
+    /// The wall clock of the server's machine, in microseconds since 1970, for `TIME` and expiry.
     now: u64,
-    /// The difference between that clock and the simulated time.
+    /// The difference between the wall clock and the simulated time, in microseconds.
     ahead: i64,
     /// Messages that scripts published and the server has not sent yet.
     pub(crate) published: Vec<(Bytes, Bytes)>,
@@ -53,7 +53,7 @@ impl Node {
         self.now = now.checked_add_signed(self.ahead).unwrap();
     }
 
-    /// Sets the wall clock back by microseconds.
+    /// Sets the wall clock back by `by` microseconds, or forward if `by` is negative.
     pub(crate) fn set_back(&mut self, by: i64) {
         self.ahead -= by;
     }
@@ -67,13 +67,13 @@ impl Node {
         self.entries.clear();
     }
 
-    /// A field of a hash.
+    /// Returns the text of a field of a hash.
     pub(crate) fn field(&self, key: &[u8], field: &str) -> Option<&str> {
         let bytes = self.hash(key).ok()??.get(field.as_bytes())?;
         std::str::from_utf8(bytes).ok()
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     pub(crate) fn text(&self, key: &[u8]) -> Option<&str> {
         let Some(Value::Text(text)) = self.entry(key).map(|entry| &entry.value) else {
             return None;
@@ -97,7 +97,7 @@ impl Node {
         (ends > self.now).then_some(Holding { nonce, lessee, number, ends, is_record: true })
     }
 
-    /// Executes one command. The model has the commands of the scripts and of the store.
+    /// Executes one command. The model knows all commands of the scripts and of the store.
     pub(crate) fn execute(&mut self, command: &[Bytes]) -> Reply {
         let name = command[0].to_ascii_uppercase();
         let arguments = &command[1..];
@@ -250,7 +250,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Rounds the present and the start down to seconds, as Redis does.
+    /// Returns the reply to `INFO`. As in Redis, the uptime is a difference of whole seconds.
     fn info(&self) -> String {
         let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
         let uptime = seconds(self.now) - seconds(self.started);
@@ -262,7 +262,7 @@ impl Node {
         )
     }
 
-    /// Executes `SET`. Its options here are NX, GET, PX and KEEPTTL.
+    /// Executes `SET`. The model knows the options NX, GET, PX and KEEPTTL.
     fn set(&mut self, key: &[u8], text: &[u8], options: &[Bytes]) -> Result<Reply, WrongType> {
         let has = |name: &[u8]| options.iter().any(|option| option == name);
         let length = options.iter().position(|option| option == b"PX").map(|at| &options[at + 1]);
@@ -280,7 +280,7 @@ impl Node {
     fn set_range(&mut self, key: &[u8], start: &[u8], piece: &[u8]) -> Result<Reply, WrongType> {
         let start = usize::try_from(parsed(start)).unwrap();
         let Some(text) = self.text_mut(key)? else {
-            // Redis would create a key without a ttl here. No script may cause this.
+            // In this case, Redis would create a key without a ttl. No script may cause this.
             return Ok(Reply::Error("ERR SETRANGE without a key".to_owned()));
         };
         text.splice(start..start + piece.len(), piece.iter().copied());
@@ -388,14 +388,14 @@ pub(crate) struct Holding {
     pub(crate) lessee: String,
     /// The first number in the text of a lock on one server. On a node of a quorum, the token.
     pub(crate) number: u64,
-    /// Microseconds since 1970.
+    /// When the lease expires, in microseconds since 1970.
     pub(crate) ends: u64,
     /// Whether the key is a hash, which remembers its last release.
     pub(crate) is_record: bool,
 }
 
 impl Holding {
-    /// Parses the text of a lock on a node of a quorum. `None` if it is only reserved.
+    /// Parses the text of a lock on a node of a quorum. Returns `None` if the key is only reserved.
     fn on_a_node(text: &str) -> Option<Self> {
         (!text.starts_with('r')).then(|| Self {
             nonce: text[2..34].to_owned(),
@@ -406,7 +406,7 @@ impl Holding {
         })
     }
 
-    /// Parses the text of a lock on one server. `None` if it is only reserved.
+    /// Parses the text of a lock on one server. Returns `None` if the key is only reserved.
     pub(crate) fn of_text(text: &str, ends: u64) -> Option<Self> {
         let (nonce, rest) = text.split_at_checked(NONCE)?;
         let (state, rest) = rest.split_at_checked(1)?;
@@ -421,7 +421,7 @@ impl Holding {
         })
     }
 
-    /// The part of the text that shows a held lock of this nonce.
+    /// Returns the start of the text of a lock that this nonce holds.
     pub(crate) fn nonce_and_state(&self) -> String {
         format!("{}h", self.nonce)
     }
@@ -434,7 +434,7 @@ struct StreamId {
     number: u64,
 }
 
-/// The value of the key is of another type than the command needs.
+/// An error: the value of the key has another type than the command needs.
 struct WrongType;
 
 fn number(number: usize) -> Reply {

@@ -22,13 +22,13 @@ impl Reply {
         Self::Array(texts.iter().map(|text| Self::text(*text)).collect())
     }
 
-    /// The text of the reply at `place` of an array.
+    /// Returns the text at `place` of a reply that is an array.
     pub(crate) fn word(&self, place: usize) -> Option<&str> {
         let Self::Array(items) = self else { return None };
         items.get(place)?.as_text()
     }
 
-    /// The number at `place` of an array, also if the reply has it as text.
+    /// Returns the number at `place` of a reply that is an array, also if the array has the number as text.
     pub(crate) fn number(&self, place: usize) -> Option<u64> {
         let Self::Array(items) = self else { return None };
         match items.get(place)? {

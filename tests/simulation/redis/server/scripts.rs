@@ -9,12 +9,12 @@ use lease_core::conformance::Call;
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) call: Call,
-    /// The text and the hash that the client sends.
+    /// The whole text of the script, and its hash. The client sends the text or the hash.
     pub(crate) whole: String,
     pub(crate) hash: String,
 }
 
-/// The scripts as servers run them.
+/// The scripts as servers run them, with the edits of a control.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Edition {
     edits: Vec<Edit>,
@@ -44,7 +44,7 @@ impl Edition {
         self
     }
 
-    /// Servers execute the commands of a transaction as they arrive, for a control.
+    /// For a control, makes servers execute the commands of a transaction as they arrive.
     pub(crate) fn executing_at_once(self) -> Self {
         Self { without_transactions: true, ..self }
     }

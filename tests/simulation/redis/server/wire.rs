@@ -21,7 +21,7 @@ use crate::redis::shared_random::SharedRandom;
 pub(crate) struct Link {
     /// The number of the connection in its trial.
     pub(crate) connection: u64,
-    /// The number of the process, in the order of their starts.
+    /// The number of the process, in the order in which processes started.
     pub(crate) process: usize,
     pub(crate) faults: NetworkFaults,
     pub(crate) ledger: Ledger,
@@ -91,7 +91,7 @@ struct Wire {
     breaks_at: Option<Duration>,
 }
 
-/// The connection has ended.
+/// An error: the connection has ended.
 struct Broken;
 
 impl Wire {
@@ -100,7 +100,7 @@ impl Wire {
             let now = self.link.ledger.now();
             let leaving = self.leaving.front().filter(|_| !self.cut_off).map(|(at, _)| *at);
             let result = select! {
-                // A cut-off or a close has an effect before the packets that leave later.
+                // Polls the messages first: a cut-off or a close affects the packets that leave later.
                 biased;
                 Some(sent) = self.sent.recv() => self.receive(sent),
                 () = until(self.breaks_at, now) => Err(Broken),
@@ -140,7 +140,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a command to the server, with its fault.
+    /// Draws a fault for a command, and sends the command to the server under this fault.
     fn send(&mut self, words: Vec<Bytes>) -> Result<(), Broken> {
         if !self.hears {
             return Ok(());
@@ -195,7 +195,7 @@ async fn until(at: Option<Duration>, now: Duration) {
     }
 }
 
-/// Returns the store's call of a command. Commands that set up a connection have none.
+/// Returns the store's call that sends a command; `None` for commands that set up a connection.
 fn call_of(words: &[Bytes]) -> Option<Call> {
     if words[0] == b"SUBSCRIBE" {
         return Some(Call::Read);
@@ -206,7 +206,7 @@ fn call_of(words: &[Bytes]) -> Option<Call> {
     Some(script_of(words)?.call)
 }
 
-/// The name of a transaction in plans. Its last command has the faults of the whole transaction.
+/// Returns the name in plans of a transaction. Its last command has the faults of the whole transaction.
 fn transaction_of(words: &[Bytes]) -> Option<&'static str> {
     (words[0] == b"EXEC").then_some("claims")
 }

@@ -52,7 +52,7 @@ pub enum Fault {
     Double(Duration),
 }
 
-/// Applies a request and sends the reply, with `fault` if any.
+/// Applies a request and sends the reply. Injects `fault`, if any.
 pub(super) async fn apply_with<T, A: Future<Output = Result<T, StoreError>>>(
     fault: Option<Fault>,
     apply: impl Fn() -> A,

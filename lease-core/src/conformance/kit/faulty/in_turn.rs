@@ -16,7 +16,7 @@ use crate::store::grant::Claim;
 use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices};
 use crate::store::lock_store::LockStore;
 
-/// Notices have the latency of requests, and no faults.
+/// Notices have the latency of requests, but no faults.
 #[async_trait]
 impl<S: LockStore> InTurn for Faulty<S> {
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {

@@ -84,7 +84,7 @@ impl<S: LockStore> LockStore for Faulty<S> {
         self.store.watch(key).await
     }
 
-    /// Uses the store's own batches, unless a heartbeat may have a fault.
+    /// Uses the store's own batches, unless a fault is planned for heartbeats.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],

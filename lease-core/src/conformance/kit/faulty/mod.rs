@@ -1,6 +1,6 @@
 //! A store behind a bad network: requests fail, hang, arrive late or twice, or lose their replies.
 //!
-//! - This file: `Faulty`, which wraps a store, and makes each call with its fault.
+//! - This file: `Faulty`, which wraps a store, and injects the planned fault into each call.
 //! - `fault.rs`: the kinds of calls and faults, and how a fault changes a request.
 //! - `plan.rs`: selects the fault of the next call.
 //! - `lock_store.rs`, `in_turn.rs`, `sessions.rs` and `lease_table.rs`: the traits of stores.
@@ -79,7 +79,7 @@ impl<S> Faulty<S> {
         Self { latency, ..self }
     }
 
-    /// The store itself, without faults.
+    /// Returns the store itself, without faults.
     pub fn inner(&self) -> Arc<S> {
         Arc::clone(&self.store)
     }
@@ -107,7 +107,7 @@ impl<S> Faulty<S> {
         *plan = Plan { calls, ..Plan::default() };
     }
 
-    /// The number of `call`s so far, with and without faults.
+    /// Returns how often `call` was made so far, with and without faults.
     pub fn calls(&self, call: Call) -> usize {
         self.plan().calls.get(&call).copied().unwrap_or(0)
     }
@@ -147,7 +147,7 @@ impl<S> Faulty<S> {
 }
 
 impl<S: Send + Sync + 'static> Faulty<S> {
-    /// Makes a call that returns a list. The list arrives in two halves: if its reply is lost, the first half
+    /// Makes a call that returns a list. The list arrives in two halves: if the reply is lost, the first half
     /// arrives, and then an error.
     fn list_in_halves<T: Send + 'static>(
         &self,

@@ -31,7 +31,7 @@ impl<S: LockStore> Sessions for Faulty<S> {
         .await
     }
 
-    /// If the reply is lost, all reads fail.
+    /// If the reply is lost, the reads of all keys fail.
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
         let asked = keys.to_vec();
         let read = self.call(Call::Read, move |store| {

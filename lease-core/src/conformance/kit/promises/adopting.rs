@@ -27,7 +27,7 @@ pub async fn adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A grant is adopted once. The refusal of a second adoption names the holder.
+/// A grant is adopted only once. The refusal of a second adoption names the holder.
 pub async fn grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let first = case.adopted(&handed, &case.claim("b")).await;

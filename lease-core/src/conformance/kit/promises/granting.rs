@@ -38,7 +38,7 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
         assert_eq!(
             granted.count(),
             1,
-            "of 16 claims at once, the store should grant one: the check and the write should be \
+            "of 16 concurrent claims, the store should grant one: the check and the write should be \
              one atomic step"
         );
     }
@@ -100,12 +100,12 @@ pub async fn lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
 
     drop(expect_held(
         case.ask(&case.claim("a")).await,
-        "a second claim of a held key, although it has the holder's name: nonces distinguish \
+        "a second claim of a held key, although the claim has the holder's name: nonces distinguish \
          processes of one name",
     ));
 }
 
-/// A repeated claim returns the grant that it already has.
+/// A repeated claim gets the grant of the first claim again.
 pub async fn repeated_claim_is_granted_again<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let first = case.obtain(&claim).await;
@@ -160,7 +160,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let reported = case.holder().await.into_iter();
     let refused = match case.ask(&case.claim("b")).await {
         Obtained::Held(holder) => Some(holder),
-        // In this case, `held_key_is_granted_to_no_other_lessee` fails.
+        // The promise `held_key_is_granted_to_no_other_lessee` reports this fault.
         Obtained::Granted(..) => None,
     };
 
@@ -195,7 +195,7 @@ pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
 
 /// A key that was never leased or was released has no holder.
 pub async fn free_key_has_no_holder<F: Fixture>(case: Case<F>) {
-    case.has_no_holder("the table was made").await;
+    case.has_no_holder("the store was opened").await;
     let grant = case.granted("a").await;
     case.release(&grant).await;
 
@@ -228,7 +228,7 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A store sets the attributes of a claim or refuses the claim. It never ignores them.
+/// A store sets the attributes of a claim, or refuses the claim. It never ignores the attributes.
 pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
     let sky = Attributes::from([("sky".to_owned(), Value::from("grey"))]);
     let claim = case.claim("a").with_attributes(sky.clone());
@@ -240,7 +240,7 @@ pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
             assert_eq!(attributes, sky, "a grant should return the attributes that it set");
         }
         Err(error) if error.kind() == StoreErrorKind::Misconfigured => {
-            case.has_no_holder("a claim that was refused").await;
+            case.has_no_holder("a refused claim").await;
             let grant = case.granted("b").await;
             let adopted = case.store.adopt(&grant, &case.claim("a").with_attributes(sky)).await;
             assert!(
@@ -272,7 +272,7 @@ pub async fn tokens_grow_over_releases<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// The grant after an expired one has a larger token.
+/// The grant after an expired grant has a larger token.
 pub async fn tokens_grow_over_expiry<F: Fixture>(case: Case<F>) {
     let first = case.granted("a").await;
     case.pass(case.ttl).await;

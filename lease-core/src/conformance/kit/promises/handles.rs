@@ -29,12 +29,12 @@ pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
         let grants = grants_in([answers.0, answers.1]);
         assert!(
             grants.len() < 2,
-            "both of two claims that arrived at once through two handles were granted: the store \
+            "two claims that arrived at once through two handles were both granted: the store \
              should check that the key is free and write the grant in one atomic step, in the \
              data itself; a lock inside the process excludes no other process: {grants:?}"
         );
         if grants.is_empty() {
-            // In a quorum, neither claim got a majority of votes. A single claim afterwards must be granted.
+            // A quorum grants neither claim if the votes are split. Then a later claim must be granted.
             case.taken_over_by(&one).await;
         }
     }
@@ -115,7 +115,7 @@ pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
     let answer = first.heartbeat(&grant, Beat::new(1)).await;
     assert!(
         matches!(answer, Ok(Heartbeat::Lost(_))),
-        "the first handle should answer `Lost` for a grant that the second one released: {answer:?}"
+        "the first handle should answer `Lost` for a grant that the second handle released: {answer:?}"
     );
 }
 
@@ -219,7 +219,7 @@ pub async fn watch_wakes_on_release_through_second_handle<F: Fixture>(case: Case
     );
 }
 
-/// An eviction through one handle ends a lease that was granted through another.
+/// An eviction through one handle ends a lease that was granted through another handle.
 pub async fn eviction_through_second_handle_ends_lease<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -237,7 +237,7 @@ pub async fn eviction_through_second_handle_ends_lease<F: Fixture>(case: Case<F>
     );
 }
 
-/// A scan through one handle lists keys that were granted through another.
+/// A scan through one handle lists keys that were granted through another handle.
 pub async fn scan_lists_grants_of_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -255,7 +255,7 @@ fn grants_in<E: std::fmt::Debug>(answers: [Result<Obtained, E>; 2]) -> Vec<Grant
         match answer {
             Ok(Obtained::Granted(grant, _)) => grants.push(grant),
             Ok(Obtained::Held(_)) => (),
-            Err(error) => no_answer("one of two requests at once", &error),
+            Err(error) => no_answer("both of two concurrent requests", &error),
         }
     }
     grants

@@ -40,14 +40,14 @@ pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     let between = long.granted.since(short.granted);
     assert!(
         between > case.ttl * 2,
-        "a lease that was extended for {:?} ended only {between:?} before one that was extended \
+        "a lease that was extended for {:?} ended only {between:?} before a lease that was extended \
          for {:?}: the store should extend by the heartbeat's own ttl",
         shorter.ttl,
         longer.ttl
     );
 }
 
-/// A heartbeat that arrives after a later one does not shorten the lease.
+/// A heartbeat that arrives after a later heartbeat does not shorten the lease.
 pub async fn late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
     let since = case.now();
     let grant = case.granted("a").await;
@@ -62,7 +62,7 @@ pub async fn late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A heartbeat that arrives after a later one, or twice, is neither an extension nor a loss.
+/// A heartbeat that arrives twice, or after a later heartbeat, is neither an extension nor a loss.
 pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.heartbeat(&grant, 2).await;
@@ -91,7 +91,7 @@ pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
     assert_eq!(
         answer,
         Heartbeat::Extended,
-        "heartbeat 1 of a new grant came after heartbeat {MANY} of the grant before: the store \
+        "heartbeat 1 of a new grant came after heartbeat {MANY} of an earlier grant: the store \
          should reset the number of the last heartbeat with each grant, or the new holder loses \
          its lease"
     );
@@ -108,7 +108,7 @@ pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
     assert_eq!(
         answer,
         Heartbeat::Extended,
-        "heartbeat 1 after an adoption came after heartbeat {MANY} before it: the store should \
+        "heartbeat 1 after an adoption follows heartbeat {MANY} before the adoption: the store should \
          reset the number of the last heartbeat with each adoption, or the new holder loses its \
          lease"
     );
@@ -117,7 +117,7 @@ pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
 /// A late heartbeat does not extend an expired lease.
 pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
-    // Long enough for a store that adds a margin to the ttl.
+    // Waits long enough for a store that adds a margin to the ttl.
     case.pass(case.ttl * 4).await;
 
     let answer = case.heartbeat(&grant, 1).await;
@@ -160,12 +160,12 @@ pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     case.has_holder(&current.lessee, "it obtained the key after the lease expired").await;
 }
 
-/// If many heartbeats are sent together, each gets exactly one answer, its own.
+/// If many heartbeats are sent together, each heartbeat gets exactly one answer, which is its own.
 pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     let mut beats = Vec::new();
     for number in 0..300 {
         let key = name(&format!("conformance/many-{number}"));
-        // No grant may expire before the last one is made, even on a slow store.
+        // No grant may expire before the last grant is made, even on a slow store.
         let grant = case.obtain(&case.long_claim(&key, "a")).await;
         if number % 3 == 0 {
             case.release(&grant).await;
@@ -178,7 +178,7 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
     let mut places: Vec<_> = answers.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
-    assert_eq!(places, (0..300).collect::<Vec<_>>(), "the store should answer each of 300 once");
+    assert_eq!(places, (0..300).collect::<Vec<_>>(), "the store should answer each heartbeat once");
     for (place, answer) in answers {
         let extended = matches!(answer, Ok(Heartbeat::Extended));
         let released = place % 3 == 0;

@@ -25,7 +25,7 @@ pub async fn lost_reply_to_obtain_is_recognised<F: Fixture>(case: Case<F>) {
     assert!(
         case.now().since(since) < case.ttl,
         "the locker waited until its own lease expired: the store should answer a repeated claim \
-         with the grant it has"
+         with its grant"
     );
     assert!(lease.is_held(), "the lease should be held: its claim was granted");
 }
@@ -55,7 +55,7 @@ pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
 
     assert!(
         risk && held && lease.is_held(),
-        "the store should extend the lease by the heartbeat after one that failed: at risk \
+        "the store should extend the lease by the heartbeat after a failed heartbeat: at risk \
          {risk}, held again {held}"
     );
 }
@@ -110,7 +110,7 @@ pub async fn dropped_attempt_leaves_key_free<F: Fixture>(case: Case<F>) {
     assert!(given_up.is_err(), "the reply is delayed: the attempt should not have ended");
     soon(&case, locker.close()).await;
 
-    case.has_no_holder("an attempt that was dropped, and the end of its locker").await;
+    case.has_no_holder("an attempt was dropped, and its locker has ended").await;
 }
 
 /// A lease that is dropped leaves the key free.
@@ -124,7 +124,7 @@ pub async fn dropped_lease_leaves_key_free<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a lease was dropped, and its locker has ended").await;
 }
 
-/// A claim, heartbeat or release that arrives twice has the same effect as one that arrives once. If the store
+/// A claim, heartbeat or release that arrives twice has the same effect as if it arrived once. If the store
 /// grants repeated claims anew, this test does not double claims.
 pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     let doubled = Fault::Double(Duration::from_millis(1));
@@ -154,7 +154,7 @@ pub async fn lease_outlives_its_ttl_with_heartbeats<F: Fixture>(case: Case<F>) {
 
     case.pass(case.ttl * 3).await;
 
-    assert!(lease.is_held(), "the store should extend a lease as long as heartbeats come");
+    assert!(lease.is_held(), "the store should extend a lease as long as heartbeats arrive");
     case.has_holder(lease.lessee(), "heartbeats extend its lease").await;
 }
 
@@ -192,7 +192,7 @@ pub async fn handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
 
     assert!(
         matches!(&resumed, Ok(Some(lease)) if lease.is_held()),
-        "the store should let a lease that was handed over be adopted: {resumed:?}"
+        "the store should allow the adoption of a lease that was handed over: {resumed:?}"
     );
     case.has_holder(to.lessee(), "it resumed the lease").await;
 }

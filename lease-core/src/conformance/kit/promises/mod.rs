@@ -1,4 +1,4 @@
-//! The promises, one module per topic. The kit's macros list them.
+//! The promises, one module per topic. The kit's macros list the promises.
 
 pub mod adopting;
 pub mod granting;

@@ -79,7 +79,7 @@ pub async fn eviction_of_another_grant_changes_nothing<F: Fixture>(case: Case<F>
     assert_eq!(
         case.heartbeat(&grant, 1).await,
         Heartbeat::Extended,
-        "a refused eviction should leave the grant alone"
+        "a refused eviction should not change the grant"
     );
 }
 
@@ -112,7 +112,7 @@ pub async fn scan_lists_held_keys_of_its_prefix<F: Fixture>(case: Case<F>) {
 pub async fn scan_lists_holders_of_records<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let free = case.scanned("").await;
-    assert_eq!(free.unwrap_or_default(), [], "a record without a holder is not held");
+    assert_eq!(free.unwrap_or_default(), [], "a scan should list no record without a holder");
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
 
     let Some(scanned) = case.scanned("").await else { return };

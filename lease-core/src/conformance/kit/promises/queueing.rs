@@ -1,4 +1,4 @@
-//! Waiting in turn: the order of a queue, and what ends a place. For a store without queues, these tests check
+//! Waiting in turn: the order of a queue, and how a place ends. For a store without queues, these tests check
 //! nothing.
 
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub async fn waiters_are_granted_in_order_of_arrival<F: Fixture>(case: Case<F>) 
     }
 
     case.release(&held).await;
-    case.has_no_holder("the release of the last waiter").await;
+    case.has_no_holder("the last waiter has released the key").await;
 }
 
-/// A release grants the key to the first waiter: no plain claim obtains the key before this waiter.
+/// A release grants the key to the first waiter. No claim outside the queue obtains the key earlier.
 pub async fn plain_claim_does_not_overtake_a_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -38,7 +38,7 @@ pub async fn plain_claim_does_not_overtake_a_waiter<F: Fixture>(case: Case<F>) {
 
     case.release(&held).await;
 
-    drop(expect_held(case.ask(&case.claim("late")).await, "a plain claim behind a waiter"));
+    drop(expect_held(case.ask(&case.claim("late")).await, "a claim that did not queue"));
     let granted = waiter.granted(queues).await;
     assert!(granted.token > held.token, "each grant should have a larger token than the last one");
 }
@@ -71,7 +71,7 @@ pub async fn renewed_place_is_kept<F: Fixture>(case: Case<F>) {
     case.release(&held).await;
 
     assert_eq!(place.ahead.unwrap_or(0), 0, "the first waiter should have no waiter before it");
-    assert_eq!(behind.ahead.unwrap_or(1), 1, "the second waiter should have one before it");
+    assert_eq!(behind.ahead.unwrap_or(1), 1, "the second waiter should have one waiter before it");
     let held = first.granted(queues).await;
     case.release(&held).await;
     second.granted(queues).await;
@@ -102,10 +102,10 @@ pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
 
     second.granted(queues).await;
     second.leaves(queues).await;
-    case.has_no_holder("the leaving of the last waiter").await;
+    case.has_no_holder("the last waiter has left").await;
 }
 
-/// A grant names the largest request number that had arrived. The lease counts from this request.
+/// A grant names the largest request number that has arrived. The lease counts from this request.
 pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -236,7 +236,7 @@ impl Waiter {
         let named = grant.request.unwrap_or_else(|| RequestNumber::new(0));
         assert_eq!(
             named, last,
-            "the grant should name the last request that had arrived: the lease counts from it"
+            "the grant should name the last request: the lease counts from this request"
         );
         grant
     }
@@ -266,5 +266,5 @@ fn panic_with(sentence: &str) -> ! {
     panic!("{sentence}")
 }
 
-/// A correct store delivers its notices much earlier.
+/// The time limit for a notice. A correct store delivers its notices much earlier.
 const LONGEST_NOTICE: Duration = Duration::from_secs(60);

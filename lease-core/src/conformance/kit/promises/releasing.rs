@@ -1,4 +1,4 @@
-//! Releases and reservations: when a key becomes free.
+//! Promises about releases and reservations, and when the key becomes free.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub async fn released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
     case.granted("b").await;
 }
 
-/// A former holder's release does not affect the holder.
+/// A release by a former holder does not affect the current holder.
 pub async fn release_by_former_holder_changes_nothing<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;
@@ -50,7 +50,7 @@ pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
 }
 
 impl<F: Fixture> Case<F> {
-    /// Checks the answer to a late request of a claim whose grant was released.
+    /// Checks the store's answer to a claim that arrives again after its grant was released.
     pub(crate) async fn is_refused_or_expires(&self, late: Obtained, released: &Grant) {
         if self.fixture.remembers_released_nonces() {
             drop(expect_held(late, "a claim whose own grant was released"));
@@ -69,13 +69,13 @@ impl<F: Fixture> Case<F> {
         let late = self.heartbeat(released, 1).await;
         assert!(
             !matches!(late, Heartbeat::Extended),
-            "a heartbeat of a released grant should be refused, also if a late duplicate was granted"
+            "a heartbeat of a released grant should be refused, even if a duplicate was granted"
         );
         self.taken_over("b").await;
     }
 }
 
-/// A reserved key is granted to any lessee after the reservation, and not earlier.
+/// The store grants a reserved key only after the reservation has passed, and then to any lessee.
 pub async fn reserved_key_is_not_granted_before_its_time<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let since = case.now();
@@ -87,7 +87,7 @@ pub async fn reserved_key_is_not_granted_before_its_time<F: Fixture>(case: Case<
     case.not_before_ttl(taken, since);
 }
 
-/// A reserved key is granted to no lessee, although it has no holder.
+/// The store grants a reserved key to no lessee, although the key has no holder.
 pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
@@ -97,7 +97,7 @@ pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release that reserved the key").await;
 }
 
-/// A watch that was registered before a release wakes. Stores that cannot wake watches return
+/// A release wakes a watch that was registered before the release. A store that cannot wake watches returns
 /// [`Freed::never`](crate::store::Freed::never).
 pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
@@ -116,6 +116,6 @@ pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
         "a watch did not wake within a minute of the release: the store should wake it, or return \
          a watch whose `can_wake` is false"
     );
-    // After a wake, a claim must succeed.
+    // A claim must succeed after the watch has woken.
     drop(expect_granted(case.ask(&case.claim("b")).await, "a key whose release woke a watch"));
 }

@@ -1,8 +1,8 @@
-//! The data of a store after it was closed and opened again.
+//! Promises about a store's data after the store was closed and opened again.
 //!
 //! If a store's data end with the process, its fixture returns
-//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, but its tokens
-//! must still grow.
+//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, but its new tokens
+//! must be larger than all earlier tokens.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_again, expect_granted, expect_held};
@@ -26,7 +26,7 @@ pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
     ));
     let again = expect_granted(
         case.ask(&claim.repeated()).await,
-        "a repeated claim, as after a lost reply, with the same grant",
+        "a repeated claim of the holder, as after a lost reply",
     );
     expect_again(&again, &grant, "a repeated claim");
     let answer = case.heartbeat(&again, 1).await;
@@ -37,7 +37,7 @@ pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// The first token after reopening is larger than the last one before.
+/// The first token after reopening is larger than the last token before it.
 pub async fn tokens_grow_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
@@ -54,7 +54,7 @@ pub async fn tokens_grow_after_reopening<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A late duplicate of a released claim is refused after reopening, too.
+/// Also after reopening, the store refuses a late duplicate of a claim whose grant was released.
 pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -66,7 +66,7 @@ pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>
     case.is_refused_or_expires(late, &grant).await;
 }
 
-/// A reservation lasts while the store is closed.
+/// A reservation stays in force while the store is closed.
 pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
@@ -80,7 +80,7 @@ pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<
     ));
 }
 
-/// Also after reopening, the answer to a heartbeat that arrives after a later one is `Overtaken`.
+/// If a heartbeat arrives after a later heartbeat, the store answers `Overtaken`, also after reopening.
 pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
     case.heartbeat(&grant, 2).await;
@@ -94,7 +94,7 @@ pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<
     );
 }
 
-/// Attributes are read back after reopening.
+/// After reopening, a read returns the attributes that were written before.
 pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -102,7 +102,7 @@ pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTab
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
     let change = Change::new().set("sky", "grey");
     let written = case.written(case.store.update(&grant, &change)).await;
-    assert_eq!(written, Written::Applied, "the store should apply an update of its holder");
+    assert_eq!(written, Written::Applied, "the store should apply an update of the key's holder");
 
     let Some(case) = case.reopened().await else { return };
 

@@ -1,4 +1,4 @@
-//! Sessions: leases that last as long as another lease. For a store without sessions, these tests check
+//! Sessions: leases that last as long as another lease. If a store has no sessions, these tests check
 //! nothing.
 
 use crate::conformance::Fixture;
@@ -31,7 +31,7 @@ pub async fn lease_under_session_outlasts_its_ttl<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A session that is held does not end, and its heartbeats extend it.
+/// The store does not end a session that is held, and a heartbeat extends the session.
 pub async fn session_that_is_held_is_not_ended<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -60,9 +60,9 @@ pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
         "a read should show that the session has ended: {record:?}"
     );
     let beat = case.heartbeat(&session, 1).await;
-    assert!(matches!(beat, Heartbeat::Lost(_)), "the session has ended: {beat:?}");
+    assert!(matches!(beat, Heartbeat::Lost(_)), "an ended session should stay ended: {beat:?}");
     let again = case.end(sessions, &session).await;
-    assert!(matches!(again, SessionState::Ended(_)), "the session had already ended: {again:?}");
+    assert!(matches!(again, SessionState::Ended(_)), "the session should stay ended: {again:?}");
 }
 
 /// The record of a session shows its end after a release, and also after a later session has obtained the key.
@@ -82,11 +82,11 @@ pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     assert!(shown(released).is_some(), "a read should show the end of a released session");
     assert!(shown(later).is_some(), "a read should show the larger token of a later session");
     let state = case.end(sessions, &session).await;
-    assert!(matches!(state, SessionState::Ended(_)), "the session was released: {state:?}");
+    assert!(matches!(state, SessionState::Ended(_)), "a released session has ended: {state:?}");
     assert_eq!(
         case.heartbeat(&next, 1).await,
         Heartbeat::Extended,
-        "the end of a former session should not end a later one"
+        "the end of a former session should not end a later session"
     );
 }
 
@@ -123,7 +123,7 @@ pub async fn proof_of_another_session_grants_nothing<F: Fixture>(case: Case<F>) 
     let session = case.session().await;
     let (_, child) = case.child(sessions, &session).await;
 
-    // The same record, but as if the key were held under the former session.
+    // A copy of the record, changed as if the key were held under the former session.
     let mut record = case.record(sessions, &case.key()).await.unwrap_or_else(|| absent(&case));
     if let Some(holder) = &mut record.holder {
         holder.parent = Some(Parent::from(&former));
@@ -139,7 +139,7 @@ pub async fn proof_of_another_session_grants_nothing<F: Fixture>(case: Case<F>) 
     case.has_holder(&child.lessee, "the proof belongs to another session").await;
 }
 
-/// A claim is refused if the key was granted since its client read the record, even if the key is free again.
+/// A claim is refused if the key was granted after the client read the record, even if the key is free again.
 pub async fn claim_that_has_seen_a_smaller_token_is_refused<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -151,7 +151,7 @@ pub async fn claim_that_has_seen_a_smaller_token_is_refused<F: Fixture>(case: Ca
     for claim in [&claim, &late] {
         drop(expect_held(
             case.ask_under(sessions, claim, &seen).await,
-            "a claim that has seen a smaller token than the record has",
+            "a claim whose client has read a smaller token than the current one",
         ));
     }
     case.has_no_holder("a release, and late claims").await;
@@ -199,13 +199,13 @@ pub async fn update_under_earlier_lease_of_session_changes_nothing<
     let change = Change::new().set("checkpoint", 1);
     let written = case.written(case.store.update(&first, &change)).await;
 
-    assert!(matches!(written, Written::Lost(_)), "the lease was released: {written:?}");
+    assert!(matches!(written, Written::Lost(_)), "the update should be refused: {written:?}");
     let record = case.record(sessions, &case.key()).await;
     let checkpoint = record.and_then(|record| record.attributes.get("checkpoint").cloned());
     assert_eq!(checkpoint, None, "the update should have been refused");
 }
 
-/// A lease under a session cannot be evicted, since its holder sends no heartbeat that could be refused.
+/// A lease under a session cannot be evicted: its holder sends no heartbeats, so it would not notice.
 pub async fn lease_under_session_is_not_evicted<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -243,7 +243,7 @@ pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>)
     case.not_before_ttl(taken, since);
 }
 
-/// A read shows that a key is reserved. So no client sends a claim that might be granted later.
+/// A read shows that a key is reserved, so that no client claims it: a late duplicate might be granted.
 pub async fn reserved_key_shows_its_reservation<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let grant = case.granted("a").await;
@@ -276,7 +276,7 @@ pub async fn records_of_several_keys_are_read_in_order<F: Fixture>(case: Case<F>
     );
 }
 
-/// `count` adds one to an attribute, also if the key has no record.
+/// `count` adds one to an attribute, and creates the key's record if it is absent.
 pub async fn count_adds_one<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     for expected in 1..=3 {

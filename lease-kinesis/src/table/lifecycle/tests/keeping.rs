@@ -23,7 +23,7 @@ fn parent_without_row_does_not_delay_child() {
     let merged = stream.merge([0, 1]);
     let mut rows = stream.rows([(0, record()), (merged, Position::TrimHorizon)]);
 
-    assert!(!may_be_read(&rows[&id(merged)], &rows), "the parent with a row delays it");
+    assert!(!may_be_read(&rows[&id(merged)], &rows), "the parent with a row delays the child");
     rows.remove(&id(0));
     assert!(may_be_read(&rows[&id(merged)], &rows));
 }
@@ -136,7 +136,7 @@ fn foreign_row_differs_from_dropped_shard() {
     rows.insert(id(0), stranger);
     assert_eq!(stream.why_obsolete(&rows), [(0, Obsolete::Succeeded)]);
     for open in [lower, upper] {
-        // Some tables and lists do not name the parents.
+        // Some tables and some lists of shards do not name the parents.
         stream.all[open].parents.clear();
         rows.extend([stream.row(open, record())]);
     }
@@ -147,7 +147,7 @@ fn foreign_row_differs_from_dropped_shard() {
 
 #[test]
 fn row_of_another_stream_is_foreign_even_with_children() {
-    // The rows belong to a stream with two merged shards. The stream itself has one shard.
+    // The rows belong to another stream, with two merged shards. The worker's stream has one shard.
     let mut other = Stream::of(2);
     let merged = other.merge([0, 1]);
     let rows =
@@ -173,7 +173,7 @@ fn open_shard_read_to_its_end_was_read_elsewhere() {
 }
 
 #[test]
-fn uncovered_hash_keys_are_found() {
+fn gaps_between_ranges_of_hash_keys_are_found() {
     let range = |first, last| HashKeyRange::new(first, last).unwrap();
     let max = u128::MAX;
 
@@ -184,7 +184,7 @@ fn uncovered_hash_keys_are_found() {
     assert_eq!(gaps([range(11, max), range(0, 9)]), [range(10, 10)]);
     assert_eq!(gaps([range(0, 9), range(10, max)]), []);
     assert_eq!(gaps([range(0, 9), range(20, 29), range(40, max)]), [range(10, 19), range(30, 39)]);
-    // A list of several pages may hold a parent and its children.
+    // A list that needs several requests may show a parent as open, and also its children.
     assert_eq!(gaps([HashKeyRange::ALL, range(0, 9), range(20, max)]), []);
     assert_eq!(gaps([range(0, 99), range(10, 19), range(101, max)]), [range(100, 100)]);
     assert_eq!(gaps([range(max, max), range(0, 0)]), [range(1, max - 1)]);

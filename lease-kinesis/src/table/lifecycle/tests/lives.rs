@@ -15,9 +15,9 @@ enum Step {
     Drop(Index),
     /// Drops all closed shards, as after a long time.
     DropAll,
-    /// Creates up to this number of rows, then stops.
+    /// Creates up to this number of missing rows, as a sync that is interrupted.
     Make(usize),
-    /// Removes obsolete rows and creates missing ones.
+    /// Removes all obsolete rows, and creates all missing rows.
     Sync,
     /// Reads a record of a readable shard.
     Begin(Index),
@@ -44,7 +44,7 @@ fn initial() -> impl Strategy<Value = InitialPosition> {
     prop_oneof![Just(LATEST), Just(TRIM_HORIZON), Just(InitialPosition::AtTimestamp(5))]
 }
 
-/// A stream and its rows, with the history that the invariants need.
+/// A stream, its rows, and the past events that the invariants refer to.
 #[derive(Debug)]
 struct Model {
     stream: Stream,
@@ -69,7 +69,7 @@ impl Model {
         model
     }
 
-    /// A worker starts at `Latest`, creates `made` rows and stops. The next one starts at the
+    /// A worker starts at `Latest`, creates `made` rows and stops. The next worker starts at the
     /// stored time.
     fn interrupted(stream: Stream, made: usize) -> Self {
         let mut model = Self::without_rows(stream, LATEST);
@@ -176,7 +176,7 @@ impl Model {
         Some(shard)
     }
 
-    /// Ends a shard as a worker does.
+    /// Ends a closed shard as a worker does: creates its children's rows, and checkpoints its end.
     fn end(&mut self, shard: &ShardId) {
         if self.stream.all[number(shard)].is_open() {
             return;
@@ -192,7 +192,7 @@ impl Model {
         assert!(self.read.insert(shard.clone()), "{shard} is read twice");
     }
 
-    /// Returns the shards that can be dropped next.
+    /// Returns the closed shards whose parents are all dropped. The stream drops such a shard next.
     fn oldest(&self) -> Vec<ShardId> {
         let dropped = &self.stream.dropped;
         let oldest = self.stream.all.iter().filter(|shard| {
@@ -210,7 +210,7 @@ impl Model {
         }
     }
 
-    /// Repeats all steps until nothing changes.
+    /// Syncs, and reads all readable shards to their end, until nothing changes.
     fn finish(&mut self) {
         loop {
             let before = (self.rows.clone(), self.read.len());

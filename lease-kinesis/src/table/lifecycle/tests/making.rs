@@ -122,7 +122,7 @@ fn merged_shard_with_one_named_parent_is_detected() {
 }
 
 #[test]
-fn closed_shard_is_succeeded_once_hash_keys_are_covered() {
+fn all_children_are_listed_once_hash_keys_are_covered() {
     let mut stream = Stream::of(2);
     let (before, hash_keys) = (stream.listed(), stream.all[0].hash_keys);
     let [lower, upper] = stream.split(0);
@@ -136,11 +136,11 @@ fn closed_shard_is_succeeded_once_hash_keys_are_covered() {
     assert!(!is_succeeded(&listed(&[0, 1])));
     assert!(!is_succeeded(&listed(&[0, 1, lower])));
     assert!(is_succeeded(&listed(&[0, 1, lower, upper])));
-    assert!(is_succeeded(&listed(&[lower, upper])), "the report of the end has only the children");
+    assert!(is_succeeded(&listed(&[lower, upper])), "Kinesis reports only the children");
 }
 
 #[test]
-fn open_shards_succeed_dropped_children() {
+fn open_shards_count_instead_of_dropped_children() {
     let mut stream = Stream::of(2);
     let hash_keys = stream.all[0].hash_keys;
     let halves = stream.split(0);
@@ -156,7 +156,7 @@ fn open_shards_succeed_dropped_children() {
 
 #[test]
 fn descendants_are_found_by_hash_keys_across_dropped_shards() {
-    // All workers were stopped for so long that shard 0 and its child are dropped.
+    // All workers were stopped, until the stream dropped shard 0 and one of its children.
     let mut stream = Stream::of(2);
     let [lower, upper] = stream.split(0);
     let [lowest, _] = stream.split(lower);
@@ -168,7 +168,7 @@ fn descendants_are_found_by_hash_keys_across_dropped_shards() {
 
     let missing = stream.missing(&rows, LATEST);
 
-    // A start at the latest record would skip records.
+    // The shards start at their first records, because a start at the latest record would skip records.
     let expected = [upper, lowest, 5].map(|shard| (shard, Position::TrimHorizon));
     assert_eq!(missing, expected);
 }

@@ -1,4 +1,4 @@
-//! The clients of AWS or of servers that replace it.
+//! Creates the clients of AWS, or of servers that replace AWS.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
@@ -8,7 +8,7 @@ use crate::aws::profiles;
 use crate::configuration::settings::{ServiceAddress, Settings};
 use crate::failure::Failure;
 
-/// One client for each service.
+/// The clients of Kinesis and DynamoDB.
 pub(crate) struct Clients {
     pub(crate) kinesis: aws_sdk_kinesis::Client,
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
@@ -16,7 +16,7 @@ pub(crate) struct Clients {
     shared: Shared,
 }
 
-/// The configuration of both clients.
+/// The configuration that both clients share.
 #[cfg(feature = "aws")]
 type Shared = aws_config::SdkConfig;
 
@@ -47,7 +47,7 @@ impl Clients {
         })
     }
 
-    /// Returns the error to report for a failed first request: the lack of credentials, or else `failure`.
+    /// Returns the error to report for a failed first request: that credentials are missing, or `failure`.
     #[cfg(feature = "aws")]
     pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;
@@ -95,8 +95,8 @@ fn http_client(address: &ServiceAddress) -> Result<SharedHttpClient, Failure> {
     Ok(over_tls())
 }
 
-/// Returns the shared client for all addresses. Creates it on first use, because reading the system's
-/// certificates takes longer than the rest of the start.
+/// Returns the HTTP client for TLS, which all services share. Creates it on first use, because reading the
+/// system's certificates takes longer than the rest of the start.
 #[cfg(feature = "aws")]
 fn over_tls() -> SharedHttpClient {
     use std::sync::LazyLock;
@@ -127,7 +127,7 @@ async fn shared(region: Option<String>) -> Result<Shared, Failure> {
     if !has_keys {
         profiles::check_profile().await?;
     }
-    // If the region and the keys are known, the SDK sends no request and needs no TLS.
+    // If the region and the keys are known, the SDK's search sends no request, and needs no TLS.
     let is_known = region.is_some() && has_keys;
     let client = if is_known { Builder::new().build_http() } else { over_tls() };
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client);
@@ -176,8 +176,8 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
-/// Returns the end of an error message, with the reason why no profile file was read. Empty if the files are
-/// readable.
+/// Returns the end of an error message: the reason why no profile file was read. The text is empty if the
+/// files are readable.
 #[cfg(feature = "aws")]
 async fn unreadable_profiles() -> String {
     let reason = profiles::unreadable_reason().await;
@@ -190,7 +190,7 @@ async fn unreadable_profiles() -> String {
     String::new()
 }
 
-/// Returns the region from the properties, or else from the SDK's search or the environment.
+/// Returns the region from the properties, or else the result of the SDK's search or the environment.
 async fn region(shared: &Shared, address: &ServiceAddress) -> Result<Option<String>, Failure> {
     let found = address.region.clone().or_else(|| found_region(shared));
     match found {

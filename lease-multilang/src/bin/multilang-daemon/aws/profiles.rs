@@ -4,7 +4,7 @@ use aws_config::profile::{ProfileFileLoadError, ProfileSet};
 
 use crate::failure::Failure;
 
-/// Checks that the profile in `AWS_PROFILE` exists. The SDK would continue without the profile and report
+/// Checks that the profile in `AWS_PROFILE` exists. If it is missing, the SDK would continue, and report
 /// only that it found no credentials.
 ///
 /// # Errors
@@ -19,16 +19,16 @@ pub(crate) async fn check_profile() -> Result<(), Failure> {
                  AWS_CONFIG_FILE) nor in ~/.aws/credentials (or AWS_SHARED_CREDENTIALS_FILE)"
             )))
         }
-        // The SDK may find credentials elsewhere.
+        // Ignores files that cannot be read, because the SDK may find credentials elsewhere.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Returns the reason why the profile files cannot be read, or `None` if they can. The SDK would continue
-/// without the files and not report the reason.
+/// Returns the reason why the profile files cannot be read; `None` if they can be read. The SDK would
+/// continue without the files, and would not report the reason.
 pub(crate) async fn unreadable_reason() -> Option<String> {
     let failure = Failure::other(profiles().await.err()?).to_string();
-    // The SDK's message has several lines.
+    // Joins the lines of the SDK's message, because an error of this program has one line.
     Some(failure.lines().map(str::trim).collect::<Vec<_>>().join(" "))
 }
 

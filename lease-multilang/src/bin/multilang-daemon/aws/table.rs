@@ -1,4 +1,4 @@
-//! The lease table, and the table of the workers' rows.
+//! Opens the lease table, and the table of the workers' rows.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
     Ok(table)
 }
 
-/// The error of a table that cannot be used.
+/// Reports that the tables cannot be used.
 #[derive(Debug, Error)]
 #[error(
     "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",

@@ -3,17 +3,17 @@
 use super::properties::Properties;
 
 /// Checks that this daemon supports the named credentials providers. The daemon always uses the SDK's default
-/// search, which includes all of them. One identity serves Kinesis and DynamoDB, so both properties must name
-/// the same providers.
+/// search, which includes all supported providers. One identity serves Kinesis and DynamoDB, so both
+/// properties name the same providers.
 pub(crate) fn check(file: &mut Properties) {
     let of_table = file.text("awsCredentialsProviderDynamoDB");
     let Some(named) = file.text("awsCredentialsProvider") else {
         let reason = "the provider of credentials, such as DefaultCredentialsProvider";
         return file.record_error(format!("AwsCredentialsProvider is missing: {reason}"));
     };
-    // Java accepts several providers, separated by commas.
+    // The value may name several providers, separated by commas, as in Java.
     for provider in named.split(',') {
-        // The text after a bar goes to the provider's constructor and may be a secret.
+        // The text after a bar is for the provider's constructor. It may be secret, so no error has it.
         let (name, given) = match provider.trim().split_once('|') {
             Some((name, _)) => (name, Given::Values),
             None => (provider.trim(), Given::Nothing),
@@ -53,7 +53,7 @@ enum Given {
     Values,
 }
 
-/// Returns the reason why a provider is refused, with the text to write instead; `None` if it is supported.
+/// Returns what to write instead of an unsupported provider. Returns `None` if the provider is supported.
 fn refusal(name: &str, given: Given) -> Option<&'static str> {
     // The name may begin with the package of the class.
     let class = name.trim().trim_end_matches("()");
@@ -102,7 +102,7 @@ const KNOWN: [&str; 11] = [
 mod tests {
     use super::*;
 
-    /// Returns the errors of a file whose only key names `provider`.
+    /// Returns the errors of a file whose only line sets `AwsCredentialsProvider` to `provider`.
     fn errors(provider: &str) -> String {
         let text = format!("AwsCredentialsProvider = {provider}");
         let mut file = Properties::parse("test".into(), text.as_bytes()).unwrap();

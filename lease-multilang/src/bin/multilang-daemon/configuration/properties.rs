@@ -14,13 +14,13 @@ use strsim::damerau_levenshtein;
 
 use crate::failure::Failure;
 
-/// The keys and values of a file. Reading a key removes it. Errors are collected, and reported together.
+/// The keys and values of a file. Reading a key removes it. Collects all errors, to report them together.
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    /// All keys that were read, that are refused, or that have no effect.
+    /// All keys that the daemon knows: keys that it reads, refuses or ignores.
     known: BTreeSet<String>,
     without_effect: BTreeSet<String>,
 }
@@ -64,18 +64,18 @@ impl Properties {
         Ok(Self { name, values, ..Self::default() })
     }
 
-    /// Takes the text of `key`. Returns `None` if the text is missing or empty.
+    /// Removes `key`, and returns its text. Returns `None` if the text is missing or empty.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         self.known.insert(key.to_owned());
         self.values.remove(key).filter(|text| !text.is_empty())
     }
 
-    /// Returns whether `key` has a text.
+    /// Returns whether `key` is in the file and has a text.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(|text| !text.is_empty())
     }
 
-    /// Returns whether `key` is in the file without a text.
+    /// Returns whether `key` is in the file but has no text.
     pub(crate) fn is_empty(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(String::is_empty)
     }
@@ -87,7 +87,7 @@ impl Properties {
         })
     }
 
-    /// Takes the text of `key` and parses it. An invalid text is an error.
+    /// Removes `key`, and parses its text. Records an error if the text is invalid.
     pub(crate) fn parsed<T, E: Display>(
         &mut self,
         key: &str,
@@ -117,7 +117,7 @@ impl Properties {
         self.number(key, least..=MAX_MILLIS).map(Duration::from_millis)
     }
 
-    /// Takes a flag. Accepts all words of Java's converter.
+    /// Removes `key`, and returns its value as a flag. Accepts the words that Java's converter accepts.
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
         self.choice(
             key,
@@ -136,7 +136,7 @@ impl Properties {
         )
     }
 
-    /// Takes one of `words`, in upper or lower case.
+    /// Removes `key`. Its text must be one of `words`, in upper or lower case. Returns the value of the word.
     pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         self.parsed(key, |text| {
             let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
@@ -147,7 +147,7 @@ impl Properties {
         })
     }
 
-    /// Removes keys that have no effect here, and the keys nested below them.
+    /// Removes keys that have no effect in this daemon, and the keys nested below them.
     pub(crate) fn have_no_effect(&mut self, keys: &[&str]) {
         for key in keys {
             self.known.insert((*key).to_owned());
@@ -158,7 +158,7 @@ impl Properties {
         }
     }
 
-    /// Refuses keys, and the keys nested below them, each with the text to write instead.
+    /// Records an error for each of `keys` and the keys below it. The error says what to write instead.
     pub(crate) fn refuse(&mut self, keys: &[(&str, &str)]) {
         for (key, remedy) in keys {
             self.known.insert((*key).to_owned());
@@ -180,8 +180,8 @@ impl Properties {
         self.problems.push(problem);
     }
 
-    /// Returns the ignored keys, or all errors. A misspelling of a known key is an error. Java would ignore
-    /// it, and the daemon would run with a default by accident.
+    /// Returns the ignored keys, or all errors. A misspelled key is an error. Java would ignore
+    /// the misspelled key, and the daemon would run with a default value by accident.
     pub(crate) fn end(mut self) -> Result<Ignored, Failure> {
         for key in self.values.keys() {
             if let Some(known) = self.nearest_known(key) {
@@ -211,8 +211,8 @@ impl Properties {
     }
 }
 
-/// Returns the key in its usual case. As in Java's beans, the first letter may be small or capital. The key
-/// of the credentials provider may have any case.
+/// Returns `key` with its usual small and capital letters. As in Java's beans, its first letter may differ.
+/// The key of the credentials provider may have small and capital letters in any place.
 fn canonical(key: &str) -> String {
     let key = key.trim();
     if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
@@ -225,7 +225,7 @@ fn canonical(key: &str) -> String {
             .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
     let key = key.split('.').map(small).collect::<Vec<_>>().join(".");
-    // Java's daemon also accepts the keys of the bean `pollingConfig` without the bean's name.
+    // Java's daemon accepts the keys of the bean `pollingConfig` with or without the bean's name.
     key.strip_prefix("pollingConfig.").map_or_else(|| key.clone(), str::to_owned)
 }
 
@@ -237,7 +237,7 @@ const CREDENTIALS_KEY: &str = "awsCredentialsProvider";
 /// matter.
 const MAX_WRONG_LETTERS: usize = 2;
 
-/// Three weeks: longer than any setting needs.
+/// The largest accepted time: three weeks. No setting needs a longer time.
 const MAX_MILLIS: u64 = 1_814_400_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The properties that name a region.
+//! Reads the properties that name a region.
 
 use super::properties::Properties;
 

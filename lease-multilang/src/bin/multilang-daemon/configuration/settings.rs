@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) initial: InitialPosition,
     pub(crate) options: LeaseOptions,
     pub(crate) max_shards: Option<usize>,
-    /// The maximum number of leases to steal at one time from workers of the Kinesis Client Library.
+    /// The maximum number of leases that the daemon steals at one time from workers of KCL.
     pub(crate) max_steals: usize,
     pub(crate) sync_interval: Duration,
     pub(crate) retrieval: Retrieval,
@@ -54,7 +54,7 @@ pub(crate) struct ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Returns the address with the property that sets it, for error messages.
+    /// Describes the address for error messages: the endpoint with its property `key`, or else the region.
     pub(crate) fn describe(&self, key: &str, region: Option<&impl Display>) -> String {
         match (&self.endpoint, region) {
             (Some(endpoint), _) => format!("{key} = {endpoint}"),
@@ -67,9 +67,9 @@ impl ServiceAddress {
 /// The daemon's reaction to a failed child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnChildFailure {
-    /// Starts a new child at the checkpoint.
+    /// The daemon starts a new child at the checkpoint.
     Restart,
-    /// Hands over all shards and exits with code 1. Amazon's daemon exits without handing over.
+    /// The daemon hands over all shards, and exits with code 1. Amazon's daemon exits without a hand-over.
     Exit,
 }
 
@@ -91,7 +91,7 @@ impl Settings {
         let (retrieval, consumer) = retrieval(file);
         let on_failure = [("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)];
         let settings = Self {
-            // The error of an empty command is already recorded.
+            // If the command is empty, an error is already recorded. So this placeholder is never used.
             command: command.parse().or_else(|_none| "none".parse()).map_err(Failure::usage)?,
             table,
             consumer: consumer.unwrap_or_else(|| application.clone()),
@@ -197,7 +197,7 @@ fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     }
 }
 
-/// Selects fan-out, unless the file has a key for polling. The Kinesis Client Library does the same.
+/// Reads the retrieval mode. By default, selects fan-out unless the file has a key for polling, as KCL does.
 fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
     let polls = POLLING.iter().any(|key| file.has(key));
     let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
@@ -216,7 +216,7 @@ fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Kinesis allows five reads per second for a shard.
+/// The minimum pause, because Kinesis allows five reads per second for a shard.
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 
 const POLLING: [&str; 4] = [

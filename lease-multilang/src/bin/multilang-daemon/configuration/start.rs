@@ -1,4 +1,4 @@
-//! The start position of shards that no worker has read.
+//! Reads the start position of shards that no worker has read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,7 +46,7 @@ fn time(file: &mut Properties, now: u64) -> Option<u64> {
     times.into_iter().flatten().next().map(|(_, seconds)| seconds)
 }
 
-/// Returns the position by its name in the properties, for the log.
+/// Returns the name that the position has in the properties, for the log.
 pub(crate) fn in_words(initial: InitialPosition) -> String {
     match initial {
         InitialPosition::Latest => "LATEST".to_owned(),
@@ -61,8 +61,8 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Returns the error for a time in the future. The time must be refused, because each row of the table
-/// would keep it even after the property is corrected.
+/// Returns the error for a time in the future. The daemon refuses such a time, because each row of the table
+/// would keep it even after the user has corrected the property.
 fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     let rule = "must be in seconds since 1970 and not in the future";
     let of_millis = seconds / 1000;
@@ -75,7 +75,7 @@ fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
 /// The key of versions 2 and 3 of the Kinesis Client Library, then the key of version 1.
 const TIMES: [&str; 2] = ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"];
 
-/// 2013-01-01. No record is older.
+/// 1 January 2013. Kinesis has no older record.
 const KINESIS_BEGAN: u64 = 1_356_998_400;
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    /// Returns the position in these lines, and the errors.
+    /// Reads a file with these lines. Returns the start position and the errors.
     fn read(lines: &str) -> (InitialPosition, String) {
         let mut file = Properties::parse("test".into(), lines.as_bytes()).unwrap();
         let initial = initial(&mut file, NOW);

@@ -1,4 +1,4 @@
-//! The properties that name the stream.
+//! Reads the properties that name the stream.
 
 use super::properties::Properties;
 use super::region;
@@ -20,7 +20,7 @@ pub(crate) fn named(file: &mut Properties) -> (String, Option<String>) {
     match (arn, name) {
         (Some((arn, region)), _) => (arn, region),
         (None, Some(name)) => (name, None),
-        // The error is already recorded.
+        // An error is already recorded, so the empty name is never used.
         (None, None) => (String::new(), None),
     }
 }

@@ -1,4 +1,4 @@
-//! The name of the lease table.
+//! Reads the name of the lease table.
 
 use lease_kinesis::Application;
 
@@ -14,11 +14,11 @@ pub(crate) fn name(file: &mut Properties, application: &str) -> String {
             "it is also the name of the table, unless tableName is set; ",
         ),
     };
-    // DynamoDB allows 255 characters. The second table needs some of them for its suffix.
+    // DynamoDB allows 255 characters. The name of the second table is longer by its suffix.
     let max = 255 - WORKERS_SUFFIX.len();
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let valid = (3..=max).contains(&name.len()) && name.bytes().all(allowed);
-    // An invalid application name has its own error.
+    // If the application's name is invalid, an error for it is already recorded.
     let is_reported = key == "applicationName" && name.parse::<Application>().is_err();
     if !valid && !is_reported {
         file.record_error(format!(

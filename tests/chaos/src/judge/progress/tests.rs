@@ -29,7 +29,7 @@ impl Run {
         self.start + SECOND * seconds
     }
 
-    /// No grants from second `from` to second `until`.
+    /// Removes the grants from second `from` to second `until`.
     fn without_grants(mut self, from: u32, until: u32) -> Self {
         let gap = self.at(from)..self.at(until);
         for grants in self.seen.probes[0].grants.values_mut() {
@@ -86,7 +86,7 @@ impl Run {
         self
     }
 
-    /// The memory is full from second 10 to second 20, and attempts fail with `why`.
+    /// Adds a fault: the memory is full from second 10 to second 20, and attempts fail with `why`.
     fn with_full_memory(self, why: &str) -> Self {
         let mut episode = self.episode(SingleFault::FillMemory, 10, 30);
         episode.full = Some((0, self.at(10), self.at(20)));
@@ -96,7 +96,7 @@ impl Run {
         run
     }
 
-    /// Five slices of ten seconds. While a minority hangs, a key is granted every `pause`.
+    /// Adds a fault with five slices of ten seconds. While a minority hangs, a key is granted every `pause`.
     fn with_hung_minority(self, pause: Duration) -> Self {
         let mut episode = self.episode(SingleFault::HangMinority, 5, 55);
         let slice = |number: u32| {

@@ -80,7 +80,7 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// If a placeholder is not defined, or a number is not a whole one.
+    /// If a placeholder is not defined, or a number is not an integer.
     pub fn holds(&self, item: &Item, bound: &Bindings) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Always => true,
@@ -140,7 +140,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// A comparison with a missing value, or of different types, is false, except `<>`.
+    /// Compares two values. If a value is missing, or the types differ, only `<>` is true.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Result<bool, Refusal> {
         let (Some(left), Some(right)) = (left, right) else {
             return Ok(self == Self::Unequal);

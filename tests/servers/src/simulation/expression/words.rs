@@ -144,8 +144,8 @@ impl Words {
     }
 }
 
-/// Whether `word` names an attribute without a placeholder. `DynamoDB` refuses reserved words: here, the
-/// keywords, and the one reserved word that is the name of a store's column.
+/// Whether `word` may name an attribute. `DynamoDB` refuses reserved words. This parser knows the
+/// keywords, and the reserved word that is also the name of a column of a store.
 fn is_plain_name(word: &str) -> bool {
     const RESERVED: [&str; 9] =
         ["AND", "OR", "NOT", "IN", "BETWEEN", "SET", "REMOVE", "ADD", "TOKEN"];

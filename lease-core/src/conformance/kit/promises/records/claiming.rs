@@ -10,7 +10,7 @@ use crate::store::grant::{Grant, Obtained, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// A grant sets the attributes of its claim, keeps all others, and returns both.
+/// A grant sets the attributes of its claim, keeps all other attributes, and returns all of them.
 pub async fn attributes_of_claim_are_set_with_grant<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let claim = case.claim("a").with_attributes(grey_and_every_type());
@@ -40,7 +40,7 @@ pub async fn record_lasts_after_claim_with_attributes<F: Fixture<Store: LeaseTab
     );
     let grant = case.granted("b").await;
     case.release(&grant).await;
-    case.attributes_are(&step("1"), "a claim without attributes should change none").await;
+    case.attributes_are(&step("1"), "a claim without attributes should set none").await;
 }
 
 /// A refused claim changes no attributes. The key may be held or reserved, or the claim may be a late
@@ -77,7 +77,7 @@ pub async fn repeated_claim_does_not_undo_update<F: Fixture<Store: LeaseTable>>(
     case.attributes_are(&step("2"), REPEATED).await;
 }
 
-/// An adoption sets the attributes of its claim, keeps all others, and returns both.
+/// An adoption sets the attributes of its claim, keeps all other attributes, and returns all of them.
 pub async fn attributes_of_adopting_claim_are_set_with_grant<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -156,6 +156,6 @@ fn step(number: &str) -> Attributes {
     Attributes::from([("step".to_owned(), Value::from(number))])
 }
 
-const SET: &str = "a grant should set the attributes of its claim, and leave all others";
+const SET: &str = "a grant should set the attributes of its claim, and keep all other attributes";
 const RETURN: &str = "a grant should return all attributes that the record has now";
 const REPEATED: &str = "a repeated claim should not set its attributes again";

@@ -1,6 +1,6 @@
 //! The promises of a [`LeaseTable`](crate::store::LeaseTable): records with attributes.
 //!
-//! Start with [`table`]: creating, reading and listing.
+//! Start with [`table`], which has the promises about creating, reading and listing records.
 
 pub mod claiming;
 pub mod table;

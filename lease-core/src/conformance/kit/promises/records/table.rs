@@ -98,14 +98,14 @@ pub async fn adoption_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Ca
 pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&every_type()).await;
 
-    case.attributes_are(&every_type(), "each should be read back as it was written").await;
+    case.attributes_are(&every_type(), "each type should be read back as written").await;
 }
 
 /// A list contains each record under its prefix once, and no other record.
 pub async fn list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let large = Attributes::from([("note".to_owned(), Value::from("x".repeat(20_000)))]);
     let mut expected = BTreeSet::new();
-    // More than a megabyte: no service returns this in one page.
+    // More than a megabyte in total: no service returns so much in one page.
     for number in 0..60 {
         let key = name(&format!("list/a/{number:03}"));
         let made = case.store.create(&key, &large).await;

@@ -25,8 +25,8 @@ pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: Lease
 
         assert!(
             matches!((&one, &other), (Ok(true), Ok(false)) | (Ok(false), Ok(true))),
-            "of two creations at once, through two handles, one should create the record and the \
-             other should find it: {one:?}, {other:?}"
+            "of two concurrent creations through two handles, one should create the record and the \
+             other should find the record: {one:?}, {other:?}"
         );
     }
 }
@@ -53,8 +53,8 @@ pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>
         assert_eq!(
             applied.count(),
             1,
-            "of two updates at once, through two handles, that expect the same value, one should \
-             be applied and the other be Unexpected: {one:?}, {other:?}"
+            "of two concurrent updates through two handles that expect the same value, one should \
+             be applied and the other should be Unexpected: {one:?}, {other:?}"
         );
     }
 }

@@ -77,7 +77,7 @@ pub async fn transfer_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTa
     case.has_holder(&current.lessee, REFUSED).await;
 }
 
-/// A watch wakes on a transfer: the watching lessee may be the target of the transfer.
+/// A transfer wakes a watch: the lessee that watches the key may be the target of the transfer.
 pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else { return };
@@ -110,7 +110,7 @@ pub async fn deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>
     assert!(case.created(&Attributes::new()).await, "{CREATE}");
     case.attributes_are(
         &Attributes::new(),
-        "a new record should not have attributes of a deleted one",
+        "a new record should have no attributes of a deleted record",
     )
     .await;
 }
@@ -124,7 +124,7 @@ pub async fn tokens_grow_over_delete<F: Fixture<Store: LeaseTable>>(case: Case<F
 
     drop(expect_held(
         case.ask(&claim).await,
-        "a claim whose record was deleted under its own grant (keep its nonce)",
+        "a claim whose grant deleted the record (the store must keep its nonce)",
     ));
     let next = case.granted("b").await;
 

@@ -23,7 +23,7 @@ pub async fn update_changes_only_the_named_attributes<F: Fixture<Store: LeaseTab
     change.apply(&mut expected);
     case.attributes_are(&expected, "an update should change only the attributes that it names")
         .await;
-    case.has_holder(&grant.lessee, "an update should leave the lease alone").await;
+    case.has_holder(&grant.lessee, "an update should not change the lease").await;
 }
 
 /// A former holder's update changes nothing, whether the key is free or held.
@@ -94,7 +94,7 @@ pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>
     case.not_extended(&grant.key, &other).await;
 }
 
-/// An update is applied if all expected values match. If one does not match, the update changes nothing.
+/// An update is applied if all expected values match. If one value does not match, it changes nothing.
 pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -117,7 +117,7 @@ pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store:
         assert_eq!(
             written,
             Written::Unexpected,
-            "the store should refuse an update that expects something else: {unexpected:?}"
+            "the store should refuse an update that expects another value: {unexpected:?}"
         );
         case.attributes_are(&first, REFUSED).await;
     }
@@ -165,7 +165,7 @@ pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(cas
     case.attributes_are(&expected, REFUSED).await;
 }
 
-/// An update that expects a value cannot undo a newer one: a late duplicate changes nothing.
+/// An update that expects a value cannot undo a newer update: a late duplicate changes nothing.
 pub async fn late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&Attributes::from([("checkpoint".to_owned(), Value::from("0"))])).await;
     let grant = case.granted("a").await;
@@ -179,12 +179,12 @@ pub async fn late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>
     let newer = case.written(case.store.update(&grant, &step("1", "2"))).await;
     case.pass(delay * 2).await;
 
-    assert!(unclear.is_err(), "the kit should have failed the first try: {unclear:?}");
+    assert!(unclear.is_err(), "the first update should get an injected error: {unclear:?}");
     assert_eq!((repeated, newer), (Written::Applied, Written::Applied), "{APPLY}");
     let expected = Attributes::from([("checkpoint".to_owned(), Value::from("2"))]);
     case.attributes_are(
         &expected,
-        "an update that arrives after a newer one should be refused: its expected value is gone",
+        "an update that arrives after a newer update should be refused: its expected value is gone",
     )
     .await;
 }

@@ -12,7 +12,7 @@ use lease_core::LeaseKey;
 pub(crate) struct Refusals {
     hasher: RandomState,
     /// The hash of a key, in the slot that the hash selects. Zero: none.
-    slots: [AtomicU64; SLOTS as usize],
+    slots: [AtomicU64; SLOTS],
 }
 
 impl Refusals {
@@ -43,13 +43,13 @@ impl Refusals {
 
     fn slot(&self, key: &LeaseKey) -> (u64, Option<&AtomicU64>) {
         let hash = self.hasher.hash_one(key.as_str()).max(1);
-        let slot = usize::try_from(hash % SLOTS).ok().and_then(|place| self.slots.get(place));
-        (hash, slot)
+        let [first, ..] = hash.to_le_bytes();
+        (hash, self.slots.get(usize::from(first)))
     }
 }
 
-/// Enough for the contended keys of a process. Two keys in one slot cost a statement now and then.
-const SLOTS: u64 = 256;
+/// One slot for each value of a byte. Two keys in one slot cost a statement now and then.
+const SLOTS: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,8 @@ mod child;
 #[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
+mod doctor;
+#[cfg(target_os = "linux")]
 mod exit;
 #[cfg(target_os = "linux")]
 mod output;
@@ -30,9 +32,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
-    match commands::dispatch(arguments) {
-        Ok(exit) => exit.into(),
-        Err(failure) => failure.report(),
+    match std::panic::catch_unwind(|| commands::dispatch(arguments)) {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(failure)) => failure.report(),
+        // The panic has printed its message. The keeper kills the command.
+        Err(_panic) => exit::Exit::OWN_FAULT.into(),
     }
 }
 

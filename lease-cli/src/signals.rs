@@ -4,6 +4,7 @@ use std::io;
 use std::task::Poll;
 
 use futures_util::future::poll_fn;
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -17,6 +18,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
+        // The process that started this one may have blocked them.
+        SigSet::all().thread_unblock()?;
         // Read before listening, because a handler replaces the ignored disposition.
         let ignored = ignored_signals();
         let heard = FORWARDED.into_iter().filter(|one| ignored & (1 << (one.as_raw() - 1)) == 0);

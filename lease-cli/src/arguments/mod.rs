@@ -29,9 +29,10 @@ pub(crate) struct Arguments {
     /// The store of the leases. By default an SQLite file: `/var/lib/lease/leases.db` for root, or
     /// `$XDG_STATE_HOME/lease/leases.db`.
     #[arg(long, value_name = "URL", env = "LEASE_STORE", hide_env_values = true, global = true)]
+    #[arg(help_heading = OF_ALL)]
     pub(crate) store: Option<String>,
     /// Prints one JSON object per line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OF_ALL)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -142,6 +143,8 @@ impl HandOverSource {
         }
     }
 }
+
+const OF_ALL: &str = "Options of all commands";
 
 const AFTER_HELP: &str = "\
 Example: lease run nightly -- ./backup.sh

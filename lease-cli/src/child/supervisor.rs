@@ -118,7 +118,11 @@ impl<'a> Supervisor<'a> {
                 }
                 _ = self.child_ended.recv() => {
                     if let Some(exit) = self.exit() {
-                        return Outcome::Ended(exit);
+                        return if self.was_killed_at_limit() {
+                            Outcome::Lost
+                        } else {
+                            Outcome::Ended(exit)
+                        };
                     }
                     if self.keeper.has_died() {
                         return self.after_keeper().await;
@@ -128,6 +132,13 @@ impl<'a> Supervisor<'a> {
                 signal = signals.next() => self.forward(signal),
             }
         }
+    }
+
+    /// Whether the keeper has killed the command, as after a pause of this process.
+    fn was_killed_at_limit(&self) -> bool {
+        let is_killed =
+            self.status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
+        is_killed && self.limit.remaining().is_zero()
     }
 
     /// Tells the keeper the new deadline after a heartbeat.

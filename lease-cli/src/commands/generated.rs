@@ -26,7 +26,7 @@ pub(crate) fn man() -> Result<Exit, Failure> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     for subcommand in command.get_subcommands() {
-        writeln!(page, ".SH LEASE {}", subcommand.get_name().to_uppercase())?;
+        writeln!(page, ".SH \"LEASE {}\"", subcommand.get_name().to_uppercase())?;
         let man = Man::new(subcommand.clone().bin_name(format!("lease {}", subcommand.get_name())));
         man.render_synopsis_section(&mut page)?;
         man.render_description_section(&mut page)?;

@@ -3,6 +3,7 @@
 use std::io::{Read, stdin};
 use std::thread;
 
+use futures_util::TryFutureExt;
 use lease_core::LeaseOptions;
 use tokio::select;
 use tokio::sync::oneshot;
@@ -37,7 +38,8 @@ pub(crate) async fn hold(context: &Context, arguments: &WaitingArguments) -> Res
         signal = signals.next() => Exit::signal(signal),
         _ = closed => Exit::SUCCESS,
     };
-    lease.release().await?;
+    let release = async { lease.release().await.map_err(Failure::from) };
+    obtaining::finish(release.map_ok(drop), &mut signals).await?;
     Ok(exit)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_core::{Attempt, Lease, LeaseOptions, Locker, StoreError};
 use rustix::process::Signal;
 use tokio::select;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::arguments::{Verbosity, WaitingArguments};
 use crate::commands::Context;
@@ -86,6 +86,23 @@ async fn held(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Le
         }
     }
     Ok(None)
+}
+
+/// Waits for a release. After another signal, waits for a moment only: the ttl frees the key.
+pub(crate) async fn finish(
+    release: impl Future<Output = Result<(), Failure>>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let interrupted = async {
+        signals.next().await;
+        // The signal may be the one that has ended the command.
+        sleep(LAST_ANSWERS).await;
+    };
+    select! {
+        biased;
+        released = release => released,
+        () = interrupted => Ok(()),
+    }
 }
 
 fn interrupted(arguments: &WaitingArguments, signal: Signal) -> Exit {

@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<E
     let outcome = supervisor.run(&mut signals).await;
     let kept = kept.map(|kept| granted.after(kept.get()).remaining());
     let lost = format!("lease on {} with token {} was lost", lease.key(), lease.token());
-    let released = give_back(lease, &locker, kept).await;
+    let released = obtaining::finish(give_back(lease, &locker, kept), &mut signals).await;
     match outcome {
         Outcome::Lost => {
             if verbosity > Verbosity::Quiet {

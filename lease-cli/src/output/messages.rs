@@ -1,11 +1,10 @@
 //! Messages for people, on stderr: the texts of commands, and the log of the library.
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{Write, stderr};
 
 use lease_core::{Holder, LeaseKey};
 use tracing::Level;
 
-use super::is_plain;
 use crate::arguments::Verbosity;
 use crate::store::start_of;
 
@@ -24,7 +23,7 @@ pub(crate) fn log(verbosity: Verbosity) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
-        .with_ansi(stderr().is_terminal() && !is_plain())
+        .with_ansi(false)
         .without_time()
         .with_writer(stderr);
     // Cannot fail, because the program sets no other subscriber.

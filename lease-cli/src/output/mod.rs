@@ -89,7 +89,7 @@ impl Output {
 }
 
 /// Whether the user wants no colours: see <https://no-color.org>.
-pub(crate) fn is_plain() -> bool {
+fn is_plain() -> bool {
     env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }

@@ -76,7 +76,7 @@ impl Record {
         self.fields.iter().map(|field| field.text.replace(['\t', '\n', '\r'], " ")).collect()
     }
 
-    pub(super) fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let fields = self.fields.iter().map(|field| (field.name.to_owned(), field.value.clone()));
         Value::Object(fields.collect::<Map<_, _>>()).to_string()
     }

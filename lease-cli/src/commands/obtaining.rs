@@ -1,0 +1,116 @@
+//! Obtains the key of a command. A signal ends the wait at once.
+
+use std::time::Duration;
+
+use lease_core::{Attempt, Lease, LeaseOptions, Locker, StoreError};
+use rustix::process::Signal;
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use crate::arguments::{Verbosity, WaitingArguments};
+use crate::commands::Context;
+use crate::exit::{Exit, Failure};
+use crate::output::messages::{held_by, say};
+use crate::signals::Signals;
+use crate::store;
+
+/// What a command needs after it has obtained its key.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    pub(crate) lease: Lease,
+    pub(crate) locker: Locker,
+    pub(crate) signals: Signals,
+}
+
+/// Opens the store and obtains the key. Returns an exit code if another process holds it, and after a signal.
+pub(crate) async fn obtain(
+    context: &Context,
+    arguments: &WaitingArguments,
+    options: LeaseOptions,
+) -> Result<Result<Obtained, Exit>, Failure> {
+    let mut signals = Signals::listen().map_err(|error| Failure::own("no signals", error))?;
+    let opened = async { store::locker(store::open(context.url.as_deref()).await?, options) };
+    let locker = select! {
+        // A signal first: it ends the wait even if the store answers at the same time.
+        biased;
+        signal = signals.next() => return Ok(Err(interrupted(arguments, signal))),
+        opened = opened => opened?,
+    };
+    let answer = select! {
+        biased;
+        signal = signals.next() => Err(interrupted(arguments, signal)),
+        answer = attempt(&locker, arguments) => match answer? {
+            Some(lease) => Ok(lease),
+            None => Err(Exit::code(arguments.conflict_exit_code)),
+        },
+    };
+    match answer {
+        Ok(lease) => Ok(Ok(Obtained { lease, locker, signals })),
+        Err(exit) => {
+            // A claim that was granted meanwhile is released, unless the store hangs.
+            drop(timeout(LAST_ANSWERS, locker.close()).await);
+            Ok(Err(exit))
+        }
+    }
+}
+
+/// Obtains the key within the time that `arguments` give. `None` if another process holds it.
+async fn attempt(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Lease>, Failure> {
+    let key = &arguments.key;
+    let verbosity = arguments.verbosity();
+    if arguments.no_wait || verbosity == Verbosity::Verbose {
+        match locker.obtain(key).await {
+            Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),
+            Ok(Attempt::Held(_)) if arguments.no_wait => return held(locker, arguments).await,
+            Ok(Attempt::Held(holder)) => say(&format!("{}; waiting", held_by(key, &holder))),
+            Err(error) if arguments.no_wait || !error.is_retryable() => return Err(error.into()),
+            Err(error) => say(&format!("{}; waiting", crate::exit::sentence(&error))),
+        }
+    }
+    let wait = locker.wait_until_obtained(key);
+    let Some(limit) = arguments.wait else { return Ok(Some(wait.await?)) };
+    match timeout(limit, wait).await {
+        Ok(lease) => Ok(Some(lease?)),
+        Err(_too_late) => held(locker, arguments).await,
+    }
+}
+
+/// Says who holds the key. An error if the store is out of reach: then nobody knows whether it is held.
+async fn held(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Lease>, Failure> {
+    let key = &arguments.key;
+    let holder = locker.holder(key).await.map_err(|error: StoreError| Failure::from(error))?;
+    if arguments.verbosity() > Verbosity::Quiet {
+        match holder {
+            Some(holder) => say(&held_by(key, &holder)),
+            None => say(&format!("{key} was held, or is reserved")),
+        }
+    }
+    Ok(None)
+}
+
+/// Waits for a release. After another signal, waits for a moment only: the ttl frees the key.
+pub(crate) async fn finish(
+    release: impl Future<Output = Result<(), Failure>>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let interrupted = async {
+        signals.next().await;
+        // The signal may be the one that has ended the command.
+        sleep(LAST_ANSWERS).await;
+    };
+    select! {
+        biased;
+        released = release => released,
+        () = interrupted => Ok(()),
+    }
+}
+
+fn interrupted(arguments: &WaitingArguments, signal: Signal) -> Exit {
+    if arguments.verbosity() == Verbosity::Verbose {
+        say("interrupted while it waited");
+    }
+    Exit::signal(signal)
+}
+
+/// How long an interrupted wait lets the store answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);

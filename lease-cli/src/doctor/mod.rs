@@ -1,0 +1,112 @@
+//! The checks of `lease doctor`.
+//!
+//! Start with [`examine`]. [`cycle`] has the checks that every store gets, and the other files those of one kind of
+//! store.
+
+mod cycle;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+mod sqlite;
+
+use std::time::{Duration, SystemTime};
+
+/// What a check has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) check: &'static str,
+    pub(crate) grade: Grade,
+    pub(crate) found: String,
+    pub(crate) remedy: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grade {
+    Ok,
+    /// Leases are less available, or less safe in a rare case.
+    Warning,
+    /// Two processes may hold one key, or none can.
+    Problem,
+    /// The check could not be made.
+    Unknown,
+}
+
+impl Grade {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, grade: Grade::Ok, found: found.into(), remedy: None }
+    }
+
+    fn bad(
+        check: &'static str,
+        grade: Grade,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { check, grade, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// A check that could not be made, because of `error`.
+    fn unknown(check: &'static str, error: impl std::fmt::Display) -> Self {
+        let remedy = "let this user read the settings, or check them on the server";
+        Self::bad(check, Grade::Unknown, error.to_string(), remedy)
+    }
+}
+
+/// Makes all checks of the store at `url`.
+pub(crate) async fn examine(url: &str) -> Vec<Finding> {
+    let mut findings = cycle::examine(url).await;
+    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    match scheme.as_str() {
+        "sqlite" => findings.extend(sqlite::examine(url)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+quorum" | "rediss+quorum" => {
+            findings.extend(redis::examine(url).await);
+        }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => findings.extend(postgres::examine(url).await),
+        "memory" => {
+            let remedy = "choose a store that other processes can reach: sqlite:///PATH";
+            let found = "other processes do not share the memory of this one";
+            findings.push(Finding::bad("shared", Grade::Problem, found, remedy));
+        }
+        _ => (),
+    }
+    findings
+}
+
+/// Compares a store's clock with that of this machine. `ahead` is negative if the store's clock is behind.
+fn clock(ahead: f64) -> Finding {
+    const CHECK: &str = "clock";
+    if ahead.abs() < TOLERATED {
+        return Finding::ok(CHECK, "the clock of the store agrees with that of this machine");
+    }
+    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+    Finding::bad(
+        CHECK,
+        Grade::Warning,
+        format!("the clock of the store is {:.0} s {side} that of this machine", ahead.abs()),
+        "synchronise both by NTP. Leases do not depend on it, but the first tokens of new keys do",
+    )
+}
+
+/// The wall clock of this machine, in seconds since 1970.
+fn seconds_since_1970() -> f64 {
+    #[expect(clippy::disallowed_methods, reason = "compared with a store's clock, for a report")]
+    let now = SystemTime::now();
+    now.duration_since(SystemTime::UNIX_EPOCH).as_ref().map_or(0.0, Duration::as_secs_f64)
+}
+
+/// A difference of clocks below this, in seconds, may come from the network.
+const TOLERATED: f64 = 5.0;

@@ -1,0 +1,24 @@
+//! The real program: its exit codes, its signals, its output.
+//!
+//! Start with [`place`], which starts the program on a store of its own. `running`, `exits`, `signals`, `losing` and
+//! `terminal` test `lease run`; `steps`, `listing` and `operating` test the other commands.
+#![cfg(target_os = "linux")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod clocks;
+mod doctor;
+mod exits;
+mod listing;
+mod losing;
+mod operating;
+mod place;
+mod running;
+mod signals;
+mod steps;
+mod terminal;

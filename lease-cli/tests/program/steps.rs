@@ -1,0 +1,94 @@
+//! Keys for scripts: `hold`, `take` and `give`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::place::{Place, Running, code, text};
+
+#[test]
+fn hold_keeps_the_key_until_stdin_closes() {
+    let place = Place::new();
+    let mut command = place.lease(&["hold", "job"]);
+    let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let who = place.output(&["who", "job"]);
+
+    drop(holder.stdin.take());
+
+    assert_eq!(code(holder.wait().unwrap()), 0);
+    assert_eq!(text(&who.stdout).split('\t').nth(3), Some(line.trim_end()), "the token");
+    assert!(place.is_free("job"));
+}
+
+#[test]
+fn hold_releases_the_key_after_a_signal() {
+    let place = Place::new();
+    let mut command = place.lease(&["--json", "hold", "job"]);
+    let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("{\"token\":"), "{line}");
+
+    let process = rustix::process::Pid::from_child(&holder);
+    rustix::process::kill_process(process, Signal::TERM).unwrap();
+
+    assert_eq!(code(holder.wait().unwrap()), 143);
+    assert!(place.is_free("job"));
+}
+
+#[test]
+fn hold_that_loses_its_lease_exits_with_124() {
+    let place = Place::new();
+    let mut command = place.lease(&["hold", "job", "--ttl", "1s"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+
+    // `wait` would close it.
+    let _stdin = child.stdin.take();
+    assert_eq!(place.code(&["evict", "job", "--grant", line.trim_end()]), 0);
+
+    assert_eq!(code(child.wait().unwrap()), 124);
+}
+
+#[test]
+fn taken_key_is_held_until_it_is_given() {
+    let place = Place::new();
+
+    let taken = place.output(&["take", "job", "--ttl", "1h"]);
+    let hand_over = text(&taken.stdout).trim_end();
+    assert_eq!(place.code(&["run", "-n", "-q", "job", "--", "true"]), 75);
+    let given = place.output(&["give", hand_over]);
+
+    assert_eq!(text(&given.stdout), "job\n");
+    assert!(place.is_free("job"));
+    assert_eq!(place.code(&["give", hand_over]), 124, "only once");
+}
+
+#[test]
+fn hand_over_is_read_from_stdin() {
+    let place = Place::new();
+    let taken = place.output(&["take", "job"]);
+    let mut command = place.lease(&["--json", "give", "-"]);
+    let mut giver = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+
+    giver.stdin.take().unwrap().write_all(&taken.stdout).unwrap();
+
+    assert_eq!(text(&giver.wait_with_output().unwrap().stdout), "{\"released\":\"job\"}\n");
+    assert!(place.is_free("job"));
+}
+
+#[test]
+fn take_without_a_wait_exits_with_75() {
+    let place = Place::new();
+    assert_eq!(place.code(&["take", "job", "--ttl", "1h"]), 0);
+
+    let second = place.output(&["take", "-n", "job"]);
+
+    assert_eq!(second.status.code(), Some(75));
+    assert!(second.stdout.is_empty());
+    assert_eq!(Running::of(&mut place.lease(&["give", "no hand-over"])).wait(), 64);
+}

@@ -1,6 +1,6 @@
 //! Code that several examples share: stores by address, output, and sample work.
 //!
-//! Start at [`stores`], which makes each store. The other modules have output, parts and test data.
+//! Start at [`stores`], which makes each store. The others have output, sample work and exporter parts.
 
 use std::error::Error;
 use std::fmt;
@@ -65,7 +65,7 @@ pub fn exit(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Joins the texts of an error and of its sources, outermost first. Each text has only its own level.
+/// Joins the texts of an error and of its sources, outermost first. The text of an error omits its source.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source())
         .map(ToString::to_string)

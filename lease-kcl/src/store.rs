@@ -129,7 +129,7 @@ impl KclTable {
         self.to_steal().insert(key.clone(), owner.clone());
     }
 
-    /// Returns KCL's key of the row. Returns `None` if the row is in the store `ours`, as for a worker.
+    /// Returns KCL's key of a shard's row. Returns `None` for all other rows, which are in the store `ours`.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl KclTable {
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
         // In a hand-over of KCL 3, the shard's processor increments the counter. If the counter stops, the
-        // processor has stopped. KCL 3, too, then assigns the lease again.
+        // processor has stopped, and the lease expires here. KCL 3 also assigns the lease again in this case.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return LeaseState::Free;
@@ -234,15 +234,15 @@ impl KclTable {
     }
 
     /// Whether the claim may steal the lease: its owner is a KCL worker that [`steal`](Self::steal) named.
-    /// `steal` never names the claim's own lessee, because a KCL worker of the same name may hold the lease.
+    /// `steal` never names the claim's own lessee: such an owner is a KCL worker with the same name.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
     /// Whether this process has observed that `grant` expired, although no worker has taken the lease.
     ///
-    /// The holder received no answer to a later heartbeat, so its deadline has already passed. A late request
-    /// does not make the grant valid again.
+    /// The holder got no answer to a heartbeat after the observed one. So its deadline has passed. A late
+    /// request does not make the grant valid again.
     pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
         let Some(watched) = self.shared.observations.get(lease_key) else { return false };
         let nonce = grant.nonce.to_string();
@@ -268,7 +268,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// Adds the margin for clock rates: if the result has passed on the fastest clock, `ttl` has on all.
+    /// Adds the margin for clock rates: if this time has passed on one clock, `ttl` has passed on all clocks.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
@@ -437,7 +437,7 @@ impl LockStore for KclTable {
     }
 }
 
-/// Error messages end with this advice. It fits a table name in code or in a daemon's properties.
+/// Error messages end with this advice. It is correct for table names from code and from a properties file.
 const ADVICE: Advice = Advice {
     missing: "create it, or correct its name",
     other_key: "another program uses it, so correct the name",

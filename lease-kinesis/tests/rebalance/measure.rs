@@ -20,7 +20,7 @@ pub(crate) struct Measured {
     pub(crate) overlap: Millis,
     /// The final difference between the largest and the smallest share.
     pub(crate) spread: usize,
-    /// The rows that are read per second while the fleet is at rest. `writes` are the writes.
+    /// The rows that are read per second while the fleet is at rest. `writes` counts writes per second.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
     pub(crate) observed: Option<Observed>,
@@ -176,8 +176,8 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
     most - counts.values().min().copied().unwrap_or(0)
 }
 
-/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its share,
-/// and the workers with the most leases have the larger shares, as in the tests of `plan`. In a deployment,
+/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its share.
+/// Shares are rounded up for the workers with the most leases, as in the tests of `plan`. In a deployment,
 /// each lease moves once, because all holders are replaced. After an outage, a worker gets back the leases
 /// that it lost in the outage.
 fn fewest_moves(
@@ -199,7 +199,7 @@ fn fewest_moves(
             Step::Join(worker) => _ = has.insert(*worker, 0),
             Step::Crash(worker) | Step::Leave(worker) => _ = has.remove(worker),
             Step::Pause(worker, _) | Step::Cut(worker, _) => {
-                // During the outage, the other workers have the larger shares.
+                // The worker loses its leases, then gets the smaller share: the others keep larger shares.
                 away += has[worker] + scenario.leases / has.len();
             }
             Step::SplitAll | Step::MergeAll => (),

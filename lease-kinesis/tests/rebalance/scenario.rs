@@ -25,7 +25,7 @@ pub(crate) struct Span {
 impl Span {
     /// The durations for models. They are long, because some rules balance slowly.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
-    /// The durations for real workers, which need no longer to be at rest.
+    /// The durations for real workers, which come to rest within these times.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 

@@ -31,13 +31,13 @@ pub(crate) enum Clocks {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// A session ends only by a write to its own row. The write applies if the session has expired when it
-    /// arrives. Without this rule, a worker that reads an old expiry treats the session as ended.
+    /// arrives. Without this rule, a stale read of an expiry that has passed counts as the session's end.
     EndIsWritten,
     /// The row of a shard names its session's token. Without this rule, the end of any session of the same
     /// worker counts as the end of this session.
     ParentToken,
-    /// A claim contains a proof that its worker has read before the claim: the written end of the former
-    /// session. Without this rule, the claim contains no proof, and the store checks the session's row in the
+    /// Before a claim, the worker reads a proof: the written end of the former session. The claim contains
+    /// it. Without this rule, the claim contains no proof, and the store checks the session's row in the
     /// transaction of the claim.
     ProofBeforeClaim,
     /// An absent row proves nothing. Without this rule, a read that was made before the first grant of the

@@ -70,8 +70,8 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // The checkpoint names the last record that was sent to the child. The checkpointer's own batch
-            // may not be sent yet.
+            // Names the last record that was sent to the child. A checkpoint without a record would cover the
+            // checkpointer's whole batch, which may not be sent yet.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),

@@ -118,11 +118,11 @@ macro_rules! connection_setters {
         }
 
         /// Keeps a key's last token and the nonce of its last release for `retention` after its last use. The
-        /// minimum is a minute, the default 7 days. On one logical server, a lock leaves no data: the server
-        /// keeps one token for all keys.
+        /// minimum is a minute, the default 7 days. A lock outside a quorum and a Cluster leaves no data:
+        /// the server keeps one token for all keys.
         ///
-        /// If a key is used again after that, its tokens start from the server's time, in microseconds since
-        /// 1970. They are still larger than the last token, unless the clock was set back by as much as the
+        /// If a key is used again after the retention, its tokens start at the server's time (µs since 1970).
+        /// They are still larger than the last token, unless the clock was set back by as much as the
         /// retention. A claim whose ttl is longer than the retention is refused.
         pub fn with_retention(mut self, retention: ::std::time::Duration) -> Self {
             self.settings.retention = retention;
@@ -162,7 +162,7 @@ pub(crate) use connection_setters;
 /// A ttl is at most a day, and the time-out must be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The minimum time limit of a connection attempt, which takes several round trips. It may outlast its call.
+/// The minimum time limit of a connection attempt (several round trips). An attempt may outlast its request.
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 const MIN_CREATE_LIMIT: Duration = Duration::from_secs(10);

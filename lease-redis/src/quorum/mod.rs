@@ -1,8 +1,8 @@
 //! Leases on a majority of independent servers.
 //!
-//! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
-//! proposes tokens until a majority has accepted one; [`voting`] counts the votes of each round. [`release`] and
-//! [`heartbeat`] end and extend grants on a majority. [`nodes`] sends the requests to the servers, claims and
+//! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects to servers.
+//! [`obtain`] proposes tokens until a majority has accepted one; [`voting`] counts the votes of each round.
+//! [`release`] and [`heartbeat`] end and extend grants on a majority. [`nodes`] sends requests: claims and
 //! releases in batches. [`watch`] waits for releases; [`operating`] lists and evicts holders. [`rejoin`] delays
 //! the votes of a restarted server.
 
@@ -29,8 +29,8 @@ use crate::quorum::nodes::Nodes;
 ///
 /// Each grant carries a fencing token that is larger than every earlier token of its key. The usual Redlock
 /// libraries cannot guarantee this. The client proposes the token, and a node accepts only a token that is
-/// larger than every token it has accepted. A grant takes one round trip, unless most nodes accepted larger
-/// tokens already, or, for a new key, have clocks that differ by more than 0.1 s.
+/// larger than every token it has accepted. A grant takes one round trip, with two exceptions: most
+/// nodes have accepted larger tokens, or the key is new and most nodes' clocks differ by more than 0.1 s.
 ///
 /// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).
 ///

@@ -43,7 +43,7 @@ impl Release {
         release
     }
 
-    /// Waits until a majority of the nodes does not have the grant, or until no such majority is possible.
+    /// Waits until a majority of the nodes does not have the grant, or until all nodes have answered.
     pub(crate) async fn settled(&self) -> Result<(), ServerFault> {
         self.count.wait(|count| count.settled()).await
     }

@@ -1,11 +1,11 @@
 -- Votes on one or more claims.
--- KEYS: one per claim. ARGV: retention (ms); the ttl of all claims (ms), after a w if the client waits for
--- the keys; then, for each claim, the text of the lock without the former bound and the end.
--- Returns, for each claim: 0 if the node accepts it; the node's time if it accepts it and had no counter;
--- the larger counter, or the time, as a text; or the text and the expiry (ms) of another claim's lock.
+-- KEYS: one per claim. ARGV: retention (ms); the ttl of all claims (ms), with a w before it if the client
+-- waits for the keys; then, for each claim, the text of the lock without the former bound and the end.
+-- Returns, for each claim: 0 if the node accepts it, or its time if the key had no counter; a text with the
+-- counter or the time if the proposal is too small; or another claim's lock and its remaining time (ms).
 --
--- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger. All
--- functions are in `others`, because Lua creates a function each time it runs the function's definition.
+-- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger.
+-- `others` (`claim.lua`) defines all helper functions: Lua creates a function each time it runs a definition.
 local call, sub, find = redis.pcall, string.sub, string.find
 local KEYS, ARGV = KEYS, ARGV
 local retention, answers, rest, ends = ARGV[1], {}, nil, nil

@@ -39,7 +39,7 @@ async fn two_hundred_kills_and_cancellations_keep_the_order() {
     let mut kills = 0;
     while kills < KILLS || fleet.count(is_cancelled) < CANCELLATIONS {
         sleep(part_of(Duration::from_millis(400))).await;
-        // Each process has obtained its connections by now, or is killed while it starts.
+        // Kills a process that has opened its connections by now, or that is still starting.
         fleet.replace(kills % PROCESSES).await;
         kills += 1;
     }
@@ -123,7 +123,7 @@ async fn obtains_the_key_again_and_again() {
         } else {
             wait.await.unwrap()
         };
-        // Prints the wall clock, because the clock of a lease begins with each process.
+        // Prints the wall clock, because lease time starts anew in each process.
         println!("obtained {} {}", lease.token(), micros_since_1970());
         sleep(part_of(Duration::from_millis(20))).await;
         println!("released {} {}", lease.token(), micros_since_1970());
@@ -131,5 +131,5 @@ async fn obtains_the_key_again_and_again() {
     }
 }
 
-/// The file to which the commands and reports around the longest gap are written.
+/// The variable that names a file for the commands and reports around the longest gap between holders.
 const TRACE: &str = "LEASE_TEST_TRACE_OF_GAP";

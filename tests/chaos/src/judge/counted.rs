@@ -12,8 +12,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Returns the time between beats that follow each other within [`GAP`]. A longer gap does not count at
-    /// all, since no beat shows when the machine stopped and continued.
+    /// Returns the time between beats that follow each other within [`GAP`]. A beat proves that the store or
+    /// process ran. A longer gap does not count: no beat shows when the machine stopped and continued.
     pub(crate) fn between_beats(beats: &[Monotonic]) -> Self {
         let mut intervals: Vec<(Monotonic, Monotonic)> = Vec::new();
         for (&from, &until) in beats.iter().zip(beats.iter().skip(1)) {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn time_counts_where_both_beat() {
+    fn time_counts_only_with_beats_in_both() {
         let start = Monotonic::now();
         let one = Counted::between_beats(&beats(start, &[0, 100, 200, 300, 400]));
         let other = Counted::between_beats(&beats(start, &[150, 250, 350, 1000, 1100]));

@@ -24,6 +24,6 @@ pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec
     hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
 }
 
-/// The time limit after the last fault until every key is held again, on a busy machine. It covers the ttl
+/// The time limit for the recovery of all keys after the last fault, on a busy machine. It covers the ttl
 /// of the last lease, a rejoin delay, and a clock that was set back.
 const RECOVERY: Duration = Duration::from_mins(2);

@@ -46,7 +46,7 @@ pub(crate) struct WorkerArgs {
     /// The longest ttl of all clients.
     #[arg(long)]
     pub(crate) max_ttl_ms: u64,
-    /// The number of counters, or of the keys of a load.
+    /// The number of counters. With `tasks`, the number of keys that these tasks claim.
     #[arg(long)]
     pub(crate) counters: usize,
     /// The number of tasks of a load. If absent, the worker increments counters instead.

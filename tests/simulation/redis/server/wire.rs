@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) random: SharedRandom,
     /// The longest silence before a connection breaks.
     pub(crate) longest_silence: Duration,
-    /// The scripts that fail. Half of their calls have the fault, for up to the fault's duration.
+    /// Scripts, each with a fault. Half of the calls have the fault, for a random part of its duration.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
 }
 
@@ -100,7 +100,7 @@ impl Wire {
             let now = self.link.ledger.now();
             let leaving = self.leaving.front().filter(|_| !self.cut_off).map(|(at, _)| *at);
             let result = select! {
-                // Polls the messages first: a cut-off or a close affects the packets that leave later.
+                // Polls messages first: a cut-off or a close takes effect before the next packet leaves.
                 biased;
                 Some(sent) = self.sent.recv() => self.receive(sent),
                 () = until(self.breaks_at, now) => Err(Broken),
@@ -206,7 +206,7 @@ fn call_of(words: &[Bytes]) -> Option<Call> {
     Some(script_of(words)?.call)
 }
 
-/// Returns the name in plans of a transaction. Its last command has the faults of the whole transaction.
+/// Returns the name of a transaction in `mishaps`. Its last command has the faults of the whole transaction.
 fn transaction_of(words: &[Bytes]) -> Option<&'static str> {
     (words[0] == b"EXEC").then_some("claims")
 }

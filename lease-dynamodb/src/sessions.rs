@@ -48,9 +48,12 @@ impl Sessions for DynamoDbStore {
                 purge = Purge::Never;
                 continue;
             }
-            let answer = self.answer(claim, &item).await;
-            let last = || Obtained::Held(last_holder(claim, &item, Some(Duration::ZERO)));
-            return Ok(answer.unwrap_or_else(last));
+            return match self.answer(claim, &item).await {
+                Some(granted @ Obtained::Granted(..)) => Ok(granted),
+                _ if !is_final(vacancy, &item) => Err(may_still_be_granted(claim)),
+                Some(held) => Ok(held),
+                None => Ok(Obtained::Held(last_holder(claim, &item, Some(Duration::ZERO)))),
+            };
         }
     }
 
@@ -101,7 +104,7 @@ impl Sessions for DynamoDbStore {
             _ => table.get_all(&keys.iter().map(LeaseKey::as_str).collect::<Vec<_>>()).await,
         };
         let record = |(key, raw): (&LeaseKey, Result<Option<RawItem>, StoreError>)| {
-            raw?.map(|raw| Ok(self.to_record(key.clone(), self.item(key, raw)?))).transpose()
+            raw?.map(|raw| self.record_for_claim(key, raw)).transpose()
         };
         keys.iter().zip(raw).map(record).collect()
     }
@@ -121,6 +124,21 @@ impl Sessions for DynamoDbStore {
     }
 }
 
+/// Whether `item` shows that no copy of a refused claim can be granted later.
+///
+/// The token has grown, or the vacancy was wrong. Otherwise, the former holder has taken the key out of its session by
+/// a late hand-over, or the item comes from a stale read.
+fn is_final(vacancy: &Vacancy, item: &Item) -> bool {
+    let is_under_another = item.parent.is_some() && item.parent.as_ref() != vacancy.former();
+    item.token > vacancy.token() || is_under_another
+}
+
+fn may_still_be_granted(claim: &Claim) -> StoreError {
+    let key = claim.key.as_str();
+    let text = format!("item {key:?} changed under the same token: the claim may still be granted");
+    store_error(StoreErrorKind::Unavailable, text)
+}
+
 /// What an item shows about a session.
 enum Look {
     Ended,
@@ -132,6 +150,17 @@ enum Look {
 }
 
 impl DynamoDbStore {
+    fn record_for_claim(&self, key: &LeaseKey, raw: RawItem) -> Result<LeaseRecord, StoreError> {
+        let item = self.item(key, raw)?;
+        // A claim under a session never takes the key of another program, which writes no token.
+        let foreign = item.lessee.clone().filter(|_| item.token.is_none());
+        let mut record = self.to_record(key.clone(), item);
+        if record.holder.is_none() {
+            record.holder = foreign.map(|lessee| Holder::new(lessee, Some(Duration::ZERO)));
+        }
+        Ok(record)
+    }
+
     fn look_at(&self, session: &Parent, item: Option<&Item>) -> Result<Look, StoreError> {
         let Some(item) = item else { return Ok(Look::Unmarked) };
         match item.token {

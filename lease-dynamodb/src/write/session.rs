@@ -96,8 +96,6 @@ pub(crate) fn end_mark(
     write.set(["#token = :token"]);
     write.value("token", session.token.get());
     if item.is_some() {
-        let free = no_holder(&mut write);
-        write.condition(format!("attribute_exists(#lease_key) AND ({free})"));
         write.condition("attribute_not_exists(#token)");
         return write;
     }

@@ -1,15 +1,19 @@
 //! One control per condition of a session's writes: on a server that treats the condition as true, the write
 //! does harm.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextMut;
+use aws_sdk_dynamodb::config::interceptors::{
+    BeforeTransmitInterceptorContextMut, BeforeTransmitInterceptorContextRef,
+};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Builder, ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_smithy_types::body::SdkBody;
+use dynoxide::Database;
 use lease_core::conformance::SkewedClock;
 use lease_core::store::{
     Beat, Ended, Grant, LastGrant, LeaseRecord, LockStore, Obtained, Parent, SessionState,
@@ -19,9 +23,10 @@ use lease_core::{Attributes, FencingToken, Holder, LeaseKey};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
 use lease_test_servers::claims::{fresh_key, obtain};
 use lease_test_servers::dynamodb::{Server, client_of, config_of};
+use serde_json::json;
 
 use super::{TTL, child, child_claim, end};
-use crate::setup::{LONG, TABLE, server_and_store, with_long_timeout};
+use crate::setup::{LONG, TABLE, item, n, put, s, server_and_store, with_long_timeout};
 
 #[tokio::test]
 async fn claim_of_a_held_key_compares_holder_and_session() {
@@ -122,6 +127,36 @@ async fn end_of_session_by_observation_compares_token_and_beat() {
     }
 }
 
+/// Another process grants the key between the read and the mark.
+#[tokio::test]
+async fn end_mark_of_a_missing_item_does_not_replace_a_new_one() {
+    for (condition, does_harm) in [(None, false), (Some("attribute_not_exists(lease_key)"), true)] {
+        let (server, _) = server_and_store().await;
+        let session = Parent::new(fresh_key("worker"), FencingToken::new(5).unwrap());
+        let store = informed(&meddled(&server, &session.key, condition)).await;
+
+        assert!(ends(&store, &session).await);
+
+        let token = item(&server, &session.key).await.unwrap()["token"].clone();
+        assert_eq!(token, n(if does_harm { 5 } else { 9 }), "{condition:?}");
+    }
+}
+
+#[tokio::test]
+async fn end_mark_of_an_item_without_a_token_does_not_lower_a_new_one() {
+    for (condition, does_harm) in [(None, false), (Some("attribute_not_exists(#token)"), true)] {
+        let (server, _) = server_and_store().await;
+        let session = Parent::new(fresh_key("worker"), FencingToken::new(5).unwrap());
+        put(&server, &[("lease_key", s(session.key.as_str()))]).await;
+        let store = informed(&meddled(&server, &session.key, condition)).await;
+
+        assert!(ends(&store, &session).await);
+
+        let token = item(&server, &session.key).await.unwrap()["token"].clone();
+        assert_eq!(token, n(if does_harm { 5 } else { 9 }), "{condition:?}");
+    }
+}
+
 /// Returns the vacancy of a key with this token, as if it were free, or held under `former`.
 fn forged(key: &LeaseKey, token: Option<FencingToken>, former: Option<&Parent>) -> Vacancy {
     let under = |session: &Parent| {
@@ -165,6 +200,51 @@ fn lax(server: &Server, condition: &'static str) -> Client {
 
 fn build(config: Builder) -> Client {
     Client::from_conf(config.retry_config(RetryConfig::disabled()).build())
+}
+
+/// A client of a server that grants `key` under token 9 just before the end of its session is marked. It treats
+/// `condition` as true, if any.
+fn meddled(server: &Server, key: &LeaseKey, condition: Option<&'static str>) -> Client {
+    let meddling = Meddling { database: server.database(), key: key.clone() };
+    let config = config_of(server.address()).interceptor(meddling);
+    build(match condition {
+        Some(condition) => config.interceptor(Assumes(condition)),
+        None => config,
+    })
+}
+
+struct Meddling {
+    database: Database,
+    key: LeaseKey,
+}
+
+impl Intercept for Meddling {
+    fn name(&self) -> &'static str {
+        "a grant by another process"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _bag: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let body = String::from_utf8_lossy(context.request().body().bytes().unwrap_or_default());
+        if body.contains("SET #token = :token") {
+            let item = json!({
+                "TableName": TABLE,
+                "Item": { "lease_key": { "S": self.key.as_str() }, "token": { "N": "9" } },
+            });
+            self.database.put_item(serde_json::from_value(item)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meddling").finish_non_exhaustive()
+    }
 }
 
 /// Makes a part of the condition of each write true.

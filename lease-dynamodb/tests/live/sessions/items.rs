@@ -56,6 +56,18 @@ async fn heartbeat_and_plain_grant_remove_the_session() {
     }
 }
 
+#[tokio::test]
+async fn key_of_another_program_is_no_vacancy() {
+    let (server, store) = server_and_store().await;
+    let key = fresh_key("shard");
+    put(&server, &[("lease_key", s(key.as_str())), ("lessee", s("other")), ("ttl_ms", n(0))]).await;
+    assert_eq!(store.read(&key).await.unwrap().unwrap().holder, None, "it has expired");
+
+    let record = record(&store, &key).await.unwrap();
+
+    assert_eq!(record.holder.unwrap().lessee, "other".parse().unwrap());
+}
+
 /// Without the mark, a late copy of the session's own claim could be granted under its token again.
 #[tokio::test]
 async fn end_of_session_without_an_item_is_written() {

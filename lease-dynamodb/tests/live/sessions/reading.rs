@@ -96,6 +96,30 @@ async fn vacancy_of_another_key_is_refused() {
     assert_eq!(refused.kind(), StoreErrorKind::Refused);
 }
 
+/// The heartbeat of a hand-over may arrive after the session has ended. It takes the key out of the session, under the
+/// same token. A late copy of the claim could be granted once the key is free, so the refusal is not final.
+#[tokio::test]
+async fn claim_after_a_late_hand_over_is_unclear_until_the_key_is_free() {
+    let (_server, store) = server_and_store().await;
+    let former = obtain(&store, &fresh_key("worker"), "a", LONG).await;
+    let key = fresh_key("shard");
+    let child = super::child(&store, &key, &former).await;
+    let record = super::record(&store, &key).await;
+    store.release(&former, None).await.unwrap();
+    let proof = Ended::written(Parent::from(&former));
+    let next = obtain(&store, &fresh_key("worker"), "b", LONG).await;
+    let claim = child_claim(&key, &next);
+    let vacancy = Vacancy::seen(&key, record.as_ref(), &claim.lessee, Some(&proof)).unwrap();
+    store.heartbeat(&child, Beat::new(1)).await.unwrap();
+
+    let unclear = store.obtain_under(&claim, &vacancy).await.unwrap_err();
+    store.release(&child, None).await.unwrap();
+    let (grant, _) = granted(store.obtain_under(&claim, &vacancy).await.unwrap());
+
+    assert!(unclear.is_retryable());
+    assert!(grant.token > child.token);
+}
+
 /// A former holder may transfer its key after its session has ended, as long as no lessee has obtained it. A
 /// condition on the reservation would make the refusal of a claim provisional.
 #[tokio::test]

@@ -37,6 +37,11 @@ impl LeaseState {
             observations.forget(key.as_str());
             return Self::Free;
         }
+        if let (Some(lessee), Some(session)) = (&item.lessee, &item.parent) {
+            // No time ends this lease. It is not observed: a listing would displace the sessions, which must be.
+            let holder = Holder::new(lessee.clone(), None).named_by(item.token_or_zero);
+            return Self::Held(holder.with_parent(Some(session.clone())));
+        }
         let since = observations.observe(key.as_str(), item.observed(), item.ttl, now);
         let ttl = item.ttl.or(default_ttl);
         let by_observation = ttl.map(|ttl| time.with_skew(ttl).saturating_sub(now.since(since)));

@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod items;
 mod lease_state;
 mod schema;
+mod sessions;
 mod settings;
 mod store;
 mod table;

@@ -14,7 +14,7 @@ use lease_aws::table_client::{
 };
 use lease_core::store::{
     Beat, BoxStream, Claim, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Moment,
-    Obtained,
+    Obtained, Sessions,
 };
 use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError, StoreErrorKind};
 use tracing::debug;
@@ -113,7 +113,7 @@ impl DynamoDbStore {
         raw.map(|raw| self.item(key, raw)).transpose()
     }
 
-    async fn refused_raw(
+    pub(crate) async fn refused_raw(
         &self,
         key: &LeaseKey,
         refused: Option<RawItem>,
@@ -129,7 +129,12 @@ impl DynamoDbStore {
     }
 
     /// Returns the state of an item that was received just now.
-    fn state(&self, key: &LeaseKey, item: &Item, default_ttl: Option<Duration>) -> LeaseState {
+    pub(crate) fn state(
+        &self,
+        key: &LeaseKey,
+        item: &Item,
+        default_ttl: Option<Duration>,
+    ) -> LeaseState {
         let shared = &self.shared;
         LeaseState::of(
             key,
@@ -152,15 +157,19 @@ impl DynamoDbStore {
     /// Returns the observed item of the key if it has been unchanged for the holder's whole ttl.
     ///
     /// `item` is the item that was received just now, if the caller has one. The store compares an
-    /// item of another program by all its columns, which only `item` contains. Fails if such an
-    /// item has too many columns.
-    fn stale_item(
+    /// item of another program by all its columns, which only `item` contains. An item without a ttl must
+    /// be unchanged for `default_ttl`. Fails if an item of another program has too many columns.
+    pub(crate) fn stale_item(
         &self,
-        claim: &Claim,
+        key: &LeaseKey,
+        default_ttl: Option<Duration>,
         item: Option<&Item>,
     ) -> Result<Option<StaleItem>, StoreError> {
         let shared = &self.shared;
-        let Some(observation) = shared.observations.get(claim.key.as_str()) else {
+        let Some(observation) = shared.observations.get(key.as_str()) else {
+            return Ok(None);
+        };
+        let Some(ttl) = observation.ttl.or(default_ttl) else {
             return Ok(None);
         };
         let foreign = match item {
@@ -168,14 +177,13 @@ impl DynamoDbStore {
             _ if observation.state.foreign.is_none() => None,
             _ => return Ok(None),
         };
-        let required = shared.time.with_skew(observation.ttl.unwrap_or(claim.ttl));
-        if self.moment().since(observation.since) < required {
+        if self.moment().since(observation.since) < shared.time.with_skew(ttl) {
             return Ok(None);
         }
         if let Some(foreign) = &foreign
             && foreign.proof(&shared.settings.columns).is_none()
         {
-            return Err(too_many_columns_error(&claim.key, shared.table.name(), foreign));
+            return Err(too_many_columns_error(key, shared.table.name(), foreign));
         }
         Ok(Some(StaleItem { observed: observation.state, foreign }))
     }
@@ -196,7 +204,7 @@ impl DynamoDbStore {
 
     /// Parses an item to lease. Fails if Amazon's lock client wrote it and the store refuses such
     /// items.
-    fn leasable_item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
+    pub(crate) fn leasable_item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
         let shared = &self.shared;
         let lock_client_column = lock_client_columns(&shared.settings.columns)
             .find(|name| !shared.settings.lock_client_items && raw.contains_key(*name));
@@ -206,7 +214,7 @@ impl DynamoDbStore {
         }
     }
 
-    fn claim_payload(&self, claim: &Claim) -> Result<Payload, StoreError> {
+    pub(crate) fn claim_payload(&self, claim: &Claim) -> Result<Payload, StoreError> {
         let attributes = claim.attributes.iter().map(|(name, value)| (name.as_str(), value));
         to_payload(&claim.key, attributes, &self.shared.settings.columns)
     }
@@ -216,11 +224,11 @@ impl DynamoDbStore {
     }
 
     /// Returns the grant that `item` contains. Adds columns that the write could not compute.
-    async fn granted(&self, grant: Grant, item: Item) -> Obtained {
+    pub(crate) async fn granted(&self, grant: Grant, item: Item) -> Obtained {
         let shared = &self.shared;
         shared.observations.forget(grant.key.as_str());
         let now = self.now();
-        let lacks_expiry = item.expires_at.is_none() && now.is_some();
+        let lacks_expiry = grant.parent.is_none() && item.expires_at.is_none() && now.is_some();
         let lacks_mark =
             shared.settings.retention.is_some() && !item.lasting && !item.attributes.is_empty();
         if lacks_expiry || lacks_mark {
@@ -238,7 +246,7 @@ impl DynamoDbStore {
     }
 
     /// Returns the answer to a claim if `item` decides it. `None` if the claim may take the key.
-    async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
+    pub(crate) async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
         let holder = self.refusal(claim, item)?;
         let own = item.has_nonce(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
         if own && holder.expires_in != Some(Duration::ZERO) {
@@ -252,7 +260,14 @@ impl DynamoDbStore {
     /// Returns the holder that blocks a claim. `None` if the claim may take the key.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
         match self.state(&claim.key, item, Some(claim.ttl)) {
-            LeaseState::Held(holder) => Some(holder),
+            LeaseState::Held(holder) => {
+                if holder.parent.is_some() {
+                    // So that the next attempt reads before it writes.
+                    let (state, ttl) = (item.observed(), Some(write::UNDER_SESSION));
+                    self.shared.observations.observe(claim.key.as_str(), state, ttl, self.moment());
+                }
+                Some(holder)
+            }
             // The nonce shows that the claim is a duplicate, whose own grant has expired.
             LeaseState::Expired(holder) => item.has_nonce(claim.nonce).then_some(holder),
             LeaseState::Free => {
@@ -282,7 +297,7 @@ impl LockStore for DynamoDbStore {
                 Some(item) if item.token.is_none() => Purge::Never,
                 _ => Purge::AsMarked,
             };
-            let stale = self.stale_item(claim, seen.as_ref())?;
+            let stale = self.stale_item(&claim.key, Some(claim.ttl), seen.as_ref())?;
             let (payload, now) = (payload.clone(), self.now());
             let write = write::obtain(claim, payload, &shared.settings, now, stale.as_ref(), purge);
             let refused = match self.write(&claim.key, write, ReturnItem::Always).await? {
@@ -299,7 +314,7 @@ impl LockStore for DynamoDbStore {
             }
             if last_attempt {
                 let Some(item) = seen else {
-                    return Err(changes_too_fast(claim));
+                    return Err(changes_too_fast(&claim.key));
                 };
                 let answer = self.answer(claim, &item).await;
                 let left = Some(Duration::ZERO);
@@ -383,8 +398,16 @@ impl LockStore for DynamoDbStore {
     async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
         let Some(token) = grant.token() else { return Ok(false) };
         let write = write::evict(token, &self.shared.settings, self.now());
-        let outcome = self.write(key, write, ReturnItem::Never).await?;
-        Ok(matches!(outcome, WriteOutcome::Applied(_)))
+        let WriteOutcome::Refused(refused) = self.write(key, write, ReturnItem::IfRefused).await?
+        else {
+            return Ok(true);
+        };
+        let item = self.refused_item(key, refused).await?;
+        if item.is_some_and(|item| item.token == Some(token) && item.parent.is_some()) {
+            let text = "a lease under a session cannot be evicted: evict its session";
+            return Err(store_error(StoreErrorKind::Refused, text));
+        }
+        Ok(false)
     }
 
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
@@ -392,7 +415,13 @@ impl LockStore for DynamoDbStore {
         records.filter_map(|record| ready(record.map(LeaseRecord::into_held).transpose())).boxed()
     }
 
-    /// One millisecond, since the store writes expiries in whole milliseconds.
+    /// `None` with [`with_lock_client_items`](crate::DynamoDbStoreBuilder::with_lock_client_items): the lock
+    /// client changes items without a larger token.
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        (!self.shared.settings.lock_client_items).then_some(self)
+    }
+
+    /// Expiries are stored in whole milliseconds.
     fn grain(&self) -> Duration {
         Duration::from_millis(1)
     }
@@ -435,8 +464,8 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Returns the lessee to report as the holder of a free or reserved key: the next lessee, or the last lessee.
-fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
+/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
+pub(crate) fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee
         .as_ref()
@@ -446,7 +475,7 @@ fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     Holder::new(lessee.clone(), left).with_token(item.token_or_zero)
 }
 
-fn missing_item(claim: &Claim, table: &str) -> StoreError {
+pub(crate) fn missing_item(claim: &Claim, table: &str) -> StoreError {
     store_error(
         StoreErrorKind::Misconfigured,
         format!(
@@ -457,10 +486,10 @@ fn missing_item(claim: &Claim, table: &str) -> StoreError {
     )
 }
 
-fn changes_too_fast(claim: &Claim) -> StoreError {
+pub(crate) fn changes_too_fast(key: &LeaseKey) -> StoreError {
     store_error(
         StoreErrorKind::Unavailable,
-        format!("item {:?} was removed between two requests", claim.key.as_str()),
+        format!("item {:?} was created or removed between two requests", key.as_str()),
     )
 }
 

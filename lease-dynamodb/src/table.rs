@@ -5,12 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Grant, LeaseRecord, LeaseTable};
+use lease_core::store::{Grant, LeaseRecord, LeaseTable, Reserved};
 use lease_core::{Attributes, Change, LeaseKey, Lessee, StoreError, Written};
 
 use lease_aws::table_client::{IntoValue, RawItem, ReturnItem, WriteOutcome};
 
 use crate::items::{Column, Item, check_name, key_of, to_attribute_value, to_payload};
+use crate::lease_state::LeaseState;
 use crate::store::{DynamoDbStore, why_lost};
 use crate::write;
 
@@ -157,8 +158,20 @@ impl DynamoDbStore {
 
     fn record(&self, key: LeaseKey, raw: RawItem) -> Result<Option<LeaseRecord>, StoreError> {
         let item = self.item(&key, raw)?;
-        let holder = self.holder_of(&key, &item);
-        Ok(item.into_record(key, holder))
+        Ok((!item.deleted).then(|| self.to_record(key, item)))
+    }
+
+    /// Returns the record of an item that was received just now, also of a deleted one.
+    pub(crate) fn to_record(&self, key: LeaseKey, item: Item) -> LeaseRecord {
+        let (holder, reserved) = match self.state(&key, &item, None) {
+            LeaseState::Held(holder) => (Some(holder), None),
+            LeaseState::Reserved(left) => {
+                let left = left.unwrap_or(Duration::MAX);
+                (None, Some(Reserved::new(item.offered_to.clone(), left)))
+            }
+            LeaseState::Free | LeaseState::Expired(_) => (None, None),
+        };
+        item.into_record(key, holder, reserved)
     }
 
     /// Returns the records of one page. Each corrupt item becomes a separate error.

@@ -1,4 +1,6 @@
-//! The conditional writes of the store: their conditions and their changes.
+//! The conditional writes of the store: their conditions and their changes. [`session`] has those of sessions.
+
+mod session;
 
 use std::time::Duration;
 
@@ -16,6 +18,12 @@ pub(crate) const NEVER: &str = "never";
 
 /// The end of a reservation that was written without knowledge of DynamoDB's time: never.
 const NO_TIME: u64 = (1 << 53) - 1;
+
+/// The ttl of a lease under a session: never. An earlier version of this crate takes an item that it has observed
+/// for the item's ttl.
+pub(crate) const UNDER_SESSION: Duration = Duration::from_millis((1 << 53) - 1);
+
+pub(crate) use session::{end_mark, end_session, obtain_under};
 
 /// Whether the table's TTL may purge an item after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +57,20 @@ pub(crate) fn obtain(
     // If the item has the nonce of this claim, the claim was granted before, and perhaps released since. So
     // this request is a duplicate.
     write.condition("NOT #nonce = :nonce");
+    may_be_leased(&mut write, settings);
+    if settings.retention.is_some() && purge == Purge::AsMarked {
+        write.condition(
+            "(attribute_not_exists(#lease_key) OR attribute_exists(#token) \
+             OR attribute_exists(#lasting))",
+        );
+    }
+    grant(&mut write, claim, settings, now, purge);
+    write.set_all_payload(payload);
+    write
+}
+
+/// Requires an item that this store may lease at all.
+fn may_be_leased(write: &mut Expression, settings: &Settings) {
     write.value("max", FencingToken::MAX.get());
     write.condition("(attribute_not_exists(#token) OR #token < :max)");
     if !settings.lock_client_items {
@@ -59,15 +81,6 @@ pub(crate) fn obtain(
     if settings.existing_only {
         write.condition("attribute_exists(#lease_key) AND attribute_not_exists(#deleted)");
     }
-    if settings.retention.is_some() && purge == Purge::AsMarked {
-        write.condition(
-            "(attribute_not_exists(#lease_key) OR attribute_exists(#token) \
-             OR attribute_exists(#lasting))",
-        );
-    }
-    grant(&mut write, claim, settings, now, purge);
-    write.set_all_payload(payload);
-    write
 }
 
 /// Requires that a contender may take the key, in one of three ways.
@@ -84,13 +97,8 @@ fn may_obtain(
         write.value("passed", now.lowest.as_millis_down());
         unreserved.push_str(" OR #reserved_until <= :passed");
     }
-    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
-    write.value("null", "NULL");
-    write.value("blank", " ");
-    let mut ways = vec![format!(
-        "(attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank) \
-         AND ({unreserved})"
-    )];
+    let no_holder = no_holder(write);
+    let mut ways = vec![format!("({no_holder}) AND ({unreserved})")];
     // (b) The item was observed for the holder's whole ttl, and is still unchanged.
     if let Some(stale) = stale {
         ways.push(unchanged(write, stale, settings));
@@ -109,6 +117,14 @@ fn may_obtain(
     }
     // Only one pair of parentheses, since DynamoDB refuses redundant parentheses.
     write.condition(format!("({})", ways.join(" OR ")));
+}
+
+/// Returns the condition that the item has no holder.
+fn no_holder(write: &mut Expression) -> &'static str {
+    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
+    write.value("null", "NULL");
+    write.value("blank", " ");
+    "attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank"
 }
 
 /// Makes the lessee of `claim` the holder of the grant `handed`, if the grant is current and no
@@ -151,6 +167,8 @@ pub(crate) fn heartbeat(
     write.condition("#beat < :beat");
     write.set(["#beat = :beat", "#ttl_ms = :ttl"]);
     write.value("ttl", grant.ttl);
+    // A heartbeat under a session is the last one before a hand-over.
+    write.remove(SESSION);
     expire(&mut write, grant.ttl, settings, now, Purge::AsMarked);
     write
 }
@@ -166,7 +184,10 @@ pub(crate) fn complete_grant(
     let mut write = held_by(grant);
     write.value("granted", Beat::GRANTED.get());
     write.condition("#beat = :granted");
-    expire(&mut write, grant.ttl, settings, now, purge);
+    match grant.parent {
+        None => expire(&mut write, grant.ttl, settings, now, purge),
+        Some(_) => keep(&mut write, settings, purge),
+    }
     write
 }
 
@@ -181,9 +202,14 @@ pub(crate) fn release(
 ) -> Expression {
     let mut write = held_by(grant);
     clear_holder(&mut write);
-    if let Some(reserved) = reserved {
-        not_expired(&mut write, settings, now);
-        reserve(&mut write, reserved, settings, now);
+    match reserved {
+        Some(reserved) => {
+            not_expired(&mut write, settings, now);
+            reserve(&mut write, reserved, settings, now);
+        }
+        // No grant and no heartbeat of a lease under a session could set it.
+        None if grant.parent.is_some() => purge_from_now(&mut write, settings, now),
+        None => (),
     }
     write
 }
@@ -227,7 +253,8 @@ pub(crate) fn evict(
     // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
     // The comparison is false for NULL, and for an absent owner.
     write.value("blank", " ");
-    write.condition("#token = :token AND #lessee >= :blank");
+    // The holder of a lease under a session sends no heartbeat, so none could be refused.
+    write.condition("#token = :token AND #lessee >= :blank AND attribute_not_exists(#parent)");
     not_expired(&mut write, settings, now);
     write.set(["#evicted = :true"]);
     write.value("true", true);
@@ -242,6 +269,15 @@ pub(crate) fn create(settings: &Settings) -> Expression {
     // Sets a column, since an update that sets no column might not create an item.
     write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
+    never_purge(&mut write, settings);
+    write
+}
+
+/// Adds one to an attribute, and makes the item last.
+pub(crate) fn count(name: &str, settings: &Settings) -> Expression {
+    let mut write = Expression::default();
+    write.count_payload(name);
+    write.remove(["#deleted"]);
     never_purge(&mut write, settings);
     write
 }
@@ -301,8 +337,26 @@ fn grant(
     write.value("start", start);
     write.value("one", 1);
     write.value("granted", Beat::GRANTED.get());
-    write.value("ttl", claim.ttl);
-    expire(write, claim.ttl, settings, now, purge);
+    let Some(session) = &claim.parent else {
+        write.value("ttl", claim.ttl);
+        write.remove(SESSION);
+        return expire(write, claim.ttl, settings, now, purge);
+    };
+    write.value("ttl", UNDER_SESSION);
+    write.set(["#parent = :parent", "#parent_token = :parent_token"]);
+    write.value("parent", session.key.as_str());
+    write.value("parent_token", session.token.get());
+    // Without an expiry, no contender takes the key by DynamoDB's time.
+    write.remove(["#expires_at"]);
+    keep(write, settings, purge);
+}
+
+/// Excludes an item from the table's TTL while its key is held under a session.
+fn keep(write: &mut Expression, settings: &Settings, purge: Purge) {
+    match purge {
+        Purge::Never => never_purge(write, settings),
+        Purge::AsMarked => write.remove(["#purge_at"]),
+    }
 }
 
 /// Sets the expiry to `ttl` from now in DynamoDB's time, if it is known.
@@ -341,7 +395,19 @@ fn expire(
 fn clear_holder(write: &mut Expression) {
     write.set(["#former = :lessee"]);
     write.remove(["#lessee", "#expires_at", "#evicted"]);
+    write.remove(SESSION);
 }
+
+/// Lets the table's TTL purge an item, unless it is lasting.
+fn purge_from_now(write: &mut Expression, settings: &Settings, now: Option<ServerNow>) {
+    if let Some(purge_at) = purge_at(settings, now, Duration::ZERO) {
+        write.set(["#purge_at = if_not_exists(#lasting, :purge)"]);
+        write.value("purge", purge_at);
+    }
+}
+
+/// The columns of a session on the item of a lease under it.
+const SESSION: [&str; 2] = ["#parent", "#parent_token"];
 
 /// Reserves a free key for `reserved`, and keeps its item for longer.
 fn reserve(

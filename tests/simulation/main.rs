@@ -16,3 +16,4 @@ mod dynamodb;
 mod job;
 mod memory;
 mod redis;
+mod session_job;

@@ -95,6 +95,20 @@ impl Expression {
         self.payload_remove.push(format!("#payload{number}"));
     }
 
+    /// Adds one to an attribute of the user, which must be a number or absent.
+    pub fn count_payload(&mut self, name: &str) {
+        let number = self.payload(name);
+        let payload = format!("#payload{number}");
+        self.conditions.push(
+            format!("(attribute_not_exists({payload}) OR attribute_type({payload}, :number))")
+                .into(),
+        );
+        self.payload_set.push(format!("{payload} = if_not_exists({payload}, :zero) + :one"));
+        self.value("number", "N");
+        self.value("zero", 0);
+        self.value("one", 1);
+    }
+
     /// Requires that an attribute of the user has one of `values`. `None` stands for an absent
     /// attribute.
     ///

@@ -4,6 +4,7 @@
 //! [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and
 //! [`Observations`] remembers how long each item has been unchanged.
 
+mod batch;
 mod client;
 mod error;
 mod expression;

@@ -75,7 +75,8 @@ pub trait Sessions: Send + Sync {
     async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError>;
 
     /// Reads the records of `keys`, in batches if the store can. The answers are in the order of `keys`: `None`
-    /// if a key has no record, and an error if the record could not be read.
+    /// if a key has no record, and an error if the record could not be read. A store that keeps the token of a
+    /// deleted record returns the record without attributes, since a [`Vacancy`] must name this token.
     ///
     /// A read may be stale. Use it for hints, [proofs](Ended::shown_by) and [vacancies](Vacancy::seen).
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>>;

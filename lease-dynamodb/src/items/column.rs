@@ -42,10 +42,14 @@ pub enum Column {
     /// `purge_at`, N: the time from which the table's TTL may delete the item, in seconds since
     /// 1970. On a lasting item, this is a string, which the TTL ignores.
     PurgeAt,
+    /// `parent`, S: the key of the session under which the key is held. Absent if the lease has a ttl.
+    Parent,
+    /// `parent_token`, N: the token of this session.
+    ParentToken,
 }
 
 impl Column {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Key,
         Self::Lessee,
         Self::Nonce,
@@ -60,6 +64,8 @@ impl Column {
         Self::Deleted,
         Self::Lasting,
         Self::PurgeAt,
+        Self::Parent,
+        Self::ParentToken,
     ];
 
     /// Returns the name in a table that was made for leases, and in this crate's expressions.
@@ -79,6 +85,8 @@ impl Column {
             Self::Deleted => "deleted",
             Self::Lasting => "lasting",
             Self::PurgeAt => "purge_at",
+            Self::Parent => "parent",
+            Self::ParentToken => "parent_token",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
-use lease_core::store::{Beat, Grant, LeaseRecord, Nonce};
+use lease_core::store::{Beat, Grant, LastGrant, LeaseRecord, Nonce, Parent, Reserved};
 use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, StoreError};
 
 use super::column::{Column, Columns};
@@ -28,6 +28,8 @@ pub(crate) struct Item {
     pub(crate) evicted: bool,
     pub(crate) deleted: bool,
     pub(crate) lasting: bool,
+    /// The session under which the lessee holds the key.
+    pub(crate) parent: Option<Parent>,
     pub(crate) attributes: Attributes,
     /// The whole item, if its holder may be another program.
     pub(crate) foreign: Option<ForeignItem>,
@@ -68,6 +70,7 @@ impl Item {
             evicted: fields.flag(Column::Evicted),
             deleted: fields.flag(Column::Deleted),
             lasting: fields.flag(Column::Lasting),
+            parent: fields.parent()?,
             attributes: Attributes::new(),
             foreign: None,
         };
@@ -101,9 +104,20 @@ impl Item {
         }
     }
 
-    /// Returns the record, unless it is deleted. The caller determines the `holder`.
-    pub(crate) fn into_record(self, key: LeaseKey, holder: Option<Holder>) -> Option<LeaseRecord> {
-        (!self.deleted).then(|| LeaseRecord::new(key, holder, self.token, self.attributes))
+    /// Returns the record. The caller determines the `holder` and the reservation.
+    pub(crate) fn into_record(
+        self,
+        key: LeaseKey,
+        holder: Option<Holder>,
+        reserved: Option<Reserved>,
+    ) -> LeaseRecord {
+        // Every write under a grant compares the lessee. So without a lessee, the grant has ended for ever.
+        let last_grant = match (&self.lessee, self.token) {
+            (None, Some(_)) => LastGrant::Ended,
+            _ => LastGrant::Open,
+        };
+        let record = LeaseRecord::new(key, holder, self.token, self.attributes);
+        record.with_end(last_grant, reserved)
     }
 }
 
@@ -182,6 +196,22 @@ impl Fields<'_> {
         number.map(|number| self.checked_token(number)).transpose()
     }
 
+    fn parent(&mut self) -> Result<Option<Parent>, StoreError> {
+        let (key, token) = (self.text(Column::Parent)?, self.number(Column::ParentToken)?);
+        match (key, token) {
+            (None, None) => Ok(None),
+            (Some(key), Some(token)) => {
+                let key = LeaseKey::new(key);
+                let key = key.map_err(|refused| self.corrupt(Column::Parent, refused))?;
+                let token = FencingToken::new(token);
+                let token = token.map_err(|refused| self.corrupt(Column::ParentToken, refused))?;
+                Ok(Some(Parent::new(key, token)))
+            }
+            (Some(_), None) => Err(self.corrupt(Column::Parent, HALF_A_SESSION)),
+            (None, Some(_)) => Err(self.corrupt(Column::ParentToken, HALF_A_SESSION)),
+        }
+    }
+
     fn checked_token(&self, number: u64) -> Result<FencingToken, StoreError> {
         FencingToken::new(number).map_err(|refused| self.corrupt(Column::Token, refused))
     }
@@ -195,6 +225,9 @@ impl Fields<'_> {
         corrupt_column(self.key, self.columns.name(column), found)
     }
 }
+
+const HALF_A_SESSION: &str = "half of a session: if it is an attribute of an application, give the \
+     lease's column another name by `with_column`";
 
 #[cfg(test)]
 mod tests {
@@ -243,6 +276,8 @@ mod tests {
             ("reserved_until", AttributeValue::Null(true)),
             ("token", AttributeValue::N((1u64 << 53).to_string())),
             ("expires_at", AttributeValue::N("1.5".to_owned())),
+            ("parent", s("worker")),
+            ("parent_token", AttributeValue::N("7".to_owned())),
         ] {
             let error = read(&[(column, value)]).unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Corrupt);

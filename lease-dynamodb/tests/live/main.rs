@@ -13,5 +13,6 @@ mod network;
 mod purging;
 mod requests;
 mod schema;
+mod sessions;
 mod setup;
 mod takeover;

@@ -230,14 +230,22 @@ impl Server {
         (proxy, clock)
     }
 
+    /// The database of the server, for writes between two requests of a client.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not dynoxide.
+    pub fn database(&self) -> dynoxide::Database {
+        self.database.clone().expect("dynoxide")
+    }
+
     /// Deletes the items whose TTL has passed, as DynamoDB does in the background. Returns their number.
     ///
     /// # Panics
     ///
     /// If the server is not dynoxide.
     pub fn sweep(&self) -> usize {
-        let database = self.database.as_ref().expect("dynoxide");
-        database.sweep_ttl().expect("a sweep")
+        self.database().sweep_ttl().expect("a sweep")
     }
 }
 

@@ -7,8 +7,11 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::http::HttpRequest;
 use aws_smithy_runtime_api::client::http::HttpConnectorFuture;
 use dynoxide::{Database, DynoxideError};
-use lease_core::store::{Beat, Claim, LeaseTable, LockStore, Nonce};
-use lease_core::{Attributes, Change, FencingToken, Value as Attribute};
+use lease_core::store::{
+    Beat, Claim, Ended, LastGrant, LeaseRecord, LeaseTable, LockStore, Nonce, Parent, Sessions,
+    Vacancy,
+};
+use lease_core::{Attributes, Change, FencingToken, Holder, Value as Attribute};
 use lease_dynamodb::DynamoDbStore;
 use lease_test_servers::dynamodb_model;
 use lease_test_servers::simulation::expression::Item;
@@ -90,6 +93,8 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
     let change = Change::new().set("note", "new").remove("old");
     let only_if = change.clone().expecting("note", "mine").expecting_none("other");
     let attributes = Attributes::from([("note".to_owned(), Attribute::from("first"))]);
+    let session = Parent::from(&grant);
+    let vacancies = vacancies(&claim);
     let purging = DynamoDbStore::new(client.clone(), "leases");
     let keeping = DynamoDbStore::builder(client, "leases").only_existing_rows().build().unwrap();
     for store in [purging, keeping] {
@@ -105,12 +110,35 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
             drop(store.delete(&grant).await);
             drop(store.create(&grant.key, &attributes).await);
             drop(store.evict(&grant.key, &grant.token.into()).await);
+            drop(store.end_session(&session).await);
+            drop(store.count(&grant.key, "count").await);
+            for vacancy in &vacancies {
+                drop(store.obtain_under(&claim, vacancy).await);
+                drop(store.obtain_under(&next.clone().under(session.clone()), vacancy).await);
+            }
         }
     }
     requests.lock().unwrap().clone()
 }
 
-/// Returns a random item, or `None`. Only some of the items could come from a lease.
+/// Returns a key that was seen without a record, free, and under a session that has ended.
+fn vacancies(claim: &Claim) -> Vec<Vacancy> {
+    let session = Parent::new("worker".parse().unwrap(), FencingToken::new(3).unwrap());
+    let proof = Ended::written(session.clone());
+    let record = |holder| {
+        let token = FencingToken::new(5).ok();
+        LeaseRecord::new(claim.key.clone(), holder, token, Attributes::new())
+    };
+    let free = record(None).with_end(LastGrant::Ended, None);
+    let holder = Holder::new(claim.lessee.clone(), None).with_parent(Some(session));
+    let seen = [None, Some(free), Some(record(Some(holder)))];
+    let vacancy = |record: &Option<LeaseRecord>| {
+        Vacancy::seen(&claim.key, record.as_ref(), &claim.lessee, Some(&proof)).unwrap()
+    };
+    seen.iter().map(vacancy).collect()
+}
+
+/// Returns a random item or none. A lease could have written some of the items, but not others.
 fn any_item(random: &mut StdRng) -> Option<Item> {
     if random.random_range(0..8) == 0 {
         return None;
@@ -131,6 +159,9 @@ fn any_item(random: &mut StdRng) -> Option<Item> {
         ("evicted", vec![json!({ "BOOL": true })]),
         ("deleted", vec![json!({ "BOOL": true })]),
         ("lasting", vec![json!({ "S": "never" })]),
+        ("parent", vec![json!({ "S": "worker" })]),
+        ("parent_token", vec![json!({ "N": "3" })]),
+        ("count", vec![json!({ "N": "7" }), json!({ "S": "7" })]),
         ("purge_at", vec![json!({ "N": "7" }), json!({ "S": "never" })]),
         ("note", vec![json!({ "S": "mine" }), json!({ "S": "mine" }), json!({ "B": "bWluZQ==" })]),
         ("old", vec![json!({ "L": [{ "N": "1" }] })]),

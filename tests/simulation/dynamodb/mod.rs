@@ -5,11 +5,14 @@
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture dynamodb`.
 
 mod agreement;
+mod batches;
 mod controls;
 mod front_end;
 mod request;
 mod sdk;
 mod service;
+mod session_requests;
+mod sessions;
 mod setup;
 mod table;
 mod wire;

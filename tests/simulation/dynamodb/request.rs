@@ -127,13 +127,23 @@ impl Write {
         if update.sets("beat") && self.bound.values.contains_key(":beat") {
             return Call::Heartbeat;
         }
-        if update.sets("former") && !update.sets("offered_to") {
+        if update.sets("former") && !update.sets("offered_to") && !self.ends_a_session() {
             return Call::Release;
         }
         Call::Write
     }
 
-    /// If the update changes user attributes, returns the grant under which it writes; otherwise `None`.
+    pub(crate) fn claims_under_a_session(&self) -> bool {
+        self.call() == Call::Obtain && self.bound.values.contains_key(":parent")
+    }
+
+    /// The end of a session takes the former lessee from the item itself.
+    fn ends_a_session(&self) -> bool {
+        let Change::Update(update) = &self.change else { return false };
+        update.sets("former") && !self.bound.values.contains_key(":lessee")
+    }
+
+    /// Returns the grant of a change of user attributes; `None` for any other update.
     pub(crate) fn user_write_under(&self) -> Option<Grant> {
         let Change::Update(update) = &self.change else { return None };
         update.sets("#payload0").then(|| self.grant(&self.bound.values, ":")).flatten()

@@ -65,11 +65,12 @@ impl Service {
             // Adds an old item, so that a new counter starts at a larger token.
             tables[0].set(Duration::ZERO, "shared", Some(old_item()));
         }
+        let is_as_on_aws = setup.breach == Some(Breach::StaleHints);
         let inside = Inside {
             setup,
             tables,
             front_ends,
-            shows_refused: random.random(),
+            shows_refused: random.random() || is_as_on_aws,
             purges: random.random(),
             random,
             sent: VecDeque::new(),
@@ -183,7 +184,9 @@ impl Service {
 
     fn get(&self, key: &str, consistent: bool, region: Region) -> Value {
         let mut inside = self.inside();
-        let stale = !consistent || inside.setup.breach == Some(Breach::StaleReads);
+        let is_broken =
+            matches!(inside.setup.breach, Some(Breach::StaleReads | Breach::StaleHints));
+        let stale = !consistent || is_broken;
         let age = inside.random.random_range(0..2000);
         let item = if stale {
             let seen = self.ledger.now().saturating_sub(Duration::from_millis(age));
@@ -312,18 +315,17 @@ impl Model for Service {
 
 impl Inside {
     fn allows(&self, write: &Write, region: Region) -> Result<bool, Refusal> {
-        let Some(Breach::Assumes(call, parts)) = self.setup.breach else {
-            return self.tables[region].allows(write);
+        let parts = match self.setup.breach {
+            Some(Breach::Assumes(call, parts)) if write.call() == call => parts,
+            Some(Breach::AssumesOfClaim(parts)) if write.claims_under_a_session() => parts,
+            _ => return self.tables[region].allows(write),
         };
-        if write.call() != call {
-            return self.tables[region].allows(write);
-        }
         let mut lax = write.clone();
         for part in parts {
             let assumed = lax.condition.assume(&Condition::parse(part)?);
             // Some requests have no condition on an observation or on the time.
             if assumed == 0 && !part.contains(":seen") && !part.contains(":over") {
-                return Err(format!("{part} is no part of the condition of {call:?}"));
+                return Err(format!("{part} is no part of the condition of {:?}", write.call()));
             }
         }
         self.tables[region].allows(&lax)

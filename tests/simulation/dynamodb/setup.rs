@@ -21,10 +21,15 @@ pub(crate) struct Setup {
 pub(crate) enum Breach {
     /// Consistent reads return old items.
     StaleReads,
-    /// The service checks the condition of a write some time before it writes.
+    /// As `StaleReads`, but refusals contain the current item, as on AWS. Without it, a read decides whether a claim
+    /// under a session is refused for ever.
+    StaleHints,
+    /// The condition of a write is checked some time before the write.
     ChecksApart,
     /// The service treats the given parts of conditions as true, in the writes of the given call.
     Assumes(Call, &'static [&'static str]),
+    /// As `Assumes`, for claims under a session.
+    AssumesOfClaim(&'static [&'static str]),
     /// The item is deleted once.
     LosesItem,
     /// The table is restored once to an earlier state.

@@ -1,0 +1,88 @@
+//! Trials of leases under sessions, and controls that remove one condition of a session's writes each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::LeaseOptions;
+use lease_core::conformance::{Contender, SeedRange, Trial, Verdict};
+use lease_dynamodb::DynamoDbStore;
+
+use super::service::Service;
+use super::setup::{Breach, Setup};
+use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, report, ttl, write};
+use crate::job::Mail;
+use crate::session_job::{Sessions, contend_under_sessions};
+
+#[test]
+fn sessions_keep_their_promises() {
+    hold("sessions", &Setup::sound(BY_SERVER_TIME));
+}
+
+#[test]
+fn sessions_keep_their_promises_by_observation_alone() {
+    hold("sessions by observation", &Setup::sound(BY_OBSERVATION));
+}
+
+/// A proof is irrevocable, and a claim compares the token. So a read may be stale.
+#[test]
+fn sessions_keep_their_promises_with_stale_reads() {
+    for mode in [BY_SERVER_TIME, BY_OBSERVATION] {
+        let setup = Setup::sound(mode).breaking(Breach::StaleHints);
+        hold(&format!("sessions with stale reads, {mode:?}"), &setup);
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_trace_of_sessions() {
+    for seed in 0..5 {
+        let setup = Setup::sound(BY_SERVER_TIME);
+        let run = || run(seed, Sessions::of(seed), &setup);
+        assert!(run() == run(), "seed {seed}");
+    }
+}
+
+/// A late claim is granted under a session that is held, and no process has the lease.
+#[test]
+fn claim_that_ignores_the_token_is_detected() {
+    let parts = &["#token = :seen_token", "attribute_not_exists(#token)"];
+    let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::AssumesOfClaim(parts));
+    detects("claim under any token", "no progress", Sessions::Long, &setup);
+}
+
+/// The locker reads a session before it ends it, and a session that is over stays over. So the trials cannot find that
+/// the write lacks a condition: `lease-dynamodb/tests/live/sessions/conditions.rs` does. These two controls find that
+/// the session is judged wrongly.
+#[test]
+fn end_of_a_session_before_its_ttl_is_detected() {
+    let hasty = Setup::sound(BY_OBSERVATION).breaking(Breach::HastyStores(1.5));
+    detects("session observed for two thirds of the ttl", "two holders", Sessions::Long, &hasty);
+    let no_margin = Setup { margin: Duration::ZERO, ..Setup::sound(BY_SERVER_TIME) };
+    detects("sessions without a margin", "two holders", Sessions::Long, &no_margin);
+}
+
+fn hold(what: &str, setup: &Setup) {
+    let survey = SeedRange::fresh(SEEDS).all_hold(|seed| run(seed, Sessions::of(seed), setup));
+    println!("dynamodb, {what}: {survey}");
+}
+
+/// Expects a violation that begins with `what`, and prints it.
+fn detects(control: &str, what: &str, sessions: Sessions, setup: &Setup) {
+    let found = SeedRange::first(FEW).find_violation(|seed| {
+        let mut verdict = run(seed, sessions, setup);
+        verdict.violations.retain(|violation| violation.what.starts_with(what));
+        verdict
+    });
+    report(control, found);
+}
+
+fn run(seed: u64, sessions: Sessions, setup: &Setup) -> Verdict {
+    let ttl: Duration = ttl(seed);
+    let options = LeaseOptions::new(ttl).unwrap().with_poll_interval(ttl / 2).unwrap();
+    let mail = Mail::default();
+    Trial::new(seed).with_options(options).run(
+        |world| Service::new(world, setup.clone()),
+        move |contender: Contender<DynamoDbStore>| {
+            contend_under_sessions(contender, Arc::clone(&mail), write, sessions)
+        },
+    )
+}

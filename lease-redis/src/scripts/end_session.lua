@@ -24,7 +24,7 @@ end
 
 local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'kept')
 local token = tonumber(last_token(lease, tokens, past[3])) or 0
-if past[3] and token > tonumber(session) then
+if token > tonumber(session) then
     return 'ended'
 end
 if (tonumber(past[2]) or 0) > now() then
@@ -36,7 +36,7 @@ if tokens and redis.call('EXISTS', lease) == 0 and redis.pcall('EXISTS', lease .
     return 'ended'
 end
 vacate(lease, past[1] or '')
-redis.call('HSET', lease, 'token', math.max(token, session))
+redis.call('HSET', lease, 'token', session)
 keep(lease, past[4], retention)
 notify(lease, publish, channel)
 return 'ended'

@@ -41,7 +41,8 @@ pub trait Sessions: Send + Sync {
     /// Grants `claim`, if its key is still in the state that `vacancy` describes.
     ///
     /// - The token of the record is that of `vacancy`, and the key is free and not reserved for others: grant
-    ///   the claim, under a larger token.
+    ///   the claim, under a larger token. If `vacancy` has seen a session, the key has left this session since,
+    ///   and a store may refuse the claim.
     /// - The token is that of `vacancy`, and the key is held under the session that `vacancy` proves to have
     ///   ended: grant the claim, too.
     /// - Held under this claim's nonce: return the grant again, as `obtain` does.

@@ -1,11 +1,13 @@
 -- Makes a claim the holder of a grant that was handed over.
 -- KEYS: lease; on one logical server also attributes, tokens. ARGV: the grant's nonce, number of the request,
--- and token; the claim's nonce, number of the request, lessee and ttl (ms); retention (ms).
+-- and token; the claim's nonce, number of the request, lessee and ttl (ms); retention (ms); the key and
+-- the token of the claim's session, or two empty texts.
 -- With attributes to set: KEYS: lease, attributes; on one logical server also tokens, index. ARGV: as above;
 -- the entry of the index; names and values in turn.
 local lease, attributes, tokens, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local handed, handed_request, handed_token = ARGV[1], ARGV[2], ARGV[3]
 local nonce, request, lessee, ttl, retention = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local parent, parent_token = ARGV[9], ARGV[10]
 
 local text = tokens and lock_at(lease)
 if text then
@@ -15,7 +17,7 @@ if text then
     if not holds_lock(text, handed, handed_request, handed_token) or string.sub(text, 33, 33) ~= 'h' then
         return holder_at(lease)
     end
-    if not ARGV[9] then
+    if parent == '' and not ARGV[11] then
         -- A server at its maxmemory refuses XADD unless the script has written before. PEXPIRE, which needs no
         -- memory, counts as a write.
         redis.call('PEXPIRE', lease, ttl)
@@ -27,31 +29,33 @@ if text then
     record_of_lock(lease, text, handed_token, retention)
 end
 
-local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'kept', 'request')
+local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'request')
 local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
-    return { 'again', held[3], attributes_at(attributes), held[6] or '0' }
+    return { 'again', held[3], attributes_at(attributes), held[5] or '0' }
 end
 -- Refuses another token, which belongs to another grant.
 if not stands or held[1] ~= handed or held[4] == handed or held[3] ~= handed_token then
     return report_holder(lease)
 end
-if ARGV[9] and is_unlisted(attributes, index, ARGV[9]) then
+if ARGV[11] and is_unlisted(attributes, index, ARGV[11]) then
     return 'unlisted'
 end
 
 -- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before. The
 -- lease is already held, so this script must succeed even then.
 redis.call('HDEL', lease, 'until', 'only')
+remove_end(lease)
 local token = next_token(tokens, held[3])
-if ARGV[9] then
-    set_attributes(attributes, index, ARGV[9], 10)
+if ARGV[11] then
+    set_attributes(attributes, index, ARGV[11], 12)
 end
 redis.call('HSET', lease, 'granted', nonce, 'request', request, 'ends', now() + ttl * 1000, 'token', token,
     'lessee', lessee, 'sequence', 0, 'last', handed)
-if tokens then
-    keep_for_ever(lease, held[5])
+local kept = redis.call('HGET', lease, 'kept')
+if parent ~= '' then
+    put_under(lease, parent, parent_token, kept, retention)
 else
-    keep(lease, held[5], retention + ttl)
+    keep_grant(lease, attributes, tokens, kept, retention + ttl)
 end
 return { 'granted', token, attributes_at(attributes), request }

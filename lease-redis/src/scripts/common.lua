@@ -29,6 +29,14 @@
 --   deleted       the nonce of the grant that removed the record
 --   kept          the earliest time at which the hash may expire
 --   waits         present if a client waits for the key
+--   parent        the key of the session of a *child*: a lease without an end. Its `ends` is 9007199254740991
+--   parent_token  the token of that session
+--   lasts         present if the key was claimed under a session. The hash lasts this long (ms) after its lease,
+--                 and does not become a lock before
+--
+-- refused: a string on one logical server, with a token that is larger than that of the last lock. A claim under
+-- a session was refused because of this lock. While the key has no token of its own, this is its token: a late
+-- copy of the claim, which has seen the key without a token, is refused again.
 --
 -- queue: a list of nonces, in the order of arrival, on one logical server. waiters: a hash with, for each nonce
 -- of the queue, the largest number of its requests, the time of its last request (ms since 1970), its ttl (ms),
@@ -238,6 +246,23 @@ local function keep_for_ever(lease, kept)
     end
 end
 
+-- Keeps the hash of a grant at least for `length` milliseconds; for ever, if it is a record with attributes on
+-- one logical server.
+local function keep_grant(lease, attributes, tokens, kept, length)
+    if tokens and redis.call('EXISTS', attributes) == 1 then
+        keep_for_ever(lease, kept)
+    else
+        keep(lease, kept, length)
+    end
+end
+
+-- Puts the grant of a record under a session. No time ends it, and its hash does not expire.
+local function put_under(lease, parent, parent_token, kept, retention)
+    redis.call('HSET', lease, 'ends', '9007199254740991', 'parent', parent, 'parent_token', parent_token,
+        'lasts', retention)
+    keep_for_ever(lease, kept)
+end
+
 -- Replaces a lock with this text by a hash. `token` is the token of its grant.
 local function record_of_lock(lease, text, token, retention)
     local request, beat, _, lessee = parts_of(text)
@@ -286,7 +311,12 @@ local function is_given_up(lease, nonce)
     return last[1] == nonce or (last[2] == nonce and not last[3])
 end
 
--- Returns the reason why a grant no longer holds a record.
+-- The token of a key that is no lock, as text. Empty if the key has none. `last` is that of its record.
+local function last_token(lease, tokens, last)
+    return last or tokens and redis.call('GET', lease .. ':refused') or ''
+end
+
+-- The reason why a grant no longer holds a record.
 local function why_lost(lease, nonce, token)
     local last = redis.call('HMGET', lease, 'granted', 'token')
     if standing(lease) or (last[1] and last[1] ~= nonce and (tonumber(last[2]) or 0) > tonumber(token)) then
@@ -295,14 +325,14 @@ local function why_lost(lease, nonce, token)
     return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
--- Returns the holder of a record, in the format of replies to other claims.
+-- The holder of a record, in the format of replies to other claims, with its session.
 local function report_holder(lease)
-    local held = redis.call('HMGET', lease, 'granted', 'lessee', 'token', 'ends')
+    local held = redis.call('HMGET', lease, 'granted', 'lessee', 'token', 'ends', 'parent', 'parent_token')
     local left = (tonumber(held[4]) or 0) - now()
     if left <= 0 then
         return { 'free' }
     end
-    return { 'held', held[2], held[3], math.ceil(left / 1000), held[1] }
+    return { 'held', held[2], held[3], math.ceil(left / 1000), held[1], held[5], held[6] }
 end
 
 -- Returns the holder of a key, which is a lock or a record. A reserved key has no holder.
@@ -314,11 +344,24 @@ local function holder_at(lease)
     return string.sub(text, 33, 33) == 'r' and { 'free' } or report_lock(lease, text)
 end
 
+-- Removes the end of a record's grant, and takes the grant out of its session. The hash of a child then expires
+-- again, unless it has attributes. Returns whether the grant had an end.
+local function remove_end(lease)
+    local removed = redis.call('HDEL', lease, 'ends', 'parent', 'parent_token')
+    -- In a Cluster, each hash expires. While a slot moves, the attributes may be on another node.
+    if removed > 1 and redis.pcall('EXISTS', lease .. ':attributes') ~= 1 then
+        local length = redis.call('HGET', lease, 'lasts')
+        redis.call('HSET', lease, 'kept', now() + length * 1000)
+        redis.call('PEXPIRE', lease, length)
+    end
+    return removed > 0
+end
+
 -- Ends the current grant of a record, and stores its nonce. The hash need not be extended: the last claim or
 -- heartbeat extended it by the retention and a ttl. HDEL comes first: a server at its maxmemory refuses HSET
 -- unless the script has written before.
 local function vacate(lease, nonce)
-    redis.call('HDEL', lease, 'ends')
+    remove_end(lease)
     redis.call('HSET', lease, 'last', nonce)
 end
 

@@ -1,6 +1,7 @@
 -- Extends one or more grants.
--- KEYS: a lease per grant. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
--- number of the heartbeat, ttl (ms) and token of each grant.
+-- KEYS: the lease of each. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
+-- number of the heartbeat, ttl (ms) and token of each.
+-- A heartbeat takes a child out of its session.
 -- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
 local retention, has_locks = ARGV[1], ARGV[2] == '1'
 
@@ -17,7 +18,8 @@ local function extend_lock(lease, text, nonce, request, beat, ttl, token)
 end
 
 local function extend_record(lease, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', lease, 'granted', 'ends', 'sequence', 'evicted', 'kept', 'token')
+    local held = redis.call('HMGET', lease, 'granted', 'ends', 'sequence', 'evicted', 'kept', 'token',
+        'parent')
     if held[1] ~= nonce or held[6] ~= token or (tonumber(held[2]) or 0) <= now() then
         return why_lost(lease, nonce, token)
     end
@@ -26,6 +28,10 @@ local function extend_record(lease, nonce, beat, ttl, token)
     end
     if tonumber(held[3]) >= tonumber(beat) then
         return 'overtaken'
+    end
+    if held[7] then
+        remove_end(lease)
+        held[5] = redis.call('HGET', lease, 'kept')
     end
     local ends = now() + ttl * 1000
     if type(redis.pcall('HSET', lease, 'sequence', beat, 'ends', ends)) == 'table' then

@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use lease_core::store::Nonce;
+use lease_core::store::{Nonce, Parent};
 use redis::{Arg, Cmd, RedisWrite, Script, ToRedisArgs, Value};
 
 /// A script with its hash. Its text begins with the functions of `common.lua` that it uses.
@@ -96,6 +96,14 @@ impl Call {
         self.arg(number)
     }
 
+    /// Adds the key and the token of a session, or two empty texts.
+    pub(crate) fn session(self, session: Option<&Parent>) -> Self {
+        match session {
+            Some(session) => self.arg(session.key.as_str()).number(session.token.get()),
+            None => self.arg("").arg(""),
+        }
+    }
+
     /// Adds an argument as its `Display` text.
     pub(crate) fn text(mut self, argument: impl Display) -> Self {
         self.by_hash.write_arg_fmt(argument);
@@ -174,8 +182,10 @@ pub(crate) use scripts;
 scripts! {
     "";
     ADOPT "adopt";
+    COUNT "count";
     CREATE "create";
     DELETE "delete";
+    END_SESSION "end_session";
     ENQUEUE "enqueue";
     EVICT "evict";
     HEARTBEAT "heartbeat";
@@ -184,6 +194,7 @@ scripts! {
     LEAVE "leave";
     MARK "mark";
     OBTAIN "obtain";
+    OBTAIN_UNDER "obtain_under";
     READ "read";
     RELEASE "release";
     RESERVE "reserve";

@@ -20,7 +20,7 @@ if text then
 end
 
 local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'last', 'lessee', 'until', 'only',
-    'kept', 'request')
+    'kept', 'request', 'lasts')
 if (tonumber(past[2]) or 0) > now() then
     if past[1] == nonce then
         -- Does not extend the lease, because the client may have received the first reply.
@@ -42,8 +42,9 @@ if past[6] then
         return { 'held', reserved_for, past[3] or '0', math.ceil(left / 1000), '' }
     end
 end
-if tokens and not ARGV[7] and redis.call('EXISTS', attributes) == 0 then
-    -- A hash without attributes belongs to an earlier grant. Its token remains the lower bound of new tokens.
+-- A key that was claimed under a session stays a record: a lock would forget its token.
+if tokens and not ARGV[7] and not past[10] and redis.call('EXISTS', attributes) == 0 then
+    -- A hash without a record belongs to an earlier grant: its token remains the lower bound.
     if past[3] then
         redis.call('DEL', lease)
     end
@@ -65,9 +66,5 @@ end
 local last = not past[2] and past[1] or past[4] or ''
 redis.call('HSET', lease, 'granted', nonce, 'request', request, 'ends', now() + ttl * 1000, 'token', token,
     'lessee', lessee, 'sequence', 0, 'last', last)
-if tokens then
-    keep_for_ever(lease, past[8])
-else
-    keep(lease, past[8], retention + ttl)
-end
+keep_grant(lease, attributes, tokens, past[8], retention + ttl)
 return { 'granted', token, attributes_at(attributes), request }

@@ -48,7 +48,7 @@ local function release(lease, nonce)
         end_lock(lease, text, tokens, publish, lease .. ':freed')
         return 1
     end
-    if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
+    if redis.call('HGET', lease, 'granted') ~= nonce or not remove_end(lease) then
         return 0
     end
     notify(lease, publish, lease .. ':freed')

@@ -3,8 +3,8 @@
 //! Start with [`RedisStore`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
 //! grants a key: a lock with the next batch, which is one [`transaction`], and a record by a script.
 //! [`requests`] calls the scripts, and [`lock_text`] reads a lock. [`table`] keeps records with attributes,
-//! [`in_turn`] queues waiters, [`scan`] lists the held keys, [`form`] prepares a server and the records of
-//! earlier versions.
+//! [`sessions`] keeps leases under a lease, [`in_turn`] queues waiters, [`scan`] lists what is held, and [`form`]
+//! prepares a server, and the records of earlier versions.
 
 pub(crate) mod builder;
 mod form;
@@ -13,6 +13,7 @@ pub(crate) mod lock_text;
 mod obtain;
 pub(crate) mod requests;
 mod scan;
+mod sessions;
 mod store;
 mod table;
 mod transaction;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lease_core::store::{Claim, Grant};
+use lease_core::store::{Claim, Grant, Vacancy};
 use lease_core::{StoreError, StoreErrorKind};
 
 use crate::connection::connector::Role;
@@ -17,20 +17,29 @@ use crate::single::transaction::ClaimAnswer;
 /// A claim on one logical server, with its attributes as text.
 pub(crate) struct ClaimRequest<'a> {
     pub(crate) claim: &'a Claim,
-    /// The grant to adopt, if the claim adopts one.
-    adopts: Option<&'a Grant>,
+    kind: ClaimKind<'a>,
     attributes: Vec<(&'a str, String)>,
+}
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClaimKind<'a> {
+    FreeKey,
+    /// A grant that was handed over.
+    HandedOver(&'a Grant),
+    /// A key that is still as it was seen.
+    Seen(&'a Vacancy),
 }
 
 impl<'a> ClaimRequest<'a> {
     /// # Errors
     ///
     /// If an attribute cannot be written.
-    pub(crate) fn new(claim: &'a Claim, adopts: Option<&'a Grant>) -> Result<Self, StoreError> {
+    pub(crate) fn new(claim: &'a Claim, kind: ClaimKind<'a>) -> Result<Self, StoreError> {
         let attributes = claim.attributes.iter();
         let written = attributes.map(|(name, value)| Ok((name.as_str(), written(name, value)?)));
         let attributes = written.collect::<Result<_, StoreError>>()?;
-        Ok(Self { claim, adopts, attributes })
+        Ok(Self { claim, kind, attributes })
     }
 
     /// Returns whether the index needs separate requests. In a Cluster, it may be on another node than the
@@ -42,9 +51,10 @@ impl<'a> ClaimRequest<'a> {
     fn call(&self, node: &Node, listed: Listed) -> Call {
         let key = &self.claim.key;
         let keys = node.keys_of_claim(key, !self.attributes.is_empty());
-        let call = match self.adopts {
-            None => node.obtain_call(keys, self.claim),
-            Some(grant) => node.adopt_call(keys, grant, self.claim),
+        let call = match self.kind {
+            ClaimKind::FreeKey => node.obtain_call(keys, self.claim),
+            ClaimKind::HandedOver(grant) => node.adopt_call(keys, grant, self.claim),
+            ClaimKind::Seen(vacancy) => node.obtain_under_call(keys, self.claim, vacancy),
         };
         if self.attributes.is_empty() {
             return call;
@@ -69,8 +79,9 @@ impl RedisStore {
         if let Some(reply) = self.claim_of_lock(request).await? {
             return Ok(reply);
         }
-        let marks = request.adopts.is_none() && self.node.is_awaited(&claim.key);
-        // Boxed, like every rare path, so that the future of the usual path stays small.
+        let marks =
+            !matches!(request.kind, ClaimKind::HandedOver(_)) && self.node.is_awaited(&claim.key);
+        // In a box, like every rare path, so that the state of the usual path stays small.
         let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
             self.node.note_mark(&self.node.keys.channel(&claim.key));
@@ -82,14 +93,14 @@ impl RedisStore {
         reply
     }
 
-    /// Claims a lock with the next batch. Returns `None` if a script must claim the key: for a record, for an
-    /// adoption, or for a key for which this client waits, because the script marks the key.
+    /// Claims a lock with the next batch. `None` if a script has to claim the key: for a record, for an
+    /// adoption, for a key that was seen, and for a key for which this client waits, since the script marks the key.
     async fn claim_of_lock(
         &self,
         request: &ClaimRequest<'_>,
     ) -> Result<Option<ClaimReply>, ServerFault> {
         let (node, claim) = (&self.node, request.claim);
-        let by_script = request.adopts.is_some()
+        let by_script = !matches!(request.kind, ClaimKind::FreeKey)
             || !request.attributes.is_empty()
             || !node.has_locks()
             || node.is_awaited(&claim.key);

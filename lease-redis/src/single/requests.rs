@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Beat, Claim, Grant, Heartbeat, RequestNumber};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, Parent, RequestNumber};
 use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause};
 use redis::Value;
 
@@ -71,6 +71,7 @@ impl Node {
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
+            .session(claim.parent.as_ref())
     }
 
     /// Returns the call that releases one grant. It also releases a late request of the same claim.
@@ -195,7 +196,7 @@ impl Node {
     }
 
     /// Parses `{'granted' or 'again', token, attributes, request}`, `{'held', lessee, token, milliseconds,
-    /// name of the grant}` or `{'free'}`.
+    /// name of the grant, key and token of the session}` or `{'free'}`.
     pub(crate) fn read_claim(
         &self,
         script: &str,
@@ -222,6 +223,12 @@ impl Node {
                 let mut holder = Holder::new(lessee, Some(left));
                 holder.token = token(2)?;
                 holder.grant = Some(word(4)?).filter(|id| !id.is_empty()).map(GrantId::new);
+                if let Ok(key) = word(5) {
+                    let key = LeaseKey::new(key).map_err(|_| unreadable())?;
+                    holder.parent = Some(Parent::new(key, token(6)?.ok_or_else(unreadable)?));
+                    // No time ends a lease under a session.
+                    holder.expires_in = None;
+                }
                 Ok(ClaimReply::Held(holder))
             }
             "free" => Ok(ClaimReply::Gone),

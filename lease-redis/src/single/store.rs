@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
 };
-use lease_core::{GrantId, Holder, LeaseKey, StoreError};
+use lease_core::{GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
+use redis::Value;
 use tokio::select;
 use tokio::time::sleep;
 
@@ -17,13 +18,14 @@ use crate::connection::node::Node;
 use crate::connection::watches::Watch;
 use crate::scripts::{self, BATCH, BATCHES_AT_ONCE, GRAIN};
 use crate::single::RedisStore;
-use crate::single::obtain::ClaimRequest;
+use crate::single::obtain::{ClaimKind, ClaimRequest};
 use crate::single::requests::ClaimReply;
 
 #[async_trait]
 impl LockStore for RedisStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        let reply = self.claim(&ClaimRequest::new(claim, None)?).await?;
+        refuse_child(claim)?;
+        let reply = self.claim(&ClaimRequest::new(claim, ClaimKind::FreeKey)?).await?;
         obtained(claim, reply).ok_or_else(|| self.node.unreadable("obtain").into())
     }
 
@@ -46,7 +48,7 @@ impl LockStore for RedisStore {
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        let reply = self.claim(&ClaimRequest::new(claim, Some(grant))?).await?;
+        let reply = self.claim(&ClaimRequest::new(claim, ClaimKind::HandedOver(grant))?).await?;
         let gone = || Obtained::Held(grant.holder(Some(Duration::ZERO)));
         Ok(obtained(claim, reply).unwrap_or_else(gone))
     }
@@ -73,7 +75,14 @@ impl LockStore for RedisStore {
 
     async fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, StoreError> {
         let call = scripts::EVICT.on([self.node.keys.lease(key)]).arg(grant.as_str());
-        Ok(self.node.call_bool(&call).await?)
+        match self.node.call_at_once(&call).await? {
+            Value::Int(CHILD) => {
+                let text = "a lease under a session cannot be evicted: evict its session";
+                Err(StoreError::new(StoreErrorKind::Refused, text))
+            }
+            Value::Int(evicted) => Ok(evicted == 1),
+            _ => Err(self.node.unreadable("evict").into()),
+        }
     }
 
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
@@ -91,10 +100,23 @@ impl LockStore for RedisStore {
         (self.node.has_locks() && self.replicas == 0).then_some(self)
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     /// One millisecond, the resolution of expiries in Redis.
     fn grain(&self) -> Duration {
         GRAIN
     }
+}
+
+/// Refuses a claim under a session, since only `obtain_under` checks what the claim has seen.
+fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    let text = "a claim under a session is made by `obtain_under`";
+    Err(StoreError::new(StoreErrorKind::Refused, text))
 }
 
 /// Completes when the key is freed. A release is published only if a client waits, so the key is marked
@@ -116,8 +138,8 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     watch.next().await;
 }
 
-/// Returns `None` if the key is free and the grant to adopt does not exist.
-fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
+/// `None` if the key is free and the grant to adopt does not exist.
+pub(crate) fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
     match reply {
         ClaimReply::Granted(request, token, attributes) => {
             Some(Obtained::Granted(claim.granted_to(request, token), attributes))
@@ -126,3 +148,6 @@ fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
         ClaimReply::Gone => None,
     }
 }
+
+/// The reply of the script `evict` for a lease under a session.
+const CHILD: i64 = 2;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Grant, LeaseRecord, LeaseTable};
+use lease_core::store::{Grant, LastGrant, LeaseRecord, LeaseTable, Reserved};
 use lease_core::{
     Attributes, Change, FencingToken, Holder, InvalidInput, LeaseKey, Lessee, LossCause,
     StoreError, StoreErrorKind, Value as Attribute, Written,
@@ -13,7 +13,7 @@ use lease_core::{
 use redis::Value;
 
 use crate::connection::node::Node;
-use crate::error::ServerFault;
+use crate::error::{ServerFault, from_script};
 use crate::scripts::attributes::{MAX_LEVELS, read_attributes, write};
 use crate::scripts::{self, Call, count, millis, text};
 use crate::single::requests::ClaimReply;
@@ -184,15 +184,13 @@ impl RedisStore {
 
     /// Returns the record of `key`, and whether it outlasts the lease.
     async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, ServerFault> {
-        let keys = &self.node.keys;
-        let call = scripts::READ.on([keys.lease(key), keys.attributes(key)]);
-        let (holder, token, attributes) = self.node.read_record(&self.node.call(&call).await?)?;
-        let lasts = attributes.is_some();
-        if !lasts && holder.is_none() {
+        let records = self.node.records(std::slice::from_ref(key)).await?;
+        let read = records.into_iter().next().ok_or_else(|| self.node.unreadable("read"))??;
+        let lasts = read.attributes.is_some();
+        if !lasts && read.holder.is_none() {
             return Ok(None);
         }
-        let attributes = attributes.unwrap_or_default();
-        Ok(Some((LeaseRecord::new(key.clone(), holder, token, attributes), lasts)))
+        Ok(Some((read.into_record(key), lasts)))
     }
 
     /// Returns the record of a name in the index. Removes a name without a record from the index.
@@ -246,15 +244,54 @@ pub(crate) async fn listed_names(
     }
 }
 
-/// The holder, the last token, and the attributes of a record that outlasts the lease.
-type RecordFields = (Option<Holder>, Option<FencingToken>, Option<Attributes>);
+/// What the server keeps of a key.
+pub(crate) struct RecordFields {
+    pub(crate) holder: Option<Holder>,
+    /// The last token.
+    pub(crate) token: Option<FencingToken>,
+    /// `None` if nothing outlasts the lease.
+    pub(crate) attributes: Option<Attributes>,
+    last_grant: LastGrant,
+    pub(crate) reserved: Option<Reserved>,
+}
+
+impl RecordFields {
+    pub(crate) fn into_record(self, key: &LeaseKey) -> LeaseRecord {
+        let attributes = self.attributes.unwrap_or_default();
+        LeaseRecord::new(key.clone(), self.holder, self.token, attributes)
+            .with_end(self.last_grant, self.reserved)
+    }
+}
 
 impl Node {
-    /// Parses `{holder, token, attributes}`.
+    /// Reads what the server keeps of some keys, in their order. In a Cluster, the caller passes one key.
+    pub(crate) async fn records(
+        &self,
+        keys: &[LeaseKey],
+    ) -> Result<Vec<Result<RecordFields, ServerFault>>, ServerFault> {
+        let names: Vec<_> =
+            keys.iter().flat_map(|key| [self.keys.lease(key), self.keys.attributes(key)]).collect();
+        let call = self.with_locks(scripts::READ.on(names));
+        match self.call(&call).await? {
+            Value::Array(answers) if answers.len() == keys.len() => {
+                Ok(answers.iter().map(|answer| self.read_record(answer)).collect())
+            }
+            _ => Err(self.unreadable("read")),
+        }
+    }
+
+    /// Parses `{holder, token, attributes, 1 if the last grant has ended, reservation}`.
     pub(crate) fn read_record(&self, answer: &Value) -> Result<RecordFields, ServerFault> {
         let unreadable = || self.unreadable("read");
+        if let Value::BulkString(error) = answer
+            && let [b'!', error @ ..] = &error[..]
+        {
+            return Err(from_script(&self.name, &String::from_utf8_lossy(error)));
+        }
         let Value::Array(items) = answer else { return Err(unreadable()) };
-        let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
+        let [holder, token, attributes, ended, reserved] = items.as_slice() else {
+            return Err(unreadable());
+        };
         let holder = match self.read_claim("read", holder)? {
             ClaimReply::Held(holder) => Some(holder),
             _ => None,
@@ -263,8 +300,25 @@ impl Node {
             Some(text) => lock_text::token(&text).map_err(|_| unreadable())?,
             None => holder.as_ref().and_then(|holder| holder.token),
         };
-        Ok((holder, token, read_attributes(attributes).ok_or_else(unreadable)?))
+        let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
+        let last_grant = match ended {
+            Value::Int(1) => LastGrant::Ended,
+            _ => LastGrant::Open,
+        };
+        let reserved = read_reservation(reserved).ok_or_else(unreadable)?;
+        Ok(RecordFields { holder, token, attributes, last_grant, reserved })
     }
+}
+
+/// Parses `{the only lessee, milliseconds}`, or an empty array. The outer `None` means that the reply is
+/// unreadable.
+#[expect(clippy::option_option, reason = "unreadable and absent are different results")]
+fn read_reservation(reply: &Value) -> Option<Option<Reserved>> {
+    let Value::Array(items) = reply else { return None };
+    let [only, left] = &items[..] else { return items.is_empty().then_some(None) };
+    let only = Some(text(only)?).filter(|only| !only.is_empty());
+    let only = only.map(Lessee::new).transpose().ok()?;
+    Some(Some(Reserved::new(only, Duration::from_millis(text(left)?.parse().ok()?))))
 }
 
 pub(crate) fn written(name: &str, value: &Attribute) -> Result<String, StoreError> {

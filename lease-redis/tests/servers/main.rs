@@ -34,6 +34,7 @@ mod requests;
 mod reservations;
 #[cfg(feature = "simulation")]
 mod scripts;
+mod sessions;
 mod setting;
 mod shard_channels;
 mod silent_hosts;

@@ -66,6 +66,9 @@ pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
 }
 
 /// The record of a session shows its end after a release, and also after a later session has obtained the key.
+///
+/// A store that forgets released nonces may forget the session, too. It then shows the end once it is written. A
+/// store may learn the token of the later session from its first heartbeat.
 pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -75,8 +78,13 @@ pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     assert_eq!(shown(before), None, "a read should not show the end of a session that is held");
 
     case.release(&session).await;
-    let released = case.record(sessions, &session.key).await;
+    let mut released = case.record(sessions, &session.key).await;
+    if released.is_none() && !case.fixture.remembers_released_nonces() {
+        case.ended(sessions, &session).await;
+        released = case.record(sessions, &session.key).await;
+    }
     let next = case.session().await;
+    let extended = case.heartbeat(&next, 1).await;
     let later = case.record(sessions, &session.key).await;
 
     assert!(shown(released).is_some(), "a read should show the end of a released session");
@@ -84,9 +92,9 @@ pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     let state = case.end(sessions, &session).await;
     assert!(matches!(state, SessionState::Ended(_)), "a released session has ended: {state:?}");
     assert_eq!(
-        case.heartbeat(&next, 1).await,
-        Heartbeat::Extended,
-        "the end of a former session should not end a later session"
+        [extended, case.heartbeat(&next, 2).await],
+        [Heartbeat::Extended; 2],
+        "the end of a former session should not end a later one"
     );
 }
 

@@ -79,7 +79,9 @@ fn run(seed: u64, sessions: Sessions, setup: &Setup) -> Verdict {
     let ttl: Duration = ttl(seed);
     let options = LeaseOptions::new(ttl).unwrap().with_poll_interval(ttl / 2).unwrap();
     let mail = Mail::default();
-    Trial::new(seed).with_options(options).run(
+    // With reads that are older than most holds, a contender rarely sees the present token.
+    let patience = if setup.breach == Some(Breach::StaleHints) { 400 } else { 100 };
+    Trial::new(seed).with_options(options).with_patience(patience).run(
         |world| Service::new(world, setup.clone()),
         move |contender: Contender<DynamoDbStore>| {
             contend_under_sessions(contender, Arc::clone(&mail), write, sessions)

@@ -29,7 +29,7 @@ async fn keys_that_an_answer_leaves_out_are_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_that_no_answer_contains_are_throttled() {
-    let (requests, store) = store_answering(|asked| if asked > 10 { asked - 10 } else { 0 });
+    let (requests, store) = store_answering(|asked| asked.saturating_sub(10));
     let keys = keys(80);
 
     let read = store.read_all(&keys).await;

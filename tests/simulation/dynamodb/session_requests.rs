@@ -49,6 +49,7 @@ async fn obtained(session: &Session, number: usize) -> Lease {
     attempt.into_lease().unwrap()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the time of the service, which is paused")]
 fn server_and_locker() -> (Server, Locker) {
     let server = Server { begun: Instant::now(), inside: Arc::default() };
     let answering = server.clone();

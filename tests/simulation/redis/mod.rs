@@ -14,6 +14,7 @@ mod late_confirmation;
 mod model;
 mod recorders;
 mod server;
+mod sessions;
 mod shared_random;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -181,7 +181,7 @@ impl Recorder for LockRecorder {
     fn record(&self, ran: &Ran<'_>) {
         self.granted_in_turn(ran);
         match ran.script {
-            "obtain" => self.claimed(ran, 0),
+            "obtain" | "obtain_under" => self.claimed(ran, 0),
             "adopt" => self.claimed(ran, 3),
             "enqueue" => self.enqueued(ran),
             "heartbeat" => self.check_beats(ran),

@@ -80,15 +80,19 @@ macro_rules! scripts {
 static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
     let scripts = scripts! {
         "adopt" Adopt;
+        "count" Write;
         "create" Write;
         "delete" Write;
+        "end_session" Write;
         "enqueue" Enqueue;
         "evict" Write;
         "heartbeat" Heartbeat;
         "holder" Read;
         "keep" Write;
         "leave" Leave;
+        "mark" Read;
         "obtain" Obtain;
+        "obtain_under" Obtain;
         "read" Read;
         "release" Release;
         "reserve" Release;

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use lease_core::conformance::{Fixture, Reopened};
 use lease_sqlite::SqliteStore;
 use lease_test_servers::promises::broken_of_both;
+use lease_test_servers::tools::memory_folder;
 use tempfile::TempDir;
 
 /// A file of its own for each promise.
@@ -15,7 +16,7 @@ struct OnFile {
 
 impl OnFile {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir_in(memory_folder()).unwrap() }
     }
 }
 

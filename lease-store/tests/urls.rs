@@ -13,6 +13,7 @@ use lease_store::{AnyStore, connect, connect_table};
 use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::promises::broken;
 use lease_test_servers::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+use lease_test_servers::tools::memory_folder;
 
 /// A URL, and parts of its error.
 type Wrong = (&'static str, &'static [&'static str]);
@@ -140,7 +141,7 @@ async fn memory_is_shared_by_its_name() {
 
 #[tokio::test]
 async fn file_is_opened_by_an_absolute_and_a_relative_path() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
     let path = folder.path().join("all leases.db");
     let encoded = path.to_str().unwrap().replace(' ', "%20");
 
@@ -199,7 +200,7 @@ impl Fixture for Any {
 fn every_promise_is_kept_behind_a_url() {
     let promises = lease_core::conformance::lock_promises();
 
-    let broken = broken(promises, || Any(tempfile::tempdir().unwrap()));
+    let broken = broken(promises, || Any(tempfile::tempdir_in(memory_folder()).unwrap()));
 
     assert!(broken.is_empty(), "{broken:?}");
 }

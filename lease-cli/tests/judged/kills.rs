@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use lease_test_servers::tools::memory_folder;
 use rustix::process::Pid;
 
 use crate::judge::{Gate, script};
@@ -88,7 +89,7 @@ fn kill_holders(folder: &Path, kills: u64) -> Longest {
 
 #[test]
 fn killed_processes_leave_no_command_and_no_lease() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
     let kills = count("LEASE_KILLS", 20);
 
     let longest = kill_holders(folder.path(), kills);

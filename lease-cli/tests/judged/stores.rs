@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lease_test_servers::proxy::{Flow, Link};
 use lease_test_servers::redis::{RedisServer, available};
+use lease_test_servers::tools::memory_folder;
 use rustix::process::{Signal, kill_process};
 use tokio::time::sleep;
 
@@ -103,7 +104,7 @@ async fn one_fault(store: &mut Store, folder: &Path, random: &mut Random, result
 
 async fn lane(number: u64, faults: u64) -> Results {
     let (mut store, mut random) = (Store::start().await, Random::new(number));
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
     let mut results = Results::default();
     for _number in 0..faults {
         one_fault(&mut store, folder.path(), &mut random, &mut results).await;

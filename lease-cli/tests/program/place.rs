@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use lease_test_servers::tools::memory_folder;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -21,7 +22,7 @@ pub(crate) struct Running(Child);
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir_in(memory_folder()).unwrap() }
     }
 
     pub(crate) fn folder(&self) -> &Path {

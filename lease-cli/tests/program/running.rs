@@ -86,7 +86,7 @@ fn second_command_waits_for_the_end_of_the_first() {
 #[test]
 fn heartbeats_keep_the_key_for_longer_than_its_ttl() {
     let place = Place::new();
-    let mut holder = place.start_script(&["--ttl", "300ms"], "sleep 2; echo done > end");
+    let mut holder = place.start_script(&["--ttl", "3s"], "sleep 8; echo done > end");
 
     while !place.path("end").exists() {
         let code = place.code(&["run", "-n", "-q", "job", "--", "test", "-e", "end"]);

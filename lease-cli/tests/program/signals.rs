@@ -57,14 +57,14 @@ fn signal_reaches_the_command_and_its_children() {
 fn command_that_continues_after_a_signal_keeps_the_key() {
     let place = Place::new();
     let script = "trap 'echo caught > caught' TERM; echo > ready; while :; do sleep 0.01; done";
-    let mut holder = place.start_script(&["--ttl", "300ms", "--grace", "10ms"], script);
+    let mut holder = place.start_script(&["--ttl", "3s", "--grace", "10ms"], script);
     place.content("ready");
 
     holder.signal(Signal::TERM);
     place.content("caught");
 
-    // Longer than three ttls.
-    let waited = place.code(&["run", "-w", "1s", "job", "--", "true"]);
+    // Longer than two ttls.
+    let waited = place.code(&["run", "-w", "8s", "job", "--", "true"]);
     assert_eq!(waited, 75);
     assert!(!holder.has_ended());
 }

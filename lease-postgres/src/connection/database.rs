@@ -154,6 +154,6 @@ impl fmt::Debug for Database {
 /// The number of connections that claims leave to heartbeats and releases.
 const RESERVED: usize = 2;
 
-/// The shortest time limit of a cancel request. It may need more time than a statement, because it opens a
-/// separate connection.
-const MIN_CANCEL: Duration = Duration::from_secs(2);
+/// The shortest time limit of a cancel request. It opens a separate connection, which takes seconds on a busy server.
+/// Without the cancel request, a statement that waits for a lock on the table would wait for ever.
+const MIN_CANCEL: Duration = Duration::from_secs(20);

@@ -30,6 +30,13 @@ pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     in_tools.chain(on_path).find(|program| program.is_file())
 }
 
+/// Returns a folder in memory, if the machine has one, and else the folder of temporary files. A file in memory costs
+/// no writes to a disk. So the tests of a store in a file do not depend on the speed of the disk.
+pub fn memory_folder() -> PathBuf {
+    let in_memory = PathBuf::from("/dev/shm");
+    if in_memory.is_dir() { in_memory } else { std::env::temp_dir() }
+}
+
 /// Finds libfaketime at Debian's path. The library gives a program another wall clock.
 ///
 /// # Panics

@@ -46,10 +46,8 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 39] = [
+const LONG: [(&str, &str, u32); 37] = [
     ("lease-chaos", "chaos", 97),
-    ("lease-cli", "judged", 20),
-    ("lease-cli", "program", 25),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
     ("lease-examples", "programs", 27),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lease_aws::table_client::Observations;
-use lease_core::store::Moment;
-use lease_core::{Holder, LeaseKey};
+use lease_core::store::{Claim, Grant, Moment};
+use lease_core::{Holder, LeaseKey, LossCause};
 
 use crate::items::{Item, Observed};
 use crate::settings::{Settings, TimeMode};
@@ -82,4 +82,33 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
+}
+
+/// Returns the cause of a loss: `Expired` unless the item shows another cause.
+pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
+    let Some(item) = item else {
+        return LossCause::Expired;
+    };
+    if item.has_grant(grant) {
+        if item.evicted || item.lessee.as_ref() != Some(&grant.lessee) {
+            LossCause::Revoked
+        } else {
+            LossCause::Expired
+        }
+    } else if item.token > Some(grant.token) {
+        LossCause::Superseded
+    } else {
+        LossCause::Expired
+    }
+}
+
+/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
+pub(crate) fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
+    let lessee = item
+        .lessee
+        .as_ref()
+        .or(item.offered_to.as_ref())
+        .or(item.former.as_ref())
+        .unwrap_or(&claim.lessee);
+    Holder::new(lessee.clone(), left).with_token(item.token_or_zero)
 }

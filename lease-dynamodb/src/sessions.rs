@@ -10,8 +10,8 @@ use lease_core::store::{
 use lease_core::{Holder, LeaseKey, StoreError, StoreErrorKind, Value};
 
 use crate::items::{Item, check_name};
-use crate::lease_state::LeaseState;
-use crate::store::{DynamoDbStore, changes_too_fast, last_holder, missing_item};
+use crate::lease_state::{LeaseState, last_holder};
+use crate::store::{DynamoDbStore, changes_too_fast, missing_item};
 use crate::write::{self, Purge};
 
 #[async_trait]

@@ -23,7 +23,7 @@ use crate::items::{
     Column, Item, Observed, lock_client_columns, lock_client_error, to_payload,
     too_many_columns_error,
 };
-use crate::lease_state::LeaseState;
+use crate::lease_state::{LeaseState, last_holder, why_lost};
 use crate::settings::Settings;
 use crate::time::{DateInterceptor, ServerNow, ServerTime};
 use crate::write::{self, Purge, StaleItem};
@@ -444,35 +444,6 @@ impl DynamoDbStore {
             _ => false,
         }
     }
-}
-
-/// Returns the cause of a loss: `Expired` unless the item shows another cause.
-pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
-    let Some(item) = item else {
-        return LossCause::Expired;
-    };
-    if item.has_grant(grant) {
-        if item.evicted || item.lessee.as_ref() != Some(&grant.lessee) {
-            LossCause::Revoked
-        } else {
-            LossCause::Expired
-        }
-    } else if item.token > Some(grant.token) {
-        LossCause::Superseded
-    } else {
-        LossCause::Expired
-    }
-}
-
-/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
-pub(crate) fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
-    let lessee = item
-        .lessee
-        .as_ref()
-        .or(item.offered_to.as_ref())
-        .or(item.former.as_ref())
-        .unwrap_or(&claim.lessee);
-    Holder::new(lessee.clone(), left).with_token(item.token_or_zero)
 }
 
 pub(crate) fn missing_item(claim: &Claim, table: &str) -> StoreError {

@@ -12,7 +12,8 @@ use lease_aws::table_client::{IntoValue, RawItem, ReturnItem, WriteOutcome};
 
 use crate::items::{Column, Item, check_name, key_of, to_attribute_value, to_payload};
 use crate::lease_state::LeaseState;
-use crate::store::{DynamoDbStore, why_lost};
+use crate::lease_state::why_lost;
+use crate::store::DynamoDbStore;
 use crate::write;
 
 #[async_trait]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lease_core::conformance::Contender;
 use lease_core::store::LockStore;
-use lease_core::{Handed, Lease, LeaseKey, Session, StoreError, Ttl};
+use lease_core::{Handed, Lease, LeaseKey, Locker, Session, StoreError, Ttl};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -44,7 +44,7 @@ pub(crate) async fn contend_under_sessions<S: LockStore>(
         };
         for _ in 0..leases {
             // An error means that the session has ended.
-            let Ok(lease) = next(&session, &mail).await else { break };
+            let Ok(lease) = next(session.locker(), &mail).await else { break };
             if let Some(lease) = lease {
                 work(&contender, lease, &mail, write, &mut random).await;
             }
@@ -57,12 +57,13 @@ pub(crate) async fn contend_under_sessions<S: LockStore>(
     }
 }
 
-async fn next(session: &Session, mail: &Mail) -> Result<Option<Lease>, StoreError> {
+/// Resumes a hand-over, or waits for the key. Returns `None` if the hand-over was not resumed.
+pub(crate) async fn next(locker: &Locker, mail: &Mail) -> Result<Option<Lease>, StoreError> {
     let handed = mail.lock().unwrap().pop();
     match handed {
         // An error leaves the outcome unknown: the key is free again after the wait.
-        Some(handed) => Ok(session.locker().resume(handed).await.unwrap_or_default()),
-        None => session.locker().wait_until_obtained(&"shared".parse().unwrap()).await.map(Some),
+        Some(handed) => Ok(locker.resume(handed).await.unwrap_or_default()),
+        None => locker.wait_until_obtained(&"shared".parse().unwrap()).await.map(Some),
     }
 }
 
@@ -84,6 +85,11 @@ async fn work<S: LockStore>(
         tokio::time::sleep(work / 2).await;
     });
     drop(worked.await);
+    end(lease, ttl, mail, random).await;
+}
+
+/// Releases the lease, hands it over, or drops it.
+pub(crate) async fn end(lease: Lease, ttl: Duration, mail: &Mail, random: &mut StdRng) {
     match random.random_range(0..4) {
         0 | 1 => drop(lease.release().await),
         2 => {
@@ -96,6 +102,6 @@ async fn work<S: LockStore>(
     }
 }
 
-fn part_of(random: &mut StdRng, length: Duration) -> Duration {
+pub(crate) fn part_of(random: &mut StdRng, length: Duration) -> Duration {
     length.mul_f64(random.random_range(0.0..1.0))
 }

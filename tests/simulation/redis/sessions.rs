@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lease_core::conformance::{Contender, Fault, SeedRange, Verdict};
 use lease_core::store::LeaseTable;
-use lease_core::{Change, HandOver, Handed, Lease, LeaseKey, Locker, Session, StoreError, Ttl};
+use lease_core::{Change, Lease, LeaseKey, Session};
 use lease_redis::RedisStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -19,19 +19,11 @@ use super::model::Servers;
 use super::server::scripts::Edition;
 use super::{but_for_exclusion, check_that_leases_were_granted, report, sound, trial};
 use crate::job::Mail;
-
-/// How long a contender keeps its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sessions {
-    /// For a few leases.
-    Short,
-    /// Until it is lost.
-    Long,
-}
+use crate::session_job::{Sessions, end, next, part_of};
 
 #[test]
 fn sessions_on_one_server_keep_their_promises() {
-    let survey = SeedRange::fresh(60).all_hold(|seed| run(seed, sound(1), sessions_of(seed)));
+    let survey = SeedRange::fresh(60).all_hold(|seed| run(seed, sound(1), Sessions::of(seed)));
     report("sessions on one server", &survey);
 }
 
@@ -39,7 +31,7 @@ fn sessions_on_one_server_keep_their_promises() {
 #[test]
 fn sessions_with_a_leaping_clock_break_only_exclusion() {
     let plan = Plan { clocks: Clocks::LeapAhead, ..sound(1) };
-    let trial = |seed| but_for_exclusion(run(seed, plan.clone(), sessions_of(seed)));
+    let trial = |seed| but_for_exclusion(run(seed, plan.clone(), Sessions::of(seed)));
     let survey = SeedRange::fresh(30).all_hold(trial);
     report("sessions with a leaping clock, except exclusion", &survey);
 }
@@ -129,10 +121,6 @@ fn only(mut verdict: Verdict, what: &str) -> Verdict {
     verdict
 }
 
-fn sessions_of(seed: u64) -> Sessions {
-    if seed.is_multiple_of(2) { Sessions::Short } else { Sessions::Long }
-}
-
 fn run(seed: u64, plan: Plan, sessions: Sessions) -> Verdict {
     let mail = Mail::default();
     let verdict = trial(seed).run(
@@ -171,15 +159,6 @@ async fn contend(contender: Contender<RedisStore>, mail: Mail, sessions: Session
     }
 }
 
-async fn next(locker: &Locker, mail: &Mail) -> Result<Option<Lease>, StoreError> {
-    let handed: Option<HandOver> = mail.lock().unwrap().pop();
-    match handed {
-        // An error leaves the outcome unknown: the key is free again after the wait.
-        Some(handed) => Ok(locker.resume(handed).await.unwrap_or_default()),
-        None => locker.wait_until_obtained(&"shared".parse().unwrap()).await.map(Some),
-    }
-}
-
 async fn work(contender: &Contender<RedisStore>, lease: Lease, mail: &Mail, random: &mut StdRng) {
     let ttl = contender.locker.options().ttl();
     contender.witness.watch(&lease);
@@ -196,18 +175,5 @@ async fn work(contender: &Contender<RedisStore>, lease: Lease, mail: &Mail, rand
         tokio::time::sleep(work / 2).await;
     });
     drop(worked.await);
-    match random.random_range(0..4) {
-        0 | 1 => drop(lease.release().await),
-        2 => {
-            let wait = ttl / 2 + part_of(random, ttl * 2);
-            if let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(wait)).await {
-                mail.lock().unwrap().push(handed);
-            }
-        }
-        _ => drop(lease),
-    }
-}
-
-fn part_of(random: &mut StdRng, length: Duration) -> Duration {
-    length.mul_f64(random.random_range(0.0..1.0))
+    end(lease, ttl, mail, random).await;
 }

@@ -38,7 +38,7 @@ impl Group {
         }
     }
 
-    /// Kills all processes of the command, also those that they start meanwhile.
+    /// Kills all processes of the command, and the processes that they start meanwhile.
     pub(crate) fn kill_all(&self) {
         if let Self::Own { .. } = self {
             // One call reaches every process of a group.

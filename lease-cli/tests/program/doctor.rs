@@ -131,7 +131,8 @@ async fn slow_store_is_found() {
     let server = RedisServer::with_append_only_file();
     let link = Link::with_latency(server.address(), Duration::from_millis(150)).await.unwrap();
 
-    let url = link.url();
+    // A slow machine adds to the latency, and must not exceed the time-out.
+    let url = format!("{}/?timeout=60s", link.url());
     let (_, lines) = tokio::task::spawn_blocking(move || examine(&url)).await.unwrap();
 
     finds(&lines, "speed", "warning", &["--ttl"]);
@@ -168,7 +169,8 @@ fn missing_table_and_standby_are_found() {
     finds(&lines, "reachable", "problem", &["create"]);
     finds(&lines, "table", "problem", &["does not exist", "create=true"]);
 
-    let (code, lines) = examine(&format!("{}&create=true", server.url()));
+    // Long enough for a slow machine.
+    let (code, lines) = examine(&format!("{}&create=true&timeout=60s", server.url()));
     assert_eq!(code, 0, "{lines:?}");
     for check in ["role", "persistence", "table", "rights"] {
         finds(&lines, check, "ok", &[]);

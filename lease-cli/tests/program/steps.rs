@@ -32,6 +32,8 @@ fn hold_releases_the_key_after_a_signal() {
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("{\"token\":"), "{line}");
 
+    // `wait` would close it, and the end of stdin also ends the program.
+    let _stdin = holder.stdin.take();
     let process = rustix::process::Pid::from_child(&holder);
     rustix::process::kill_process(process, Signal::TERM).unwrap();
 

@@ -46,8 +46,10 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
 /// processors. The seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 37] = [
+const LONG: [(&str, &str, u32); 39] = [
     ("lease-chaos", "chaos", 97),
+    ("lease-cli", "judged", 30),
+    ("lease-cli", "program", 35),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
     ("lease-examples", "programs", 27),

@@ -12,22 +12,22 @@ use std::time::Duration;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point in lease time. Only the difference of two moments of one clock has a meaning.
+/// A point in lease time. Moments of different clocks cannot be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment `nanos` nanoseconds after a clock's own beginning.
+    /// The moment `nanos` nanoseconds after the clock's beginning.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's own beginning.
+    /// Nanoseconds since the clock's beginning.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time since `earlier`; zero if `earlier` is later than this.
+    /// The time since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -58,31 +58,27 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Reads lease time. A holder compares it with the deadline of its lease.
-///
-/// Only tests replace the default clock, by clocks that run fast or slow, or that jump. The feature
-/// `conformance` has `Locker::with_clock` and `conformance::SkewedClock` for this.
+/// Reads lease time. Only tests replace the default clock, with `Locker::with_clock` of the feature
+/// `conformance`.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time now. Never goes back, and advances while the machine is suspended.
+    /// The time now. Never goes back. Advances while the machine is suspended.
     fn now(&self) -> Moment;
 
-    /// How long tokio's timer must run for this clock to advance by `length`.
-    ///
-    /// A clock whose rate differs from tokio's clock overrides this method.
+    /// How long tokio's timer must run for this clock to advance by `length`. Override this method
+    /// if the clock's rate differs from tokio's clock.
     fn timer_for(&self, length: Duration) -> Duration {
         length
     }
 }
 
-/// The clock of this machine: tokio's, plus the time that the machine was suspended.
+/// The clock of this machine: tokio's clock plus the time in which the machine was suspended.
 ///
-/// tokio's clock and `Instant` stop while Linux is suspended, but leases still expire. So this clock adds
-/// the difference between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`. In a test with paused time, this clock
-/// is paused, too.
+/// On Linux, the clock adds the difference between `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC`, because
+/// leases expire during a suspension. In a test with paused time, this clock is paused, too.
 ///
-/// On macOS, this clock does not count the time in which the machine sleeps. After a sleep of more than a
-/// ttl, [`Lease::is_held`](crate::Lease::is_held) is wrong until the next heartbeat is answered. Use
-/// fencing tokens there, or keep the machine awake. On Windows, `Instant` counts this time.
+/// On macOS, this clock does not count sleep. After a sleep of more than a ttl,
+/// [`Lease::is_held`](crate::Lease::is_held) is wrong until the next heartbeat is answered. Use fencing
+/// tokens there, or keep the machine awake.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct BootClock;
@@ -102,8 +98,7 @@ impl Clock for BootClock {
 
 /// A clock that is ahead of tokio's and runs at another rate, for tests.
 ///
-/// It does not count suspensions of this machine. A test simulates a suspension with
-/// [`leap`](SkewedClock::leap).
+/// [`leap`](SkewedClock::leap) simulates a suspension.
 ///
 /// # Examples
 ///
@@ -129,7 +124,7 @@ pub struct SkewedClock {
 
 #[cfg(feature = "conformance")]
 impl SkewedClock {
-    /// Makes a clock that is `ahead` now and runs at `rate` from now on: 1.0 is exact, 1.01 is 1 % fast.
+    /// Makes a clock that is `ahead` now and runs at `rate`: 1.0 is exact, 1.01 is 1 % fast.
     ///
     /// # Panics
     ///
@@ -165,9 +160,8 @@ impl Clock for SkewedClock {
 
 /// Completes once `clock` has reached `moment`.
 ///
-/// Each poll checks the clock, so that a process that was paused or suspended notices a passed moment at
-/// its first poll. The timer never runs for longer than `recheck`, since it stops while the machine is
-/// suspended.
+/// Each poll checks the clock, so a process that was paused notices a passed moment at its first poll. The
+/// timer runs for at most `recheck`, because tokio's timer stops while the machine is suspended.
 pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Duration) {
     loop {
         let left = moment.since(clock.now());
@@ -184,17 +178,16 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
     }
 }
 
-/// Returns the wall clock in microseconds since 1970. Stores in this process start their tokens from this time.
-/// No deadline depends on this time.
+/// Returns the wall clock in microseconds since 1970, from which stores start their tokens. No
+/// deadline depends on the wall clock.
 pub fn micros_since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The time since the first reading of a clock in this process, plus `BEGINNING`, by tokio's clock alone. While
-/// tokio's time is paused, this time is constant. A clock that adds measured suspensions is not constant
-/// then, because the measured suspensions change by a few microseconds at each reading.
+/// The time since the first reading of a clock in this process, plus `BEGINNING`, by tokio's clock alone.
+/// Paused time must be constant, but measured suspensions change by microseconds at each reading.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
     Moment(0) + BEGINNING + now.saturating_duration_since(start)
@@ -210,7 +203,6 @@ fn process_start() -> tokio::time::Instant {
     START.get_or_init(Start::now).instant.into()
 }
 
-/// The moment from which this process counts time.
 struct Start {
     instant: std::time::Instant,
     /// `instant` as `CLOCK_MONOTONIC` reports it, in nanoseconds. May be slightly earlier.
@@ -231,10 +223,8 @@ impl Start {
     }
 }
 
-/// Returns the time of this machine's clock.
-///
-/// Boot time is read first: an interruption between the reads makes the measured suspension too small, never
-/// too large. The true total of suspensions only grows, so the largest measured total is the best estimate.
+/// Boot time is read first: an interruption between the reads makes the measured suspension too small,
+/// never too large. Suspensions only add up, so the largest measured total is the best estimate.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn now() -> Moment {
     static LONGEST_SEEN: AtomicU64 = AtomicU64::new(0);
@@ -242,9 +232,8 @@ fn now() -> Moment {
     let boot = nanos(ClockId::Boottime);
     let awake = awake();
     let longest = LONGEST_SEEN.load(Ordering::Relaxed);
-    // If tokio's time is not paused, it is `CLOCK_MONOTONIC`. Two reads then show whether the machine was
-    // suspended since the last call. After a suspension, or if tokio's time is paused, a third read measures
-    // all suspensions.
+    // tokio's time is `CLOCK_MONOTONIC`, so two reads show whether the machine was suspended since the last
+    // call. After a suspension, or in paused time, a third read measures all suspensions.
     let start = START.get_or_init(Start::now).monotonic;
     let monotonic =
         start.saturating_add(awake.as_nanos()).saturating_sub((Moment(0) + BEGINNING).as_nanos());
@@ -255,7 +244,7 @@ fn now() -> Moment {
     awake + Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
 }
 
-/// macOS does not report the time of a suspension. On Windows, `Instant` includes it.
+/// macOS does not report suspensions. On Windows, `Instant` counts suspensions.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn now() -> Moment {
     awake()
@@ -268,11 +257,10 @@ fn nanos(clock: ClockId) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// The clock starts at one day, not at zero: tokio's paused time may be earlier than `process_start`, and a
+/// The clock starts at one day: tokio's paused time may be earlier than `process_start`, and a
 /// moment cannot be negative.
 const BEGINNING: Duration = Duration::from_secs(86_400);
 
-/// The longest suspended time that the clock ignores, in nanoseconds. A deadline allows 2 ms for late timers,
-/// and each suspension of a machine takes longer than 100 µs.
+/// In nanoseconds. Every suspension of a machine is longer. A deadline allows 2 ms for late timers.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNNOTICED: u64 = 100_000;

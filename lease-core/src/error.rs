@@ -7,9 +7,8 @@ use thiserror::Error;
 
 /// The outcome of a request is unknown: the store could not be reached, or did not answer.
 ///
-/// An answer of a store (granted, held, extended, lost) is never an error. `Display` prints only the
-/// kind; [`source`](std::error::Error::source) returns the cause. Texts may change between versions. Kinds
-/// do not.
+/// A store's answer (granted, held, extended, lost) is never an error. `Display` prints only the kind, and
+/// [`source`](std::error::Error::source) returns the cause. Only texts may change between versions.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct StoreError {
@@ -25,16 +24,16 @@ pub enum StoreErrorKind {
     Corrupt,
     /// The store refuses the credentials, or the credentials do not permit the operation.
     Denied,
-    /// The set-up is wrong: a missing table, a claim with attributes on a store without them, a locker
-    /// whose runtime has ended.
+    /// The set-up is wrong: for example, a table is missing, or the locker's runtime has ended.
     Misconfigured,
-    /// The request is invalid and was not sent. The source names the value and the rule that it breaks.
+    /// The request is invalid and was not sent. The source names the value and the rule that the
+    /// value breaks.
     Refused,
     /// The store asks for fewer requests.
     Throttled,
     /// The store does not support this operation. The request was not sent.
     Unsupported,
-    /// The store did not answer, or not in time. The request may still have been applied.
+    /// The store did not answer in time. The store may still have applied the request.
     Unavailable,
 }
 
@@ -50,8 +49,6 @@ impl StoreError {
     }
 
     /// Whether a retry may help, without an operator's repair.
-    ///
-    /// The store decides this when it makes the error, so that no caller has to search the error's text.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             StoreErrorKind::Throttled | StoreErrorKind::Unavailable => true,

@@ -1,14 +1,13 @@
 //! Fencing: the receiver of a write refuses the writes of former holders.
 //!
-//! A lease cannot stop a process that was paused in the middle of a write and continues an hour later. The
-//! receiver of the write can refuse it: it keeps the largest token it has seen, and refuses smaller tokens.
-//! The check and the write must be one atomic step, or a newer write may come in between.
+//! A process that was paused in the middle of a write may continue after its lease has ended. The
+//! receiver of the write can refuse the write: the receiver stores the largest token, and refuses
+//! smaller tokens. The check and the write must be one atomic step.
 //!
 //! In this process, use a [`Gate`]. Elsewhere, add one condition to the write.
 //!
-//! In SQL, the statement writes one row, or no row if the token is stale. The column is a `BIGINT`, since a
-//! token has up to 53 bits. An absent row and a row without a token are written under any token.
-//! `PostgreSQL` and `SQLite`:
+//! In SQL, the statement writes no row if the token is stale. The column is a `BIGINT`, because a token has
+//! up to 53 bits. An absent row and a row without a token accept any token. `PostgreSQL` and `SQLite`:
 //!
 //! ```sql
 //! CREATE TABLE report (id TEXT PRIMARY KEY, body TEXT, token BIGINT)
@@ -78,7 +77,7 @@ struct Guarded<T> {
     data: T,
 }
 
-/// A write was refused: its token is smaller than a token that was seen before.
+/// A write was refused, because a larger token was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("token {token} is stale: {largest} was seen before")]
 #[non_exhaustive]
@@ -95,14 +94,14 @@ impl<T> Gate<T> {
         Self { guarded: Mutex::new(Guarded { largest: None, data }) }
     }
 
-    /// Runs `write` on the data if `token` is at least the largest seen. From then on, `token` is the largest.
+    /// Runs `write` on the data if `token` is at least the largest seen.
     ///
-    /// `write` runs under a lock, so it must not call the gate again: that would deadlock. If `write`
+    /// `write` runs under a lock: a call of the gate within `write` would deadlock. If `write`
     /// panics, its changes so far remain, and later writes still work.
     ///
     /// # Errors
     ///
-    /// If a larger token was seen before. `write` is not run then.
+    /// If a larger token was seen before. `write` does not run then.
     pub fn write<R>(
         &self,
         token: FencingToken,

@@ -2,9 +2,8 @@
 
 use thiserror::Error;
 
-/// An invalid argument. The text names the value and the rule that it breaks.
-///
-/// Functions return this error before any I/O.
+/// An invalid argument. The text names the value and the rule that the value breaks. Functions
+/// return this error before any I/O.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{sentence}")]
 pub struct InvalidInput {

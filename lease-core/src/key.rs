@@ -1,4 +1,4 @@
-//! The names of a lease: its key and its lessee. Their constructors check them.
+//! The names of a lease: its key and its lessee.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,12 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::InvalidInput;
 
-/// Names a job, a shard, a file or another resource that one lessee at a time may hold.
+/// Names a job, a shard, a file or another resource that only one lessee at a time may hold.
 ///
-/// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. `DynamoDB` allows hash keys of
-/// 2,048 bytes, and Redis far longer ones, so a store can always add a prefix.
-///
-/// Cloning is cheap: the text is shared.
+/// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. Stores allow longer names,
+/// so a store can add a prefix: `DynamoDB` allows 2,048 bytes.
 ///
 /// # Examples
 ///
@@ -35,9 +33,8 @@ pub struct LeaseKey(Arc<str>);
 
 /// Names a client that claims leases, usually one process.
 ///
-/// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes
-/// may have the same name without harm: stores distinguish grants by the
-/// [`Nonce`](crate::store::Nonce), and the lessee is for people to read. Only a
+/// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes may
+/// have the same name: stores distinguish grants by the [`Nonce`](crate::store::Nonce). Only a
 /// [`transfer`](crate::Lease::transfer) uses the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Arc<str>", into = "Arc<str>")]
@@ -77,7 +74,7 @@ impl Lessee {
         checked_name("lessee", name.into(), Self::MAX_BYTES).map(Self)
     }
 
-    /// `host-pid-8hex`: names the machine and the process, and is unique.
+    /// Returns `host-pid-8hex`, which is unique.
     pub(crate) fn of_this_process(salt: u32) -> Self {
         let host: String = gethostname::gethostname()
             .to_string_lossy()

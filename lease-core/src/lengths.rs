@@ -1,4 +1,4 @@
-//! Lengths of time that their constructors check. So a call that ends a lease cannot fail because of its
+//! Lengths of time that their constructors check, so a call that ends a lease cannot fail because of its
 //! argument.
 
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::options::LeaseOptions;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ttl(Duration);
 
-/// How long a key stays reserved after its holder releases it: up to seven days, since stores only
-/// remember tokens for seven days.
+/// How long a key stays reserved after its release: up to seven days, the time for which stores
+/// remember tokens.
 ///
 /// # Examples
 ///
@@ -48,7 +48,7 @@ impl Ttl {
         Ok(Self(length))
     }
 
-    /// Makes a ttl of `length`. Replaces an invalid length by the shortest or the longest ttl.
+    /// Makes a ttl of `length`, or of the nearest valid length.
     pub fn clamped(length: Duration) -> Self {
         Self(length.clamp(LeaseOptions::MIN_TTL, LeaseOptions::MAX_TTL))
     }
@@ -74,7 +74,7 @@ impl Reservation {
         Ok(Self(length))
     }
 
-    /// Makes a reservation of `length`, or the longest one if `length` is too long.
+    /// Makes a reservation of `length`, or the longest reservation if `length` is too long.
     pub fn clamped(length: Duration) -> Self {
         Self(length.min(LeaseOptions::MAX_RESERVATION))
     }

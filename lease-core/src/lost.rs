@@ -32,14 +32,14 @@ impl Lost {
 pub enum LossCause {
     /// No heartbeat succeeded in time.
     Expired,
-    /// An operator [evicted](crate::store::LockStore::evict) the lease, or another process released it or
-    /// deleted its record.
+    /// An operator [evicted](crate::store::LockStore::evict) the lease, or another process released the
+    /// lease or deleted its record.
     Revoked,
     /// The key was granted to another claim.
     Superseded,
-    /// The lease gets no more heartbeats: it was abandoned, or its locker's runtime has ended.
+    /// The lease was abandoned, or its locker's runtime has ended.
     Abandoned,
-    /// The [session](crate::Session) under which the key was held has ended.
+    /// The [session](crate::Session) of the lease has ended.
     SessionEnded,
 }
 

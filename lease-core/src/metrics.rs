@@ -10,11 +10,11 @@ use tracing::error;
 use crate::key::LeaseKey;
 use crate::lost::LossCause;
 
-/// Receives the events of leases, to count them.
+/// Receives the events of leases. Each method does nothing by default.
 ///
 /// The locker's tasks call these methods: keep them short, and do not block. The locker logs a panic, and
-/// continues. Each method does nothing by default. The margin left at each heartbeat is the earliest
-/// warning: it shrinks long before the first lease is lost.
+/// continues. The margin at each heartbeat is the earliest warning, because it shrinks long before a lease
+/// is lost.
 ///
 /// # Examples
 ///
@@ -39,7 +39,8 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A heartbeat succeeded after `latency`. When its answer arrived, `margin` was left until the
-    /// deadline. A deadline lies one [trusted](crate::LeaseOptions::trusted) ttl after its heartbeat.
+    /// deadline. This deadline lies one [trusted](crate::LeaseOptions::trusted) ttl after the claim or the
+    /// previous heartbeat.
     fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
         let _ = (key, latency, margin);
     }
@@ -51,8 +52,8 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
 
     /// A lease was released, transferred, deleted or handed over after `held`.
     ///
-    /// Also called for a grant whose caller had dropped the attempt. For such a grant,
-    /// [`obtained`](Self::obtained) was not called.
+    /// Also called for a grant whose caller had dropped the attempt. [`obtained`](Self::obtained)
+    /// was not called for this grant.
     fn released(&self, key: &LeaseKey, held: Duration) {
         let _ = (key, held);
     }
@@ -63,13 +64,12 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Metrics that ignore all events.
 #[derive(Debug)]
 pub(crate) struct Uncounted;
 
 impl Metrics for Uncounted {}
 
-/// The application's metrics. A panic in them ends no task of the locker.
+/// The application's metrics. A panic in a method ends no task of the locker.
 #[derive(Debug)]
 pub(crate) struct Guarded(pub(crate) Arc<dyn Metrics>);
 

@@ -6,8 +6,6 @@ use crate::invalid::InvalidInput;
 
 /// How long leases last, how they are extended, and how a locker waits for them.
 ///
-/// Each setter checks its value against the ttl. Its error names the rule that the value breaks.
-///
 /// # Examples
 ///
 /// ```
@@ -39,20 +37,19 @@ pub struct LeaseOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Waiting {
-    /// In the store's queue, if the store keeps one: first come, first served, across all processes. A release
-    /// hands the key to the next waiter in one round trip. With another store, waiters race, as with
-    /// [`Racing`](Self::Racing).
+    /// In the store's queue, if the store keeps a queue: first come, first served, across all processes. A
+    /// release hands the key to the next waiter in one round trip. With another store, waiters race.
     #[default]
     InTurn,
-    /// A release wakes one waiter of each locker, and the first of them obtains the key. If the store counts
-    /// waiters, many waiters try one after another, in random order. If not, all of them try at once.
+    /// A release wakes one waiter of each locker, and the fastest waiter obtains the key. If the
+    /// store counts waiters, many waiters try one after another, in random order.
     Racing,
 }
 
 impl LeaseOptions {
-    /// The shortest ttl. With a shorter ttl, ordinary delays of a network or a scheduler would cause losses.
+    /// The shortest ttl. With a shorter ttl, ordinary delays of a network would cause losses.
     pub const MIN_TTL: Duration = Duration::from_millis(100);
-    /// The longest ttl: a day. Stores remember tokens for seven days.
+    /// The longest ttl: a day.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
     /// The longest reservation of a key: seven days, since stores remember tokens only for this time.
@@ -60,14 +57,13 @@ impl LeaseOptions {
 
     const MIN_PERIOD: Duration = Duration::from_millis(10);
 
-    /// The allowance for late timers, so that a loss is still reported in time. Tokio rounds timers up to
-    /// whole milliseconds, and waking a task takes a moment.
+    /// The allowance for late timers, so that a loss is still reported in time.
     const NOTICE: Duration = Duration::from_millis(2);
 
     /// Makes options for leases that last for `ttl` without a heartbeat.
     ///
-    /// The key of a crashed holder is free after this time. A store that measures expiry by observation may
-    /// take longer. A holder that cannot reach the store continues to work for almost the whole ttl.
+    /// The key of a crashed holder is free after this time, or later if the store measures expiry by
+    /// observation. A holder that cannot reach the store works for almost the whole ttl.
     ///
     /// # Errors
     ///
@@ -88,13 +84,13 @@ impl LeaseOptions {
         }
     }
 
-    /// Changes the ttl, and keeps the other options. Shortens the grace if it is longer than a quarter of the
-    /// ttl.
+    /// Changes the ttl, and keeps the other options. Shortens a grace that is longer than a quarter
+    /// of the ttl.
     ///
     /// # Errors
     ///
-    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL), or too short for the
-    /// heartbeats per ttl.
+    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL), or too short for
+    /// the heartbeats per ttl.
     pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
         Self::check_range("ttl", ttl)?;
         self.ttl = ttl;
@@ -103,7 +99,7 @@ impl LeaseOptions {
         self.with_heartbeats_per_ttl(count)
     }
 
-    /// Sends `count` heartbeats per ttl: 3 to 100, and no closer than 10 ms. Defaults to 3, so that
+    /// Sends `count` heartbeats per ttl: 3 to 100, and at least 10 ms apart. Defaults to 3, so that
     /// two may fail.
     ///
     /// # Errors
@@ -125,10 +121,8 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
-    /// to 0.01, or 1 %. The clocks of real machines differ far less (NTP slews by 0.05 %).
-    ///
-    /// So a lease ends earlier than the store may free the key, by the fraction `error` of the ttl.
+    /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults to
+    /// 0.01, or 1 %. NTP slews real clocks by 0.05 %.
     ///
     /// # Errors
     ///
@@ -143,10 +137,8 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Cancels work `grace` before the deadline: up to a quarter of the ttl. Defaults to a
-    /// tenth of it.
-    ///
-    /// See [`Lease::cancelled_on_loss`](crate::Lease::cancelled_on_loss).
+    /// Cancels work `grace` before the deadline: up to a quarter of the ttl. Defaults to a tenth of
+    /// the ttl. See [`Lease::cancelled_on_loss`](crate::Lease::cancelled_on_loss).
     ///
     /// # Errors
     ///
@@ -162,8 +154,8 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Polls a store that cannot wake waiters every `interval`, plus or minus half of it: 1 ms to an hour.
-    /// Defaults to 1 s.
+    /// Polls a store that cannot wake waiters every `interval`, plus or minus half of `interval`. The range
+    /// is 1 ms to an hour. Defaults to 1 s.
     ///
     /// # Errors
     ///
@@ -179,8 +171,8 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Chooses how a locker waits for a held key. Defaults to [`Waiting::InTurn`], since each hand-over then
-    /// costs few requests for any number of waiters.
+    /// Chooses how a locker waits for a held key. Defaults to [`Waiting::InTurn`], because a
+    /// hand-over then costs few requests for any number of waiters.
     ///
     /// # Examples
     ///
@@ -210,8 +202,7 @@ impl LeaseOptions {
         self.ttl / self.heartbeats_per_ttl
     }
 
-    /// How long a request may take before it counts as unanswered: a third of the ttl, and at
-    /// most 5 s.
+    /// How long a request may take before it counts as unanswered: a third of the ttl, and at most 5 s.
     pub fn request_timeout(&self) -> Duration {
         (self.ttl / 3).min(Duration::from_secs(5))
     }
@@ -226,17 +217,16 @@ impl LeaseOptions {
         self.poll_interval
     }
 
-    /// How long a holder may trust a ttl that the store counts from the request or later:
+    /// How long a holder may trust a ttl that the store counts from the request or later. The formula is
     /// `ttl · (1 − ρ) − δ`. ρ is the clock rate error, and δ is the store's grain plus 2 ms for timers.
-    /// This is the clock allowance of Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for
-    /// distributed file cache consistency" (1989), as a rate.
+    /// Source: Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
+    /// consistency" (1989), with the clock allowance as a rate.
     pub fn trusted(&self, ttl: Duration, grain: Duration) -> Duration {
         let off =
             ttl.mul_f64(self.clock_rate_error).saturating_add(grain).saturating_add(Self::NOTICE);
         ttl.saturating_sub(off)
     }
 
-    /// Checks that `length` is in the range of a ttl. The error calls it `what`.
     pub(crate) fn check_range(what: &str, length: Duration) -> Result<(), InvalidInput> {
         if (Self::MIN_TTL..=Self::MAX_TTL).contains(&length) {
             return Ok(());

@@ -16,21 +16,19 @@ use crate::store::{LeaseTable, within};
 
 /// Turns the work of a fleet on or off.
 ///
-/// Each process reads the switch before a run, and before it claims the lease. A run that has started
-/// continues when the switch is turned off. [`TableSwitch`] stores the switch in a table of leases.
-/// Implement this trait for other services that store such flags.
+/// Each process reads the switch before a run. A run that has started continues when the switch is turned
+/// off. [`TableSwitch`] stores the switch in a table of leases.
 #[async_trait]
 pub trait Switch: fmt::Debug + Send + Sync + 'static {
     /// Returns whether the switch is on.
     ///
     /// # Errors
     ///
-    /// If the switch cannot be read. Nothing runs then.
+    /// If the switch cannot be read. Then nothing runs.
     async fn is_on(&self) -> Result<bool, StoreError>;
 
-    /// Turns the switch on for the whole fleet.
-    ///
-    /// The default returns an error, for switches that other programs change.
+    /// Turns the switch on for the whole fleet. The default returns an error, for switches that
+    /// other programs change.
     ///
     /// # Errors
     ///
@@ -39,9 +37,7 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
         Err(turned_elsewhere())
     }
 
-    /// Turns the switch off for the whole fleet.
-    ///
-    /// The default returns an error, for switches that other programs change.
+    /// Turns the switch off for the whole fleet. The default returns an error.
     ///
     /// # Errors
     ///
@@ -51,11 +47,10 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A switch on its own record in a table of leases. The record lasts as long as the table.
+/// A switch on its own record in a table of leases.
 ///
-/// Each check is one read, without a cache, so a change applies to the next run of every process. Until
-/// the first change, the switch is off, or [on](TableSwitch::on_at_first). A change waits while the table
-/// is unreachable: for a limit, wrap the call into `tokio::time::timeout`.
+/// Each check is one read, so a change applies to the next run of every process. Until the first change,
+/// the switch is off, or [on](TableSwitch::on_at_first). A change waits while the table is unreachable.
 ///
 /// # Examples
 ///
@@ -77,28 +72,28 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TableSwitch {
     key: LeaseKey,
-    /// The locker for changes. Its short ttl ensures that a crash during a change blocks others only briefly.
+    /// The options of this locker have a short ttl, so a crash during a change blocks other processes only
+    /// briefly.
     locker: Locker,
     table: Arc<dyn LeaseTable>,
     at_first: bool,
 }
 
 impl TableSwitch {
-    /// Makes a switch on the record of `key` in `table`. The key must have no other use, and `locker` must
-    /// be on the same table.
+    /// Makes a switch on the record of `key` in `table`. The key must have no other use. `locker`
+    /// must be on the same table.
     pub fn new(key: LeaseKey, locker: &Locker, table: impl LeaseTable) -> Self {
         let locker = locker.clone().with_options(turning(locker.options()));
         Self { key, locker, table: Arc::new(table), at_first: false }
     }
 
-    /// Returns a switch that is on until its first change. Use the same setting in all processes.
+    /// Returns a switch that is on until its first change. All processes must use the same setting.
     #[must_use]
     pub fn on_at_first(self) -> Self {
         Self { at_first: true, ..self }
     }
 
-    /// Writes under a short lease, since a table refuses writes without a lease. So simultaneous changes are
-    /// applied in the same order for all processes.
+    /// Writes under a short lease, so all processes see simultaneous changes in the same order.
     async fn turn(&self, on: bool) -> Result<(), StoreError> {
         let change = Change::new().set(ON, on);
         let mut tries = 0;
@@ -172,7 +167,6 @@ impl<S: Switch + ?Sized> Switch for Arc<S> {
     }
 }
 
-/// The options of the lease for a change: the options of the locker, with a short ttl.
 #[expect(
     clippy::expect_used,
     reason = "the ttl is in range, and long enough for a hundred heartbeats"
@@ -185,7 +179,6 @@ fn turned_elsewhere() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "another program turns this switch on and off")
 }
 
-/// The attribute with the state of the switch.
 const ON: &str = "on";
 
 const TURNING: Duration = Duration::from_secs(5);
@@ -206,7 +199,6 @@ mod tests {
         let turning = turning(&options);
 
         assert_eq!(turning.ttl(), TURNING);
-        // The short ttl also shortens the grace.
         let restored = turning.with_ttl(minute).unwrap().with_grace(options.grace()).unwrap();
         assert_eq!(restored, options);
     }

@@ -1,4 +1,4 @@
-//! The fencing token: the number that orders all grants of a key.
+//! The fencing token, which orders all grants of a key.
 
 use std::fmt;
 
@@ -8,13 +8,11 @@ use crate::invalid::InvalidInput;
 
 /// Orders all grants of a key: every grant has a larger token than all earlier grants.
 ///
-/// Send the token with each write that the lease guards. Let the receiver refuse a token that is smaller
-/// than the largest token it has seen: see [`fence`](crate::fence). The writes of a former holder are then
-/// refused, even if the holder was paused for an hour and has not noticed its loss.
+/// Send the token with each write that the lease guards. Let the receiver refuse tokens that are smaller
+/// than the largest token it has seen: see [`fence`](crate::fence).
 ///
-/// Tokens are below 2⁵³, so JSON, JavaScript and Lua, whose numbers are doubles, represent them exactly.
-/// Tokens grow, but not always by one: a counter that is new or was lost starts from the store's time in
-/// microseconds since 1970.
+/// Tokens are below 2⁵³, so JSON, JavaScript and Lua represent them exactly. Tokens need not be
+/// consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FencingToken(u64);

@@ -10,7 +10,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::key::LeaseKey;
 
-/// The queues of waiters, one per key. Each queue is a `Line`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     lines: Mutex<HashMap<LeaseKey, Line>>,
@@ -18,26 +17,24 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct Line {
-    // The queue is fair: tokio's semaphore grants permits in the order of the requests.
+    // tokio's semaphore grants permits in the order of the requests.
     head: Arc<Semaphore>,
     waiters: usize,
 }
 
-/// The turn of the first waiter. Dropping it gives the next waiter its turn.
+/// When a turn is dropped, the next waiter gets its turn.
 pub(crate) struct Turn {
     // The fields drop in this order: the permit must be returned before the `Line` may be removed.
     _permit: OwnedSemaphorePermit,
     place: Place,
 }
 
-/// One waiter's place in the queue of `key`.
 struct Place {
     queue: Arc<Queue>,
     key: LeaseKey,
 }
 
 impl Queue {
-    /// Waits until all earlier waiters for `key` have had their turn.
     pub(crate) async fn turn(self: &Arc<Self>, key: &LeaseKey) -> Turn {
         let (place, head) = self.join(key);
         let permit = match head.acquire_owned().await {

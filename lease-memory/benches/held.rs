@@ -1,8 +1,7 @@
 //! Measures 100,000 held leases: the locker's memory per lease, and whether heartbeats are punctual.
 //!
-//! The allocator counts the memory twice. First, the benchmark claims all keys directly from a store. Then
-//! it obtains all keys through a locker. The difference is the locker's part: the guards,
-//! the heartbeater's entries, and its queues. The texts of the keys are shared, and are not counted.
+//! A counting allocator measures all claims directly on a store, and then all leases of a locker. The
+//! difference is the locker's part. The texts of the keys are shared, and are not counted.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 #![expect(clippy::print_stdout, reason = "the output of the bench")]
 
@@ -72,7 +71,6 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns the bytes that a store alone allocates if all `keys` are held.
 async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     let lessee = Lessee::new("holder").unwrap();
     let before = bytes();
@@ -85,7 +83,6 @@ async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     bytes() - before
 }
 
-/// Counts heartbeats, and late heartbeats.
 #[derive(Debug)]
 struct Heard {
     period: Duration,
@@ -113,8 +110,8 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // `margin` is the time from the answer to the old deadline. The previous heartbeat had set this
-        // deadline: a ttl after the heartbeat was sent, less 1 % for clocks and 2 ms for timers.
+        // `margin` is the time from the answer to the old deadline. The previous heartbeat has set this
+        // deadline to its own time plus a ttl, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
         self.longest_interval_us.fetch_max(micros(interval), Relaxed);
@@ -139,17 +136,16 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the bytes that are allocated and not yet freed.
 fn bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// Returns the processor time of this process on all cores; zero on systems other than Linux.
+/// Returns zero on systems other than Linux.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // proc(5): utime and stime are fields 14 and 15, in hundredths of a second. The second field
-    // is a name in brackets, which may contain spaces.
+    // proc(5): utime and stime are fields 14 and 15, in hundredths of a second. The second field is a name
+    // in brackets, which may contain spaces.
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let ticks = after_name.split(' ').skip(11).take(2);
     let hundredths: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -158,7 +154,5 @@ fn cpu() -> Duration {
 
 const LEASES: usize = 100_000;
 const TTL: Duration = Duration::from_secs(6);
-/// The number of heartbeat periods to measure.
 const PERIODS: u32 = 5;
-/// The limit for the locker's memory per lease. The store's own record does not count.
 const MOST_BYTES: usize = 1536;

@@ -8,7 +8,6 @@ use lease_memory::MemoryStore;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
-/// Obtains and releases one lease without contention.
 fn uncontended(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("uncontended");
@@ -28,7 +27,7 @@ fn uncontended(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the time between two grants. All tasks wait for one key, and each task obtains it once.
+/// Measures the time between two grants, if all tasks wait for one key.
 fn hand_off(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("hand-off, 64 waiters");
@@ -41,7 +40,7 @@ fn hand_off(criterion: &mut Criterion) {
         bencher.to_async(&runtime).iter(|| everybody(&clones, &key));
     });
 
-    // 64 lockers behave like 64 processes: the waiters queue in the store, and a release grants the key.
+    // 64 lockers behave like 64 processes: the waiters queue in the store.
     let store = MemoryStore::new();
     let lockers: Vec<_> = (0..WAITERS).map(|_| Locker::new(store.clone())).collect();
     group.bench_function("64 lockers", |bencher| {
@@ -65,7 +64,7 @@ async fn everybody(lockers: &[Locker], key: &LeaseKey) {
         let lease = locker.wait_until_obtained(key).await.unwrap();
         lease.release().await.unwrap();
     }));
-    // `join!` polls in order. So all waiters are queued before the first lease is released.
+    // `join!` polls in order, so all waiters are queued before the first lease is released.
     tokio::join!(waiters, async { first.release().await.unwrap() });
 }
 

@@ -38,7 +38,6 @@ impl InTurn for MemoryStore {
     }
 }
 
-/// Whether a claim without a place in the queue gets a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joining {
     Allowed,
@@ -46,7 +45,7 @@ enum Joining {
 }
 
 impl MemoryStore {
-    /// Renews the place of `claim` in the queue. If it has no place, adds it, unless `joining` refuses.
+    /// Renews the place of `claim`. If the claim has no place, adds a place, unless `joining` refuses.
     fn place(&self, claim: &Claim, joining: Joining) -> Result<Enqueued, StoreError> {
         refuse_child(claim)?;
         let (mut records, now) = self.lock();
@@ -62,7 +61,6 @@ impl MemoryStore {
                 let grant = claim.granted_to(Some(request), token);
                 return Ok(Enqueued::Granted(grant, record.attributes.clone()));
             }
-            // The queue is empty. Otherwise, `settle` would have granted the key to its first claim.
             Decision::Free if joining == Joining::Allowed => {
                 let (grant, attributes) = granted(records.grant(claim, now)?);
                 self.shared.watches.taken(&claim.key);
@@ -71,7 +69,7 @@ impl MemoryStore {
                 );
             }
             Decision::Free => None,
-            // A session holds the key. So the waiter must race, and check whether the session has ended.
+            // A session holds the key, so the waiter must race, and check whether the session has ended.
             Decision::Held(holder) if holder.parent.is_some() => {
                 records.queues.remove(claim);
                 return Ok(Enqueued::NoQueue);
@@ -89,8 +87,8 @@ impl MemoryStore {
 }
 
 impl Shared {
-    /// Grants a free key to the first claim of its queue whose place has not expired. Returns whether it
-    /// granted the key.
+    /// Grants a free key to the first claim whose place has not expired. Returns whether a claim was
+    /// granted.
     pub(crate) fn settle(
         &self,
         records: &mut Records,

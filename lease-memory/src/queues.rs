@@ -8,28 +8,25 @@ use lease_core::store::{Claim, Moment, Nonce, Notice, Notices};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The queue of each key: the waiting claims, in the order of arrival.
+/// The waiting claims of each key, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     by_key: HashMap<LeaseKey, VecDeque<Waiter>>,
 }
 
-/// A claim in a queue.
 #[derive(Debug)]
 struct Waiter {
-    /// The claim. Its request number is the largest that has arrived.
+    /// The request number of this claim is the largest that has arrived.
     claim: Claim,
     renewed: Moment,
 }
 
 impl Queues {
-    /// Adds `claim` to the end of its queue.
     pub(crate) fn push(&mut self, claim: &Claim, now: Moment) {
         let waiter = Waiter { claim: claim.clone(), renewed: now };
         self.by_key.entry(claim.key.clone()).or_default().push_back(waiter);
     }
 
-    /// Renews the place of `claim`. Returns whether the claim has a place.
     pub(crate) fn renew(&mut self, claim: &Claim, now: Moment) -> bool {
         let queue = self.by_key.get_mut(&claim.key).into_iter().flatten();
         let Some(waiter) = queue.into_iter().find(|waiter| waiter.claim.nonce == claim.nonce)
@@ -41,7 +38,6 @@ impl Queues {
         true
     }
 
-    /// The number of claims that are before `claim` in its queue; `None` if it has no place.
     pub(crate) fn ahead(&self, claim: &Claim) -> Option<u64> {
         let mut queue = self.by_key.get(&claim.key)?.iter();
         let ahead = queue.position(|waiter| waiter.claim.nonce == claim.nonce)?;
@@ -52,7 +48,7 @@ impl Queues {
         self.retain(&claim.key, |waiter| waiter.claim.nonce != claim.nonce);
     }
 
-    /// Removes the claims of `key` that were not renewed for their ttl, or whose waiter does not listen.
+    /// Removes the claims that were not renewed for their ttl, or whose waiter does not listen.
     pub(crate) fn remove_dead(&mut self, key: &LeaseKey, listeners: &Listeners, now: Moment) {
         let listeners = listeners.lock();
         self.retain(key, |waiter| {
@@ -61,7 +57,6 @@ impl Queues {
         });
     }
 
-    /// The claims of `key`, in the order of arrival.
     pub(crate) fn claims(&self, key: &LeaseKey) -> impl Iterator<Item = &Claim> {
         self.by_key.get(key).into_iter().flatten().map(|waiter| &waiter.claim)
     }
@@ -75,14 +70,11 @@ impl Queues {
     }
 }
 
-/// The waiters that receive notices.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Listeners(Arc<Mutex<ByNonce>>);
 
-/// For each claim, the number and the channel of its listener.
 type ByNonce = HashMap<Nonce, (u64, UnboundedSender<Notice>)>;
 
-/// A guard that removes its listener when it is dropped.
 struct Listening {
     listeners: Listeners,
     nonce: Nonce,

@@ -1,6 +1,4 @@
 //! The record of one key: its grant, its last release, its attributes.
-//!
-//! The record decides the result of each request for its key. The caller supplies the time.
 
 use std::time::Duration;
 
@@ -12,7 +10,6 @@ use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, Lo
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// The token of the last grant.
     pub(crate) token: Option<FencingToken>,
     pub(crate) grant: Option<CurrentGrant>,
     released: Option<ReleasedGrant>,
@@ -21,22 +18,21 @@ pub(crate) struct Record {
     pub(crate) lifetime: Lifetime,
 }
 
-/// A grant that was not released. It may have expired.
+/// The grant may have expired.
 #[derive(Debug)]
 pub(crate) struct CurrentGrant {
     pub(crate) lessee: Lessee,
     pub(crate) nonce: Nonce,
-    /// The number of the request that was granted.
     request: RequestNumber,
     pub(crate) ttl: Duration,
     pub(crate) expires: Moment,
     pub(crate) beat: Beat,
     pub(crate) evicted: bool,
-    /// The session under which the grant was made, if any. Such a grant does not expire.
+    /// The session of the grant, if any. Such a grant does not expire.
     pub(crate) parent: Option<Parent>,
 }
 
-/// The last grant that was released. The store does not grant its nonce again.
+/// The store does not grant the nonce of the last released grant again.
 #[derive(Debug)]
 struct ReleasedGrant {
     lessee: Lessee,
@@ -45,30 +41,26 @@ struct ReleasedGrant {
     at: Moment,
 }
 
-/// A reservation of the key: only the lessee `only` may obtain it, or no lessee if `only` is `None`.
+/// Only the lessee `only` may obtain the key, or no lessee if `only` is `None`.
 #[derive(Debug)]
 struct Reservation {
     only: Option<Lessee>,
     until: Moment,
 }
 
-/// How long the store keeps the record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// The store keeps the record until some time after the lease has ended.
     #[default]
     Temporary,
-    /// The store keeps the record until it is deleted, because it was created or has attributes.
+    /// The record was created or has attributes. The store keeps the record until its deletion.
     Lasting,
-    /// The record was deleted. As for `Temporary`, the store still keeps its token and nonce for some time.
+    /// The store still keeps the token and the nonce of the deleted record for some time.
     Deleted,
 }
 
-/// The decision on a claim.
 #[derive(Debug)]
 pub(crate) enum Decision {
     Free,
-    /// An earlier request of the same claim was granted.
     AlreadyGranted(RequestNumber, FencingToken),
     Held(Holder),
 }
@@ -107,7 +99,6 @@ impl Record {
         }
     }
 
-    /// Whether the grant of `claim` has expired, or is the last released grant.
     pub(crate) fn has_ended(&self, claim: &Claim, now: Moment) -> bool {
         let expired =
             |current: &CurrentGrant| current.nonce == claim.nonce && !current.is_valid(now);
@@ -151,7 +142,8 @@ impl Record {
                     current.beat = beat;
                     current.ttl = grant.ttl;
                     current.expires = now + grant.ttl;
-                    // Under a session, only a hand-over sends a heartbeat. From now on, the lease has a ttl.
+                    // Under a session, only a hand-over sends a heartbeat. From now on, the lease has a
+                    // ttl.
                     current.parent = None;
                     Heartbeat::Extended
                 }
@@ -160,7 +152,6 @@ impl Record {
         }
     }
 
-    /// Returns the current grant if it is `grant`. Otherwise, returns why `grant` was lost.
     pub(crate) fn current_grant(
         &mut self,
         grant: &Grant,
@@ -179,7 +170,6 @@ impl Record {
         }
     }
 
-    /// Releases `grant`. Returns whether the grant was still valid.
     pub(crate) fn release(&mut self, grant: &Grant, now: Moment) -> bool {
         let token = self.token;
         let Some(current) = self.grant.take_if(|current| current.is_of(grant, token)) else {
@@ -206,7 +196,6 @@ impl Record {
         }
     }
 
-    /// Ends the last grant, if it has expired. Returns whether the grant was ended.
     pub(crate) fn end_expired(&mut self, now: Moment) -> bool {
         let Some(CurrentGrant { lessee, nonce, ttl, .. }) =
             self.grant.take_if(|current| !current.is_valid(now))
@@ -217,13 +206,12 @@ impl Record {
         true
     }
 
-    /// Whether the key is held under `session`.
     pub(crate) fn is_child_of(&self, session: Option<&Parent>) -> bool {
         let parent = self.grant.as_ref().and_then(|current| current.parent.as_ref());
         parent.is_some() && parent == session
     }
 
-    /// The holder or, if the key is free, the last holder. A claim that names an old token gets this answer.
+    /// The holder or, if the key is free, the last holder, for a claim that names an old token.
     pub(crate) fn last_holder(&self, claim: &Claim, now: Moment) -> Holder {
         let former = || {
             let lessee = self.released.as_ref().map_or(&claim.lessee, |released| &released.lessee);
@@ -241,7 +229,7 @@ impl Record {
         Some(current.holder(self.token?, now))
     }
 
-    /// Returns the public record, unless it is deleted.
+    /// Returns `None` if the record is deleted.
     pub(crate) fn to_lease_record(&self, key: &LeaseKey, now: Moment) -> Option<LeaseRecord> {
         (self.lifetime != Lifetime::Deleted).then(|| {
             let holder = self.holder(now);
@@ -252,14 +240,14 @@ impl Record {
 
     /// Returns the time from which the store may remove the record; `None` if it must keep the record.
     ///
-    /// The store remembers a released nonce for another ttl, and for at least ten seconds. Within
-    /// one process, a duplicate does not arrive later.
+    /// The store remembers a released nonce for another ttl, and for at least ten seconds. Within one
+    /// process, a duplicate does not arrive later.
     pub(crate) fn removable_at(&self, now: Moment) -> Option<Moment> {
         const SHORTEST: Duration = Duration::from_secs(10);
         if self.lifetime == Lifetime::Lasting {
             return None;
         }
-        // The key is held until its session ends. So the store checks the record again after some time.
+        // The key is held until its session ends, so the store checks the record again after some time.
         if self.grant.as_ref().is_some_and(|current| current.parent.is_some()) {
             return Some(now + SHORTEST);
         }

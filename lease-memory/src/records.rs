@@ -12,16 +12,13 @@ use crate::record::{Decision, Record};
 #[derive(Debug)]
 pub(crate) struct Records {
     by_key: HashMap<LeaseKey, Record>,
-    /// The times at which to check whether a record can be removed. Each record has one time unless it is
-    /// lasting.
+    /// When to check whether a record can be removed. Each record has one time, unless it is lasting.
     checks: BTreeSet<(Moment, LeaseKey)>,
-    /// The largest token of all removed records, or the first floor if it is larger.
     floor: u64,
     pub(crate) queues: Queues,
 }
 
 impl Records {
-    /// Creates an empty map whose tokens are larger than `floor`.
     pub(crate) fn new(floor: u64) -> Self {
         Self { by_key: HashMap::new(), checks: BTreeSet::new(), floor, queues: Queues::default() }
     }
@@ -34,7 +31,6 @@ impl Records {
         self.by_key.get_mut(key)
     }
 
-    /// Returns the record of `key`. Creates an empty record if the key has none.
     pub(crate) fn get_or_create(&mut self, key: &LeaseKey, now: Moment) -> &mut Record {
         match self.by_key.entry(key.clone()) {
             Entry::Occupied(record) => record.into_mut(),
@@ -45,7 +41,6 @@ impl Records {
         }
     }
 
-    /// Grants `claim` the next token of its key, and sets its attributes.
     pub(crate) fn grant(&mut self, claim: &Claim, now: Moment) -> Result<Obtained, StoreError> {
         let floor = self.floor;
         let record = self.get_or_create(&claim.key, now);
@@ -56,8 +51,8 @@ impl Records {
         Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()))
     }
 
-    /// The first claim in the queue of `key` to which the key may be granted now. A key that is reserved for
-    /// one lessee is free for this lessee only.
+    /// The first claim in the queue that may be granted the key now. A key that is reserved for one lessee
+    /// is free for this lessee only.
     pub(crate) fn next_in_turn(&self, key: &LeaseKey, now: Moment) -> Option<Claim> {
         let record = self.get(key);
         let is_free = |claim: &&Claim| {
@@ -70,8 +65,7 @@ impl Records {
         self.by_key.iter()
     }
 
-    /// The largest token of all removed records, but at least the floor that the store started with. A key
-    /// without a record gets a larger token.
+    /// A key without a record gets a token that is larger than this floor.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
@@ -80,7 +74,6 @@ impl Records {
         self.by_key.len()
     }
 
-    /// Removes the records that the store no longer needs, and remembers their largest token.
     pub(crate) fn remove_outdated(&mut self, now: Moment) {
         while let Some((moment, _)) = self.checks.first()
             && *moment <= now
@@ -105,7 +98,7 @@ impl Records {
         }
     }
 
-    /// Adds the record of `key`, which was lasting before, to the checks for removal.
+    /// Adds a record that was lasting before to the checks for removal.
     pub(crate) fn check_for_removal(&mut self, key: &LeaseKey, now: Moment) {
         self.checks.insert((now, key.clone()));
     }

@@ -1,4 +1,4 @@
-//! The store: both traits. Each method runs under one lock.
+//! The store. Each method runs under one lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,21 +23,21 @@ use crate::watch::Watches;
 
 /// Stores leases in the memory of this process. Clones share the leases.
 ///
-/// The store keeps every promise of the traits, so unit tests can rely on it. It works in paused time
-/// (`tokio::time::pause`) without any setup.
+/// The store keeps every promise of the traits, so unit tests can rely on it, also in paused time
+/// (`tokio::time::pause`).
 ///
 /// | event | effect |
 /// |---|---|
 /// | the process pauses, or the machine is suspended | leases expire during this time |
-/// | the wall clock steps | none |
-/// | the process ends | all leases end; tokens of the next process are larger, unless the wall clock was set back |
-/// | a request arrives twice | none, for a ttl after the release, and for at least 10 s |
-/// | a claim arrives again after another lessee's grant was released | the key may be held for a ttl by a lessee that does not know it |
-/// | an update arrives again after a later update of the same grant | it undoes the later update, unless the attributes that it expects have changed |
+/// | the wall clock steps | nothing changes |
+/// | the process ends | all leases end, and the tokens of the next process are larger, unless the wall clock was set back |
+/// | a request arrives again, at the latest a ttl (at least 10 s) after the release | nothing changes |
+/// | a claim arrives again after another lessee's grant was released | the store may hold the key for a ttl for a lessee that does not know of this grant |
+/// | an update arrives again after a later update of the same grant | the store undoes the later update, unless an expected attribute has changed |
 ///
-/// The store forgets a record a ttl after its release, and at the earliest after 10 s. It keeps a record
-/// that was created or updated, or whose claim had attributes, until it is deleted. It remembers the largest
-/// token of all forgotten records.
+/// The store forgets a record a ttl after its release, and at the earliest after 10 s. A record that was
+/// created or updated, or whose claim had attributes, stays until it is deleted. The store remembers the
+/// largest token of all forgotten records.
 ///
 /// # Examples
 ///
@@ -74,15 +74,15 @@ impl MemoryStore {
         Self::with(Arc::new(BootClock::new()), micros_since_1970())
     }
 
-    /// Creates an empty store whose tokens start at 1. Use it for tests that compare tokens.
+    /// Creates an empty store whose tokens start at 1, for tests that compare tokens.
     ///
-    /// A resource that outlives the process would refuse the tokens of the next process. For such a
-    /// resource, use [`new`](Self::new).
+    /// The tokens of the next process also start at 1. Use [`new`](Self::new) for resources that outlive
+    /// the process.
     pub fn counting_from_one() -> Self {
         Self::with(Arc::new(BootClock::new()), 0)
     }
 
-    /// Creates an empty store that reads its time from `clock`, and whose tokens start at 1. Use it for
+    /// Creates an empty store that reads its time from `clock`, and whose tokens start at 1, for
     /// simulations.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::with(clock, 0)
@@ -94,12 +94,12 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { clock, records, watches, listeners }) }
     }
 
-    /// Returns the number of records, including deleted records whose token and nonce the store still keeps.
+    /// The number of records, including deleted records whose token and nonce the store still keeps.
     pub fn records(&self) -> usize {
         self.lock().0.len()
     }
 
-    /// Locks the records, and removes outdated records. Returns the time at which it got the lock.
+    /// Returns the time at which the lock was obtained.
     pub(crate) fn lock(&self) -> (MutexGuard<'_, Records>, Moment) {
         let mut records = self.shared.records.lock();
         // Reads the clock under the lock, so that the time never decreases between two writes.
@@ -108,7 +108,7 @@ impl MemoryStore {
         (records, now)
     }
 
-    /// Grants a freed key to the first claim in its queue. If the queue is empty, notifies the key's watches.
+    /// Grants a freed key to the first claim in its queue. If the queue is empty, notifies the watches.
     pub(crate) fn freed(
         &self,
         mut records: MutexGuard<'_, Records>,
@@ -122,7 +122,6 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Runs `write`, which frees the key of `grant`.
     fn free_under(
         &self,
         grant: &Grant,
@@ -134,7 +133,6 @@ impl MemoryStore {
         Ok(written)
     }
 
-    /// Runs `write` on the record of `grant`, if the grant is current.
     fn write_under(
         &self,
         grant: &Grant,
@@ -324,7 +322,7 @@ impl LeaseTable for MemoryStore {
     }
 }
 
-/// Refuses a claim under a session, because only `obtain_under` checks that the key is free for it.
+/// Only `obtain_under` checks that the key is free for a claim under a session.
 pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     if claim.parent.is_none() {
         return Ok(());

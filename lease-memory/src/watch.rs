@@ -18,7 +18,6 @@ struct Waiters {
     by_key: HashMap<LeaseKey, Vec<(u64, UnboundedSender<Change>)>>,
 }
 
-/// A guard that removes its waiter when it is dropped.
 struct Watch {
     watches: Watches,
     key: LeaseKey,
@@ -39,8 +38,8 @@ impl Watches {
         }))
     }
 
-    /// Notifies waiters that `key` is free. Call this and [`taken`](Self::taken) under the records' lock,
-    /// so that the waiters receive the changes in their order.
+    /// Call this and [`taken`](Self::taken) under the records' lock, so that the waiters receive the
+    /// changes in order.
     pub(crate) fn freed(&self, key: &LeaseKey) {
         let waiters = self.lock();
         let Some(waiters) = waiters.by_key.get(key) else { return };

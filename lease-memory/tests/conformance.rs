@@ -1,4 +1,4 @@
-//! The memory store keeps every promise of both traits.
+//! The memory store keeps every promise of the store traits.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -24,7 +24,8 @@ impl Fixture for Memory {
 
     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
         drop(store);
-        // A new store's first token is the current time. A restart of a process takes longer than this sleep.
+        // A new store's first token is the current time. A restart of a process takes longer than this
+        // sleep.
         sleep(Duration::from_millis(1));
         Reopened::Empty(MemoryStore::new())
     }

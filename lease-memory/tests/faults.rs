@@ -10,7 +10,6 @@ use lease_core::store::LeaseTable;
 use lease_memory::MemoryStore;
 use tokio::time::{Instant, timeout};
 
-/// Creates a table of four records.
 async fn table() -> Faulty<MemoryStore> {
     let table = Faulty::new(MemoryStore::new());
     for number in 0..4 {
@@ -20,7 +19,6 @@ async fn table() -> Faulty<MemoryStore> {
     table
 }
 
-/// Returns the number of records, and whether the list had no error.
 async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
     let listed: Vec<_> = table.list("row/").collect().await;
     let records = listed.iter().filter(|record| record.is_ok()).count();

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lease_core::conformance::{Faulty, Fixture, Reopened, lock_promises, table_promises};
 use lease_memory::MemoryStore;
 
-/// A server under load. Ten requests in a row take longer than a ttl.
+/// Ten requests in a row take longer than a ttl.
 struct Slow;
 
 impl Slow {

@@ -9,7 +9,7 @@ use lease_core::store::{
 };
 use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 
-/// A store that was opened by its URL. Clones share it.
+/// A store that was opened by its URL.
 ///
 /// # Examples
 ///
@@ -31,13 +31,11 @@ pub struct AnyStore {
 }
 
 impl AnyStore {
-    /// Wraps a store that keeps leases only.
     #[cfg(feature = "redis")]
     pub(crate) fn of_locks(store: impl LockStore) -> Self {
         Self { store: Arc::new(store), table: None }
     }
 
-    /// Wraps a store that also keeps records.
     #[cfg(any(
         feature = "memory",
         feature = "sqlite",
@@ -49,14 +47,13 @@ impl AnyStore {
         Self { store: Arc::new(store.clone()), table: Some(Arc::new(store)) }
     }
 
-    /// Returns the store as a table of records with attributes. `None` for a quorum of Redis servers, which
-    /// keeps leases only.
+    /// Returns the store as a table. `None` for a quorum of Redis servers, which keeps leases only.
     pub fn table(&self) -> Option<Arc<dyn LeaseTable>> {
         self.table.clone()
     }
 }
 
-// `AnyStore` must forward each method: a default would replace the store's own method.
+// Each method must be forwarded: a default would replace the store's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockStore for AnyStore {

@@ -20,12 +20,12 @@ use crate::url::StoreUrl;
 ///
 /// # Errors
 ///
-/// If the URL is wrong, its store's feature is off, or the store cannot be used. The message says how to
-/// correct the error, and contains no password.
+/// If the URL is wrong, its store's feature is off, or the store cannot be used. The message names the
+/// remedy, and contains no password.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes the connection.
+/// Safe: dropping the future closes the connection.
 ///
 /// # Examples
 ///
@@ -72,11 +72,11 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
     }
 }
 
-/// Opens the store at `url`, as [`connect`] does, to keep records with attributes in it.
+/// Opens the store at `url`, like [`connect`], to keep records with attributes.
 ///
 /// # Errors
 ///
-/// As for [`connect`]. Also if the store keeps no records, because it is a quorum of Redis servers.
+/// As for [`connect`]. A quorum of Redis servers also causes an error, because it keeps no records.
 ///
 /// # Cancel safety
 ///

@@ -2,18 +2,16 @@
 
 use lease_core::{StoreError, StoreErrorKind};
 
-/// Returns an error about a store URL. `shown` is the part of the URL that the error may show.
 pub(crate) fn misconfigured(shown: &str, remedy: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured, format!("store URL {shown:?} {remedy}"))
 }
 
-/// The part of `url` that an error may show: without the user, the password and the parameters.
-///
-/// Works on every text, since a URL that cannot be parsed may also contain a password.
+/// The part of `url` that an error may show: without the user, the password and the parameters. Accepts
+/// every text, because an invalid URL may also contain a password.
 pub(crate) fn shown(url: &str) -> String {
     let (address, _) = url.split_once(['?', '#']).unwrap_or((url, ""));
-    // A password may contain a `/` or an `@` that was not encoded, so everything before the last `@` is left
-    // out.
+    // A password may contain a `/` or an `@` that was not encoded, so everything before the last `@` is
+    // left out.
     let has_login = url.contains('@');
     let place = url.rsplit_once('@').map_or(address, |(_, place)| place);
     let place = place.split(['?', '#']).next().unwrap_or_default();

@@ -1,18 +1,14 @@
 //! The schemes of store URLs, and the features that they need.
 
-/// A scheme of store URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scheme {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The feature of this crate that enables the store.
     pub(crate) feature: &'static str,
     pub(crate) is_built: bool,
-    /// A URL of this scheme, for errors.
     pub(crate) example: &'static str,
 }
 
-/// The store of a scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memory,
@@ -25,12 +21,10 @@ pub(crate) enum Kind {
     Postgres,
 }
 
-/// Returns the scheme named `name`, in upper or lower case.
 pub(crate) fn find(name: &str) -> Option<&'static Scheme> {
     SCHEMES.iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name))
 }
 
-/// Lists the schemes that this build has, and the features that the other schemes need.
 pub(crate) fn listed() -> String {
     let built: Vec<_> = SCHEMES.iter().filter(|it| it.is_built).map(|it| it.example).collect();
     let mut features: Vec<_> = SCHEMES.iter().filter(|it| !it.is_built).collect();

@@ -1,6 +1,6 @@
 //! Parses a store URL: `scheme://user:password@host:port,host:port/path?name=value`.
 //!
-//! This module uses no URL library, since URL libraries refuse several hosts.
+//! This module uses no URL library, because URL libraries refuse several hosts.
 
 #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 use std::time::Duration;
@@ -11,13 +11,11 @@ use percent_encoding::percent_decode_str;
 use crate::error::{is_scheme, misconfigured, shown};
 use crate::scheme::{self, Scheme};
 
-/// The parts of a store URL. The path and the parameters are decoded; the login and the hosts are not.
+/// The path and the parameters are decoded. The login and the hosts are not.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
     pub(crate) scheme: &'static Scheme,
-    /// Whether `//` follows the scheme.
     pub(crate) has_authority: bool,
-    /// `user:password`, as it was written.
     #[cfg_attr(
         not(any(feature = "redis", feature = "dynamodb", feature = "postgres")),
         expect(dead_code, reason = "only a server has logins")
@@ -84,19 +82,16 @@ impl StoreUrl {
         Ok(Self { scheme, has_authority, login, hosts, path, parameters, shown })
     }
 
-    /// Returns an error about this URL. `remedy` says what is wrong, and how to correct it.
     pub(crate) fn refuse(&self, remedy: impl std::fmt::Display) -> StoreError {
         misconfigured(&self.shown, remedy)
     }
 
-    /// Removes the parameter `name`, and returns its value.
     #[cfg(any(feature = "sqlite", feature = "redis", feature = "dynamodb", feature = "postgres"))]
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let place = self.parameters.iter().position(|(found, _)| found == name)?;
         Some(self.parameters.remove(place).1)
     }
 
-    /// Removes the parameter `name`, and returns its value as a length of time.
     #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
     pub(crate) fn take_duration(&mut self, name: &str) -> Result<Option<Duration>, StoreError> {
         let Some(text) = self.take(name) else { return Ok(None) };
@@ -108,7 +103,6 @@ impl StoreUrl {
         })
     }
 
-    /// Removes the parameter `create`: whether to create the table.
     #[cfg(any(feature = "dynamodb", feature = "postgres"))]
     pub(crate) fn take_create(&mut self) -> Result<bool, StoreError> {
         match self.take("create").as_deref() {
@@ -120,7 +114,7 @@ impl StoreUrl {
         }
     }
 
-    /// Refuses the parameters that were not taken. `known` has the parameters of this scheme.
+    /// `known` has the parameters of this scheme.
     pub(crate) fn refuse_others(&self, known: &[&str]) -> Result<(), StoreError> {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         let name: String = name.chars().take(40).collect();
@@ -136,7 +130,6 @@ impl StoreUrl {
         }))
     }
 
-    /// Refuses a URL without `//` or with an empty or malformed host.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn check_hosts(&self) -> Result<(), StoreError> {
         let example = self.scheme.example;

@@ -112,7 +112,7 @@ async fn explains(wrong: &[Wrong]) {
     }
 }
 
-/// Asserts that two handles of `url` share one store: a lease of the first handle is held for the second.
+/// A lease of the first handle must be held for the second handle.
 async fn share(url: &str) {
     let (one, other) = (connect(url).await.unwrap(), connect(url).await.unwrap());
     let key = "job".parse().unwrap();
@@ -195,7 +195,6 @@ impl Fixture for Any {
     }
 }
 
-/// The store behind a URL keeps the promises of the store itself.
 #[test]
 fn every_promise_is_kept_behind_a_url() {
     let promises = lease_core::conformance::lock_promises();

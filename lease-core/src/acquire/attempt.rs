@@ -10,7 +10,7 @@ use crate::store::grant::Holder;
 pub enum Attempt {
     /// The key is obtained. Dropping the lease releases it.
     Obtained(Lease),
-    /// The key is held by another lessee, or by another task of this lessee: leases are not re-entrant.
+    /// The key is held by another lessee, or by another task of this lessee. Leases are not re-entrant.
     Held(Holder),
 }
 

@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::key::LeaseKey;
 
-/// The next waiter for one of these keys joins the queue at once: a claim outside it would be refused. If
-/// waiters race, the next waiter registers a watch before its first attempt.
+/// The next waiter for such a key joins the store's queue, or registers a watch, before its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct ContendedKeys {
     keys: Mutex<Keys>,
@@ -18,7 +17,6 @@ pub(crate) struct ContendedKeys {
 #[derive(Debug, Default)]
 struct Keys {
     until: HashMap<LeaseKey, Moment>,
-    /// Outdated keys are removed when the number of keys reaches this value.
     purge_at: usize,
 }
 
@@ -27,7 +25,6 @@ impl ContendedKeys {
         self.keys.lock().until.get(key).is_some_and(|until| *until > now)
     }
 
-    /// Notes that a waiter has to wait for `key`. The note lasts for `length`.
     pub(crate) fn note(&self, key: &LeaseKey, now: Moment, length: Duration) {
         let mut keys = self.keys.lock();
         if keys.until.len() >= keys.purge_at {
@@ -37,7 +34,6 @@ impl ContendedKeys {
         keys.until.insert(key.clone(), now + length);
     }
 
-    /// Notes that `key` was free.
     pub(crate) fn remove(&self, key: &LeaseKey) {
         self.keys.lock().until.remove(key);
     }

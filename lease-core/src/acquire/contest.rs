@@ -10,7 +10,6 @@ use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::settings::Settings;
 use crate::waiter_queue::Queue;
 
-/// The parts of a locker that a waiter uses, and the waiter's position in the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Contest<'a> {
     pub(crate) settings: &'a Arc<Settings>,
@@ -18,8 +17,8 @@ pub(crate) struct Contest<'a> {
     pub(crate) queue: &'a Arc<Queue>,
     pub(crate) unsettled: &'a Arc<UnsettledClaims>,
     pub(crate) contended: &'a ContendedKeys,
-    /// If a caller waits for any one of several keys, the contenders for the keys share this mutex. While one
-    /// contender makes an attempt, the others pause. Once it has obtained its key, the others are dropped.
+    /// Shared by the contenders of a caller that waits for any one of several keys. While a
+    /// contender makes an attempt, the other contenders pause.
     pub(crate) one_at_a_time: &'a Mutex<()>,
     pub(crate) position: &'a Position,
 }

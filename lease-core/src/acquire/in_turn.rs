@@ -20,7 +20,7 @@ use crate::store::grant::Grant;
 use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices, Place};
 use crate::store::time_limit::within;
 
-/// Waits for `key` in the queue of the store. Returns `None` if the store keeps no queue for the key.
+/// Waits in the store's queue. Returns `None` if the store keeps no queue for the key.
 pub(crate) async fn wait_in_turn(
     contest: Contest<'_>,
     queues: &dyn InTurn,
@@ -35,14 +35,13 @@ pub(crate) async fn wait_in_turn(
         match (Wait { contest, queues, standing, pauses }).run().await? {
             Outcome::Obtained(lease) => return Ok(Some(lease)),
             Outcome::NoQueue => return Ok(None),
-            // Joins the queue again, under a new nonce.
             Outcome::Gone => contest.position.send_replace(None),
         };
     }
 }
 
-/// Makes attempts outside the queue until one is answered: such an attempt is cheaper than a place. Returns
-/// `None` if the key is held. Makes no attempt if a waiter of this locker had to queue for the key recently.
+/// An attempt outside the queue is cheaper than a place. Makes no attempt if a waiter of this locker had to
+/// queue for the key recently. Returns `None` if the key is held.
 async fn attempt_if_quiet(
     contest: Contest<'_>,
     key: &LeaseKey,
@@ -63,7 +62,6 @@ async fn attempt_if_quiet(
     Ok(None)
 }
 
-/// One place in the queue, until its end.
 struct Wait<'a> {
     contest: Contest<'a>,
     queues: &'a dyn InTurn,
@@ -71,14 +69,12 @@ struct Wait<'a> {
     pauses: Pauses<'a>,
 }
 
-/// How a place in the queue has ended.
 enum Outcome {
     Obtained(Lease),
     Gone,
     NoQueue,
 }
 
-/// The next step of a waiter.
 enum Step {
     Listen,
     Ask,
@@ -100,7 +96,6 @@ impl Wait<'_> {
                             self.contest.settings.sleep(self.pauses.next()).await;
                             continue;
                         }
-                        // The store cannot notify this waiter of its turn.
                         Err(_never) => return Ok(Outcome::NoQueue),
                     };
                     Ok(Step::Ask)
@@ -110,7 +105,7 @@ impl Wait<'_> {
             };
             step = match next {
                 Ok(step) => step,
-                // Listens for notices while it sleeps: a grant may arrive although a request failed.
+                // Listens during the pause: a grant may arrive although a request failed.
                 Err(error) if error.is_retryable() => {
                     Step::Sleep(self.contest.settings.clock.now() + self.pauses.next())
                 }
@@ -129,10 +124,9 @@ impl Wait<'_> {
         listened
     }
 
-    /// Sends one request for the place.
     async fn ask(&mut self, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
-        // Sends one first request at a time: each may be granted at once, but the caller needs only one key.
+        // The store may grant each first request at once, but the caller needs only one key.
         let _alone = if self.standing.has_place() {
             None
         } else {
@@ -167,8 +161,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Returns the time until the next renewal: a third of a ttl, so that two renewals may fail. The first
-    /// waiters also renew, one by one, when the holder's lease expires: no release then grants the key.
+    /// Returns the time until the next renewal. When the holder's lease expires, the first waiters
+    /// also renew, because no release then grants the key.
     fn until_renewal(&self, place: Place, notices: &Notices) -> Duration {
         let options = &self.contest.settings.options;
         let mut period = options.ttl() / RENEWALS_PER_TTL;
@@ -188,7 +182,7 @@ impl Wait<'_> {
     async fn sleep(&mut self, until: Moment, notices: &mut Notices) -> Result<Step, StoreError> {
         let settings = self.contest.settings;
         select! {
-            // Polls the notices first: if a notice is a grant, a renewal would only return the same grant.
+            // Polls the notices first: after a grant, a renewal is useless.
             biased;
             notice = notices.next() => self.receive(notice).await,
             () = sleep_until(&*settings.clock, until, settings.options.heartbeat_period()) => {
@@ -215,10 +209,10 @@ impl Wait<'_> {
     }
 }
 
-/// The number of renewals per ttl. The store skips a place that was not renewed for a ttl.
+/// With three renewals per ttl, two may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The number of waiters that renew when the holder's lease expires. Some of them may have crashed.
+/// The number of waiters that renew when the holder's lease expires. Some waiters may have crashed.
 const NEAR_FRONT: u64 = 8;
 
 /// The time between the renewals of two successive waiters after an expiry.

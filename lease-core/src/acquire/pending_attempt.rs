@@ -21,7 +21,6 @@ use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::nonce::Nonce;
 use crate::store::time_limit::within;
 
-/// The request that an attempt sends to the store.
 pub(crate) enum Request {
     Obtain(LeaseKey),
     Adopt(Grant),
@@ -35,7 +34,6 @@ impl Request {
         }
     }
 
-    /// The nonce of the grant to adopt, if this is an adoption.
     fn adopted(&self) -> Option<Nonce> {
         match self {
             Self::Obtain(_) => None,
@@ -44,10 +42,10 @@ impl Request {
     }
 }
 
-/// Makes one attempt. The caller may drop it at any time: a key that is granted afterwards is released.
+/// Makes one attempt. A key that is granted after the caller has dropped the attempt is released.
 ///
-/// If the outcome of an attempt is unknown, the next attempt repeats its claim. If the store has granted
-/// that claim, the store returns the same grant.
+/// If the outcome of an attempt is unknown, the next attempt repeats its claim. See
+/// docs/design/002-nonces-and-unsettled-claims.md.
 pub(crate) async fn attempt(
     settings: &Arc<Settings>,
     runtime: &LockerRuntime,
@@ -101,9 +99,8 @@ pub(crate) async fn attempt(
         clearing: Arc::default(),
     };
     let (key, is_adoption) = (attempting.claim.key.clone(), attempting.ask.adopted().is_some());
-    // In a box, since the state of this future is large and would be moved several times.
+    // In a box, because the state of this future is large and would be moved several times.
     match runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await? {
-        // In a box, since this case is rare: few keys are held under a session.
         Attempt::Held(holder) if holder.parent.is_some() && !is_adoption => {
             Box::pin(take_over(settings, runtime, holder, key)).await
         }
@@ -119,13 +116,10 @@ struct PendingAttempt {
     claim: Claim,
     first_sent: Moment,
     requests: Arc<ClaimRequests>,
-    /// When the caller's attempt began.
     began: Moment,
-    /// When the last request for the key was sent.
     sent: Moment,
-    /// The number of the last heartbeat that was sent under the claim.
     beat: Beat,
-    /// The cleanup after the earlier attempt whose claim this attempt repeats.
+    /// The cleanup of the earlier attempt whose claim this attempt repeats.
     taken_over: Option<Arc<ClaimCleanup>>,
     clearing: Arc<ClaimCleanup>,
 }
@@ -138,7 +132,8 @@ impl PendingAttempt {
         let error = match self.ask_and_confirm().await {
             Ok(Settled::Held(holder)) => {
                 if self.requests.has_unanswered() {
-                    // An earlier request may still be granted: the next attempt must use the same nonce.
+                    // The store may still grant an earlier request, so the next attempt must use
+                    // the same nonce.
                     let now = self.settings.clock.now();
                     self.unsettled.keep(self.unsettled_claim(Some(now)), now);
                 }
@@ -168,19 +163,17 @@ impl PendingAttempt {
         }
     }
 
-    /// Repeats the claim until its outcome is known, or a ttl has passed since the caller's attempt. Ends
-    /// at once if a new attempt takes over the claim.
+    /// Repeats the claim until its outcome is known, a ttl has passed, or a new attempt takes over
+    /// the claim.
     ///
-    /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
-    /// claim. An adoption is not repeated: a repetition would use up the hand-over, which the caller may
-    /// still try to resume.
+    /// The cleanup releases a key that a repetition obtains. An adoption is not repeated, because a
+    /// repetition would use up the hand-over.
     async fn clear_up(mut self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
         let gives_up = self.began + self.claim.ttl;
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
-        // The cleanup first waits this long, so that the caller can repeat its attempt itself.
         let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
         let mut next = settings.clock.now() + patience;
         loop {
@@ -202,7 +195,7 @@ impl PendingAttempt {
                 Ok(obtained) => {
                     // If another attempt has taken over the claim, that attempt gets the same answer.
                     if self.unsettled.remove(&self.claim) {
-                        // No caller waits for this lease: dropping it releases the key.
+                        // No caller waits for this lease: the drop releases the key.
                         if let Obtained::Granted(grant, attributes) = obtained {
                             drop(self.lease(grant, attributes, settings.clock.now()));
                         }
@@ -218,7 +211,6 @@ impl PendingAttempt {
         }
     }
 
-    /// Sends one request for the key, under a new request number.
     async fn ask(&mut self) -> Result<Obtained, StoreError> {
         self.claim.request = self.requests.next();
         self.sent = self.settings.clock.now();
@@ -243,10 +235,8 @@ impl PendingAttempt {
         }
     }
 
-    /// Sends a request for the key, and finds out from which moment a grant lasts for a ttl.
-    ///
-    /// All requests have one nonce. If the store grants an earlier request late, the grant then belongs to
-    /// this attempt. A heartbeat then shows whether this grant still holds the key.
+    /// Sends a request, and finds out from which moment a grant lasts for a ttl. If an earlier request was
+    /// granted, a heartbeat shows whether the grant still holds the key.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let (grant, attributes) = match self.ask().await? {
             Obtained::Held(holder) => return Ok(Settled::Held(holder)),
@@ -256,7 +246,6 @@ impl PendingAttempt {
             Some(request) if request == self.claim.request => {
                 Ok(Settled::Granted(grant, attributes, self.sent))
             }
-            // In boxes, since these two cases are rare.
             Some(_earlier) => Box::pin(self.confirm(grant, attributes, None)).await,
             None => Box::pin(self.settle_unnumbered(grant, attributes)).await,
         }
@@ -264,13 +253,12 @@ impl PendingAttempt {
 
     /// Handles a grant of an earlier request whose number the store does not know.
     ///
-    /// The first request may have made the grant, so the ttl counts from before that request. A heartbeat
-    /// extends the grant if the answer arrives within this ttl. A later answer proves only that the store
-    /// knows the nonce. In between, another claim may have been granted a larger token and released, and then
-    /// a duplicate of this claim may have been granted.
+    /// The first request may have made the grant, so the ttl counts from before the first request.
+    /// Only a heartbeat that is answered within this ttl extends the grant. A later answer proves
+    /// only that the store knows the nonce: another claim may have held the key in between.
     ///
-    /// If half of the ttl had passed when the attempt began, the grant is released, and the key is claimed
-    /// under a new nonce. An adoption would use up the hand-over, so an old adoption is left to expire.
+    /// If half of the ttl had passed when the attempt began, the grant is released, and a new nonce claims
+    /// the key. An old adoption is left to expire, because another adoption would use up the hand-over.
     async fn settle_unnumbered(
         &mut self,
         grant: Grant,
@@ -301,7 +289,7 @@ impl PendingAttempt {
         self.confirm(grant, attributes, Some(deadline)).await
     }
 
-    /// Sends a heartbeat. The lease then counts from this heartbeat, if its answer arrives before `deadline`.
+    /// The lease counts from this heartbeat if the answer arrives before `deadline`.
     async fn confirm(
         &mut self,
         grant: Grant,
@@ -318,7 +306,7 @@ impl PendingAttempt {
             {
                 Ok(Settled::Granted(grant, attributes, sent))
             }
-            // The method `answer` releases this grant, since its deadline has passed.
+            // The method `answer` releases this grant, because its deadline has passed.
             Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, self.first_sent)),
             Heartbeat::Overtaken => {
                 Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
@@ -337,14 +325,13 @@ impl PendingAttempt {
         };
         let now = self.settings.clock.now();
         if now >= sure_from + self.settings.trusted(grant.ttl) {
-            // Makes a lease that counts from now, so that it is not lost yet. Dropping it releases the key.
+            // The lease counts from now, so that the lease is not lost yet. The drop releases the key.
             drop(self.lease(grant, attributes, now));
             return Err(too_late);
         }
         Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from)))
     }
 
-    /// Makes a lease on `grant`. The grant lasts for at least a ttl from `sure_from`.
     fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment) -> Lease {
         let deadline = sure_from + self.settings.trusted(grant.ttl);
         let beat = self.beat;
@@ -353,11 +340,9 @@ impl PendingAttempt {
     }
 }
 
-/// The store's answer to an attempt.
 enum Settled {
-    /// The key was granted, for at least a ttl from this moment.
     Granted(Grant, Attributes, Moment),
     Held(Holder),
-    /// The key was granted, but the grant ended before its answer arrived.
+    /// The grant ended before its answer arrived.
     TooLate,
 }

@@ -24,36 +24,29 @@ use crate::store::in_turn::Enqueued;
 use crate::store::lock_store::LockStore;
 use crate::store::time_limit::within;
 
-/// A claim in a queue. If the claim is dropped before it has a lease, a task removes it from the queue.
-///
-/// The deadline of a lease counts from the request that its grant names by number. So the claim remembers
-/// when it sent each numbered request.
+/// If the claim is dropped before it has a lease, a task removes the claim from the queue.
 pub(crate) struct Standing {
     settings: Arc<Settings>,
     runtime: LockerRuntime,
     claim: Claim,
     requests: Arc<ClaimRequests>,
     sent: VecDeque<(RequestNumber, Moment)>,
-    /// The number of the last heartbeat that was sent under the claim.
     beat: Beat,
     has_place: bool,
     in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
-    /// Whether the store may know the claim, so that a dropped waiter must leave the queue.
+    /// The store may know the claim, so a dropped waiter must leave the queue.
     must_leave: bool,
 }
 
-/// The result of accepting a grant.
 pub(crate) enum Accepted {
     Lease(Lease),
-    /// The grant may hold the key, but the waiter does not know for how long: the request is too old, or a
-    /// later heartbeat was applied first. The waiter asks again.
+    /// The grant may hold the key, but the request is too old, or a later heartbeat was applied first.
     Unconfirmed,
-    /// The grant had ended before its notice arrived.
     Lost,
 }
 
 impl Standing {
-    /// Makes a claim of `key`. If an earlier claim of this locker may still be granted, continues that claim.
+    /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted.
     pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
         let settings = Arc::clone(contest.settings);
         let earlier = contest.unsettled.take(key, None);
@@ -83,16 +76,11 @@ impl Standing {
         &self.claim
     }
 
-    /// Whether the store has reported that the claim has a place.
     pub(crate) fn has_place(&self) -> bool {
         self.has_place
     }
 
-    /// Joins the queue, or renews the place.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped request may still be applied. The next request has another number.
+    /// The store may still apply a dropped request, so the next request has another number.
     pub(crate) async fn ask(&mut self) -> Result<Enqueued, StoreError> {
         let sent = self.settings.clock.now();
         self.claim.request = self.requests.next();
@@ -121,8 +109,8 @@ impl Standing {
         Ok(answer)
     }
 
-    /// Makes a lease from a grant of this claim. If the grant names an old or unknown request, a heartbeat
-    /// confirms the grant, and the lease counts from this heartbeat.
+    /// If the grant names an old or unknown request, a heartbeat confirms the grant, and the lease counts
+    /// from this heartbeat.
     pub(crate) async fn accept(
         &mut self,
         grant: Grant,
@@ -152,7 +140,6 @@ impl Standing {
         named.map(|(_, sent)| *sent)
     }
 
-    /// Confirms the grant by a heartbeat, which extends it.
     async fn confirm(&mut self, grant: &Grant) -> Result<Confirmed, StoreError> {
         let sent = self.settings.clock.now();
         self.beat = self.beat.next();
@@ -165,9 +152,7 @@ impl Standing {
     }
 }
 
-/// The store's answer to a heartbeat that confirms a grant.
 enum Confirmed {
-    /// The lease counts from this moment.
     From(Moment),
     Overtaken,
     Lost,
@@ -197,7 +182,6 @@ impl Drop for Standing {
     }
 }
 
-/// Leaves the queue on behalf of a waiter that was dropped.
 struct Departure {
     settings: Arc<Settings>,
     claim: Claim,
@@ -206,7 +190,7 @@ struct Departure {
 }
 
 impl Departure {
-    /// Leaves at once. A request in flight may arrive later, so its answer decides whether to leave again.
+    /// Leaves at once, and leaves again if a request in flight may have arrived later.
     async fn run(mut self) {
         let in_flight = self.in_flight.take();
         let late = async {
@@ -222,7 +206,7 @@ impl Departure {
     }
 }
 
-/// Repeats the request to leave until the store answers, for at most a ttl: by then, the place has expired.
+/// Repeats the request until the store answers. Stops after a ttl, because the place has then expired.
 async fn leave(settings: &Settings, claim: &Claim) {
     let limit = settings.options.request_timeout();
     let gives_up = settings.clock.now() + claim.ttl;

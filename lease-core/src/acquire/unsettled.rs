@@ -15,7 +15,7 @@ use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim, RequestNumber};
 use crate::store::nonce::Nonce;
 
-/// The unsettled claims of each key, the latest last. Several tasks may each leave a claim of one key.
+/// Several tasks may each leave a claim of one key.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
     claims: Mutex<ClaimsByKey>,
@@ -24,29 +24,25 @@ pub(crate) struct UnsettledClaims {
 #[derive(Debug, Default)]
 struct ClaimsByKey {
     by_key: HashMap<LeaseKey, Vec<UnsettledClaim>>,
-    /// Refused claims that are too old are removed when the number of keys reaches this value.
     purge_at: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct UnsettledClaim {
     pub(crate) claim: Claim,
-    /// When the claim was first sent. If a store does not know which request it has granted, the ttl
-    /// counts from this moment.
+    /// When the claim was first sent. The ttl counts from this moment if the store does not know
+    /// which request it has granted.
     pub(crate) first_sent: Moment,
     pub(crate) requests: Arc<ClaimRequests>,
-    /// The number of the last heartbeat that was sent under the claim.
     pub(crate) beat: Beat,
     /// The nonce of the grant to adopt, if the claim is an adoption.
     pub(crate) adopts: Option<Nonce>,
-    /// The cleanup, which repeats the claim until its outcome is known.
     pub(crate) clearing: Arc<ClaimCleanup>,
     /// When a request of the claim was refused. `None` if no request was answered since the first error.
     pub(crate) kept_since: Option<Moment>,
 }
 
-/// Numbers the requests of one claim, and counts the requests without an answer. A store may still grant such
-/// a request.
+/// Numbers the requests of one claim. The store may still grant a request without an answer.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimRequests {
     sent: AtomicU64,
@@ -67,10 +63,8 @@ impl ClaimRequests {
     }
 }
 
-/// Repeats an unsettled claim until another attempt takes it over.
-///
-/// Sends one request at a time. Otherwise, a failed request might withdraw the grant that the store has just
-/// returned to another request for the same claim.
+/// Sends one request at a time. A failed second request might withdraw the grant that the store has
+/// just returned to the first request.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimCleanup {
     taken_over: CancellationToken,
@@ -78,7 +72,7 @@ pub(crate) struct ClaimCleanup {
 }
 
 impl ClaimCleanup {
-    /// Runs `request`. Returns `None` if the claim was taken over before the answer.
+    /// Returns `None` if the claim was taken over before the answer.
     pub(crate) async fn unless_taken_over<F: Future>(&self, request: F) -> Option<F::Output> {
         let _asking = self.asking.lock().await;
         select! {
@@ -89,7 +83,6 @@ impl ClaimCleanup {
         }
     }
 
-    /// Sleeps until `moment`. Returns `None` if the claim was taken over before that moment.
     pub(crate) async fn sleep_until(
         &self,
         clock: &dyn Clock,
@@ -103,7 +96,7 @@ impl ClaimCleanup {
         }
     }
 
-    /// Ends the repetitions. Completes when none of their requests is in flight.
+    /// Ends the repetitions, and waits until no request is in flight.
     pub(crate) async fn take_over(&self) {
         self.taken_over.cancel();
         drop(self.asking.lock().await);
@@ -115,7 +108,7 @@ impl UnsettledClaims {
         self.claims().push(unsettled);
     }
 
-    /// Keeps a claim that was refused, but has requests without an answer.
+    /// Keeps a refused claim, because its unanswered requests may still be granted.
     pub(crate) fn keep(&self, refused: UnsettledClaim, now: Moment) {
         let mut claims = self.claims();
         if claims.by_key.len() >= claims.purge_at {
@@ -135,7 +128,6 @@ impl UnsettledClaims {
         of_key.any(|kept| kept.claim.nonce == claim.nonce)
     }
 
-    /// Removes `claim`. Returns whether it was present.
     pub(crate) fn remove(&self, claim: &Claim) -> bool {
         self.take_latest(&claim.key, |unsettled| unsettled.claim.nonce == claim.nonce).is_some()
     }
@@ -165,7 +157,6 @@ impl ClaimsByKey {
         self.by_key.entry(unsettled.claim.key.clone()).or_default().push(unsettled);
     }
 
-    /// Removes the claims that were refused more than `KEPT_FOR` ttls ago.
     fn purge(&mut self, now: Moment) {
         self.by_key.retain(|_, of_key| {
             of_key.retain(|kept| {
@@ -177,7 +168,7 @@ impl ClaimsByKey {
     }
 }
 
-/// After this many ttls, a late request is no longer expected.
+/// After this many ttls, no late request is expected.
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;

@@ -21,14 +21,12 @@ use crate::store::grant::{GrantId, Holder};
 use crate::store::lock_store::{Change, Freed};
 use crate::store::time_limit::within;
 
-/// Waits for `key` without a time limit.
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let settings = contest.settings;
     if settings.options.waiting() == Waiting::InTurn
         // A claim under a session cannot wait in a queue.
         && settings.session.is_none()
         && let Some(queues) = settings.store.in_turn()
-        // In a box, so that a waiter that races needs no space for this future.
         && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?
     {
         return Ok(lease);
@@ -36,15 +34,14 @@ pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Leas
     race(contest, key).await
 }
 
-/// Repeats attempts at `key` after each release, or by polling.
 async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let Contest { settings, runtime, queue, unsettled, one_at_a_time, contended, .. } = contest;
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     let mut wake_backoff = WakeBackoff::default();
     let mut slots = Slots::new();
-    // Most keys are free: the first attempt is made without a watch, unless a waiter of this locker was refused
-    // recently. After a refusal without a watch, a second attempt follows at once.
+    // Most keys are free, so the first attempt is made without a watch. After a refusal without a
+    // watch, a second attempt follows at once.
     let mut is_first = !contended.contains(key, settings.clock.now());
     let mut watch = is_first.then(Freed::never);
     let mut is_refused = false;
@@ -75,7 +72,7 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
                 if std::mem::take(&mut is_first) {
                     freed = watch_or_poll(settings, key).await;
                     if freed.can_wake() {
-                        // The watch misses a release before its registration: makes a second attempt.
+                        // The watch misses a release before its registration.
                         watch = Some(freed);
                         continue;
                     }
@@ -94,7 +91,6 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
     }
 }
 
-/// Registers a watch. If the store returns an error, the waiter polls.
 async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     let limit = settings.options.request_timeout().min(LONGEST_WAIT_FOR_A_WATCH);
     match within(limit, settings.store.watch(key)).await {
@@ -106,7 +102,7 @@ async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     }
 }
 
-/// Waits until it is time for an attempt. Returns the watch if it can still wake.
+/// Returns the watch if the watch can still wake.
 async fn wait_for_change(
     settings: &Settings,
     mut freed: Freed,
@@ -114,7 +110,6 @@ async fn wait_for_change(
     slots: &mut Slots,
 ) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
-    // Between half and one and a half poll intervals, so that the waiters do not all claim at once.
     let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
     let backstop = if freed.can_wake() { options.ttl() } else { poll };
     let wait = match holder.expires_in {
@@ -124,7 +119,7 @@ async fn wait_for_change(
         None => backstop,
     };
     let now = settings.clock.now();
-    // A waiter that always loses its slot to others makes an attempt after this time.
+    // A waiter that always loses its slot makes an attempt after this time.
     let latest = now + backstop;
     let mut until = now + wait;
     loop {
@@ -150,14 +145,12 @@ async fn wait_for_change(
     freed.can_wake().then_some(freed)
 }
 
-/// Completes when the key was taken. Never completes if the watch does not report this.
+/// Never completes if the watch does not report [`Change::Taken`].
 async fn taken(freed: &mut Freed) {
     while freed.next().await != Change::Taken {}
 }
 
-/// Makes a waiter back off if its store wakes it although the key is still held.
-///
-/// The waiter does not back off if each refusal names another grant: the key then changes hands quickly.
+/// Makes a waiter back off if the store wakes the waiter while the same grant still holds the key.
 #[derive(Debug, Default)]
 struct WakeBackoff {
     grant: Option<GrantId>,

@@ -1,5 +1,6 @@
-//! Tests for stores: one macro call makes one test per promise of the store traits. Enable the
-//! feature `conformance` in a dev-dependency. Applications can use [`Faulty`] in their tests, too.
+//! Tests for stores: one macro call makes one test per promise of the store traits.
+//!
+//! Enable the feature `conformance` in a dev-dependency.
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!
@@ -35,8 +36,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! If other processes can reach the store's data, `another` must open the data again and not return a
-//! clone. A clone shares locks and caches, which can hide that a check and a write are two steps.
+//! If other processes can reach the store's data, `another` must open the data again. A clone
+//! shares locks and caches, which can hide that a check and a write are two steps.
 //!
 //! ```ignore
 //! /// Leases in a file. Each test has its own fixture, and so its own file.
@@ -62,10 +63,6 @@
 //!     }
 //! }
 //! ```
-//!
-//! The name of a promise is a sentence, and a failed test prints it. The kit itself is tested, too:
-//! lease-memory's tests break a correct store in one way at a time, and check that exactly the matching
-//! promise fails.
 
 mod kit;
 mod trial;
@@ -97,21 +94,16 @@ pub trait Fixture: Send + Sync + Sized + 'static {
     /// The store under test.
     type Store: LockStore;
 
-    /// Makes a store without leases.
-    ///
-    /// The fixture keeps everything that must last as long as the store, such as a server. Each test has its
-    /// own fixture.
+    /// Makes a store without leases. The fixture keeps everything that must last as long as the store, such
+    /// as a server.
     async fn store(&self) -> Self::Store;
 
-    /// Opens the data of `store` a second time, as another process would.
-    ///
-    /// Tests use both handles at once, from several threads. Return a clone only if the data of the store
-    /// cannot leave the process.
+    /// Opens the data of `store` a second time, as another process would. Tests use both handles at once,
+    /// from several threads. Return a clone only if the data of the store cannot leave the process.
     async fn another(&self, store: &Self::Store) -> Self::Store;
 
-    /// Closes `store`, and opens its data again as a restarted process does.
-    ///
-    /// If the store's data end with the process, the fixture returns [`Reopened::Empty`].
+    /// Closes `store`, and opens its data again as a restarted process does. If the store's data
+    /// end with the process, return [`Reopened::Empty`].
     async fn reopen(&self, store: Self::Store) -> Reopened<Self::Store>;
 
     /// Lets `time` pass for the stores. The default sleeps.
@@ -119,33 +111,27 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         tokio::time::sleep(time).await;
     }
 
-    /// The ttl of leases in the tests.
-    ///
-    /// The default is 2 s. A few requests must fit into a quarter of the ttl. Some promises wait until the
-    /// ttl has passed.
+    /// The ttl of leases in the tests. The default is 2 s.
     fn ttl(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    /// The ttl of leases and reservations that must outlast a promise, even on a slow store.
-    ///
-    /// The default is an hour. Choose a shorter ttl for a store that refuses an hour.
+    /// The ttl of leases and reservations that must outlast a promise, even on a slow store. The
+    /// default is an hour.
     fn long_ttl(&self) -> Duration {
         Duration::from_secs(3600)
     }
 
     /// Whether the store refuses a late duplicate of a claim whose grant was released. The default is true.
     ///
-    /// The fixture returns false if the store forgets released grants. A late duplicate may then hold the
-    /// key for at most one ttl.
+    /// If false, a late duplicate may hold the key for at most one ttl.
     fn remembers_released_nonces(&self) -> bool {
         true
     }
 
     /// Whether the store grants a repeated claim anew, under a new token. The default is false.
     ///
-    /// Then such a store refuses heartbeats of the earlier grant. This is harmless: the holder
-    /// has repeated the claim itself, and uses the new grant.
+    /// If true, the store refuses heartbeats of the earlier grant.
     fn grants_repeated_claims_anew(&self) -> bool {
         false
     }
@@ -156,9 +142,7 @@ pub trait Fixture: Send + Sync + Sized + 'static {
     }
 }
 
-/// A store after it was closed and opened again: see [`Fixture::reopen`].
-///
-/// In both cases, new tokens must be larger than all earlier tokens.
+/// A store after [`Fixture::reopen`]. In both cases, new tokens must be larger than all earlier tokens.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "data outlive their process, or end with it")]
 pub enum Reopened<S> {
@@ -183,7 +167,7 @@ impl<F> std::fmt::Debug for Promise<F> {
     }
 }
 
-/// Runs one promise on a new runtime. Pauses the runtime's time if the fixture allows it.
+/// Runs one promise on a new runtime, in paused time if the fixture allows it.
 ///
 /// # Panics
 ///
@@ -385,10 +369,8 @@ macro_rules! __promise_list {
     };
 }
 
-/// Makes one test for each promise of a [`LockStore`](crate::store::LockStore). The expression makes the
-/// [`Fixture`] of each test.
-///
-/// Use it once per module. Needs the feature `conformance`.
+/// Makes one test for each promise of a [`LockStore`](crate::store::LockStore). The expression
+/// makes the [`Fixture`] of each test. Use the macro once per module.
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 #[macro_export]
 macro_rules! conformance {
@@ -397,10 +379,9 @@ macro_rules! conformance {
     };
 }
 
-/// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable). The expression makes
-/// the [`Fixture`] of each test.
-///
-/// Use it once per module, along with [`conformance!`](crate::conformance!). Needs the feature `conformance`.
+/// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable). The expression
+/// makes the [`Fixture`] of each test. Use the macro once per module, along with
+/// [`conformance!`](crate::conformance!).
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 #[macro_export]
 macro_rules! table_conformance {

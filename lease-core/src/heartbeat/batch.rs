@@ -7,26 +7,20 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::settings::Settings;
 use crate::store::grant::{Beat, Grant, Heartbeat};
 
-/// The store's answer to one heartbeat.
 pub(crate) struct Answer {
     pub(crate) to: Sent,
     pub(crate) heartbeat: Result<Heartbeat, StoreError>,
 }
 
-/// A heartbeat that was sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
-    /// The index of the lease's entry.
     pub(crate) index: usize,
-    /// The id of the lease.
     pub(crate) id: u64,
     pub(crate) beat: Beat,
 }
 
-/// Sends the answers of a batch to the heartbeater. Answers that arrive together are sent together.
 pub(crate) type AnswerSender = mpsc::UnboundedSender<Vec<Answer>>;
 
-/// Heartbeats that are sent at the same time.
 pub(crate) struct Batch {
     sent: Vec<Sent>,
     beats: Vec<(Grant, Beat)>,
@@ -46,8 +40,7 @@ impl Batch {
         self.sent.len()
     }
 
-    /// Sends all heartbeats, and passes each answer to the heartbeater. Completes when each heartbeat has an
-    /// answer.
+    /// Completes when each heartbeat has an answer.
     pub(crate) async fn send(self, settings: &Settings, answered: &AnswerSender) {
         let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
         let answers = settings.store.heartbeat_all(&self.beats);
@@ -57,7 +50,7 @@ impl Batch {
                 let to = unanswered.get_mut(index)?.take()?;
                 Some(Answer { to, heartbeat })
             });
-            // This fails only if the heartbeater has ended. Then no lease needs the answers.
+            // The send fails only if the heartbeater has ended. Then no lease needs the answers.
             drop(answered.send(some.collect()));
         }
         let missing: Vec<_> = unanswered.into_iter().flatten().map(without_answer).collect();

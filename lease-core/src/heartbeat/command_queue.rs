@@ -1,7 +1,7 @@
-//! The commands that leases send to their heartbeater. Only a command that cannot wait wakes it.
+//! The commands that leases send to their heartbeater.
 //!
-//! If every command woke it, a lease that is held for a moment would wake it twice. The wake-ups would cost
-//! more than the rest of the lease, because another thread has to start.
+//! Only a command that cannot wait wakes the heartbeater. A wake-up costs more than the rest of a
+//! short lease, because another thread has to start.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,32 +15,25 @@ use crate::heartbeat::ending::Ending;
 use crate::heartbeat::lease_cell::LeaseCell;
 use crate::heartbeat::release::Release;
 
-/// A command of a lease to its heartbeater.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Send heartbeats for this lease.
     Add(Arc<LeaseCell>),
-    /// Stop the heartbeats of this lease. The lease has ended, and its key need not be released.
+    /// Sent when the lease has ended, and its key need not be released.
     Remove(Arc<LeaseCell>),
-    /// Stop the heartbeats of this lease and release its key.
     Release(Release),
 }
 
-/// The sending end of the queue, for leases.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandSender {
     queue: Arc<CommandQueue>,
     wake: mpsc::Sender<()>,
-    /// The shortest time from a grant until the heartbeater first looks at its lease.
     first_look: Duration,
 }
 
-/// The receiving end of the queue, for the heartbeater.
 pub(crate) struct CommandReceiver {
     queue: Arc<CommandQueue>,
     wake: mpsc::Receiver<()>,
     first_look: Duration,
-    /// When the heartbeater polls the queue again after it has found commands.
     polls_again: Option<Moment>,
 }
 
@@ -54,7 +47,6 @@ struct Queued {
     polled_at: Option<Moment>,
 }
 
-/// Makes a queue. `first_look` is the shortest time from a grant to the first look at its lease.
 pub(crate) fn command_queue(first_look: Duration) -> (CommandSender, CommandReceiver) {
     let queued = Queued { commands: VecDeque::new(), polled_at: None };
     let queue = Arc::new(CommandQueue(Mutex::new(queued)));
@@ -66,12 +58,12 @@ pub(crate) fn command_queue(first_look: Duration) -> (CommandSender, CommandRece
 }
 
 impl CommandSender {
-    /// Queues `command`. Never blocks or fails, so that `Drop` may call it. If the heartbeater has ended, the
-    /// command is dropped, since the runtime that could execute it has ended.
+    /// Never blocks or fails, so that `Drop` may call it. After the end of the heartbeater, the
+    /// command is dropped, because its runtime has ended.
     pub(crate) fn send(&self, command: Command) {
         let mut queued = self.queue.queued();
-        // Checked under the lock that `close` takes: a command that is queued after `close` would stay here for
-        // ever.
+        // Checked under the lock that `close` takes: a command that is queued after `close` would
+        // stay in the queue for ever.
         if self.wake.is_closed() {
             drop(queued);
             return drop(command);
@@ -96,17 +88,14 @@ impl CommandSender {
         }
     }
 
-    /// Whether the heartbeater has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.wake.is_closed()
     }
 }
 
 impl CommandReceiver {
-    /// Moves up to `limit` commands that were queued by `now` to `commands`, the oldest first.
-    ///
-    /// Commands come in bursts. So after a command, the heartbeater polls again in time for every lease
-    /// that is granted from now on, and these leases need not wake it.
+    /// Commands come in bursts. After a command, the heartbeater polls again in time for every
+    /// lease that is granted from now on, so these leases need not wake the heartbeater.
     pub(crate) fn take(&mut self, commands: &mut Vec<Command>, limit: usize, now: Moment) {
         let mut queued = self.queue.queued();
         if self.polls_again.is_none_or(|moment| moment <= now) {
@@ -120,9 +109,9 @@ impl CommandReceiver {
         }
     }
 
-    /// Announces when the heartbeater next polls the queue without being woken. `earliest` is when other work
-    /// is due. Returns the moment of the poll, and whether the queue is empty. Senders rely on this moment from
-    /// here on.
+    /// Announces when the heartbeater next polls the queue without being woken. Senders rely on
+    /// this moment from here on. `earliest` is when other work is due. Returns the moment, and
+    /// whether the queue is empty.
     pub(crate) fn announce_poll(&self, earliest: Option<Moment>) -> (Option<Moment>, bool) {
         let polled_at = earliest.into_iter().chain(self.polls_again).min();
         let mut queued = self.queue.queued();
@@ -130,13 +119,11 @@ impl CommandReceiver {
         (polled_at, queued.commands.is_empty())
     }
 
-    /// Completes with `true` when a sender wakes the heartbeater, and with `false` after all senders were
-    /// dropped.
     pub(crate) async fn woken(&mut self) -> bool {
         self.wake.recv().await.is_some()
     }
 
-    /// Takes the remaining commands. From then on, the queue drops new commands.
+    /// After this call, the queue drops new commands.
     pub(crate) fn close(&mut self) -> VecDeque<Command> {
         self.wake.close();
         std::mem::take(&mut self.queue.queued().commands)

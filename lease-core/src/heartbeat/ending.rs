@@ -9,18 +9,16 @@ use crate::lost::LossCause;
 pub enum LeaseState {
     /// Held, and the last heartbeat succeeded.
     Held,
-    /// Still held, but the last heartbeat failed, or took longer than the
-    /// [request timeout](crate::LeaseOptions::request_timeout). The lease is lost only if no heartbeat
-    /// succeeds before the deadline. A heartbeat that hangs is repeated at once. If the repeated heartbeat
-    /// succeeds soon, receivers of the state may miss this state.
+    /// Still held, but the last heartbeat failed, or took longer than the [request
+    /// timeout](crate::LeaseOptions::request_timeout). The lease is lost if no heartbeat succeeds
+    /// before the deadline. Receivers may miss this state if the next heartbeat succeeds soon.
     AtRisk,
     /// Lost: another lessee may have the key.
     Lost(LossCause),
-    /// Released, transferred or handed over by its holder.
+    /// The holder has released, transferred or handed over the lease.
     Released,
 }
 
-/// How a lease ended: its holder ended it, or it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     Released,
@@ -36,7 +34,7 @@ impl From<Ending> for LeaseState {
     }
 }
 
-// The words of a lease that has ended. No deadline has such a value: clocks start at one day, not at zero.
+// The words of a lease that has ended. Clocks start at one day, so no deadline has such a value.
 const RELEASED: u64 = 0;
 const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;
@@ -44,7 +42,6 @@ const SUPERSEDED: u64 = 3;
 const ABANDONED: u64 = 4;
 const SESSION_ENDED: u64 = 5;
 
-/// The word of a lease that is held until `deadline`.
 pub(crate) fn word_of(deadline: Moment) -> u64 {
     deadline.as_nanos().max(SESSION_ENDED + 1)
 }
@@ -60,7 +57,6 @@ pub(crate) fn word_of_ending(ending: Ending) -> u64 {
     }
 }
 
-/// How a lease with this word has ended; `None` while it is held.
 pub(crate) fn ending_of(word: u64) -> Option<Ending> {
     match word {
         RELEASED => Some(Ending::Released),

@@ -1,7 +1,7 @@
 //! The heartbeater's records of the leases that it extends.
 //!
-//! The heartbeater looks at every lease in each period, in no particular order. So one vector contains all
-//! entries, and an index selects an entry without a search.
+//! The heartbeater looks at every lease in each period. So one vector contains all entries, and an
+//! index selects an entry without a search.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -18,36 +18,28 @@ use crate::options::LeaseOptions;
 use crate::settings::Settings;
 use crate::store::grant::Beat;
 
-/// The heartbeats of one lease.
 pub(crate) struct HeartbeatEntry {
     pub(crate) cell: Arc<LeaseCell>,
     pub(crate) id: u64,
-    /// The number of the last heartbeat that was sent.
     pub(crate) beat: Beat,
-    /// When that heartbeat was sent; `None` after its answer or its timeout.
+    /// When the last heartbeat was sent; `None` after its answer or its timeout.
     pub(crate) sent: Option<Moment>,
-    /// When the next heartbeat is due.
     pub(crate) next: Moment,
     /// When the first heartbeat after the last successful heartbeat was sent.
     pub(crate) unconfirmed: Option<Moment>,
-    /// The error of the last heartbeat that failed since `unconfirmed`.
     pub(crate) error: Option<StoreError>,
-    /// The store answered that the lease is lost.
     pub(crate) is_lost_at_store: bool,
     pub(crate) failures: u32,
-    /// The heartbeat is due and waits for a slot.
     pub(crate) is_waiting: bool,
     risk: Risk,
     is_winding_down: bool,
 }
 
-/// Whether the lease may be lost soon.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Risk {
     None,
-    /// The last heartbeat failed or is late.
     Heartbeat,
-    /// The watchdog stopped the heartbeats, since the application had been silent for this long.
+    /// The watchdog stopped the heartbeats, because the application had been silent for this long.
     Watchdog(Duration),
 }
 
@@ -74,7 +66,6 @@ impl HeartbeatEntry {
         let deadline = self.cell.deadline().unwrap_or(now);
         let moment = match self.sent {
             Some(sent) => sent + options.request_timeout(),
-            // The heartbeater looks at this lease when a slot is free.
             None if self.is_waiting => deadline,
             None => self.next,
         };
@@ -84,7 +75,6 @@ impl HeartbeatEntry {
         moment.min(deadline - options.grace())
     }
 
-    /// Cancels the work under this lease, whose deadline is near.
     pub(crate) fn wind_down(&mut self) {
         if !self.is_winding_down {
             self.is_winding_down = true;
@@ -92,7 +82,6 @@ impl HeartbeatEntry {
         }
     }
 
-    /// Counts and logs a heartbeat that failed or is late.
     pub(crate) fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
         let margin = self.cell.deadline().map_or(Duration::ZERO, |at| at.since(now));
         settings.metrics.heartbeat_failed(&self.cell.grant.key, margin);
@@ -107,8 +96,8 @@ impl HeartbeatEntry {
         );
     }
 
-    /// Stops the heartbeats, since the application has not called `Locker::alive` for `silence`. The next
-    /// look comes soon: the application may still call `Locker::alive` in time.
+    /// Stops the heartbeats, because the application has not called `Locker::alive` for `silence`.
+    /// The next look comes soon, because the application may still call `Locker::alive` in time.
     pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
         self.next = now + settings.options.heartbeat_period() / 8;
         self.is_waiting = false;
@@ -123,8 +112,6 @@ impl HeartbeatEntry {
         }
     }
 
-    /// How long the application had been silent when the watchdog stopped the heartbeats; `None` if the
-    /// watchdog did not stop them.
     pub(crate) fn silence(&self) -> Option<Duration> {
         match self.risk {
             Risk::Watchdog(silence) => Some(silence),
@@ -132,7 +119,6 @@ impl HeartbeatEntry {
         }
     }
 
-    /// Records that a heartbeat has succeeded.
     pub(crate) fn take_out_of_risk(&mut self) {
         self.failures = 0;
         self.unconfirmed = None;
@@ -143,7 +129,6 @@ impl HeartbeatEntry {
     }
 }
 
-/// The entries of all leases, by index. An index is reused once its lease is removed.
 #[derive(Default)]
 pub(crate) struct HeartbeatEntries {
     entries: Slab<HeartbeatEntry>,
@@ -158,28 +143,25 @@ impl HeartbeatEntries {
         index
     }
 
-    /// Returns the entry at `index`. It may belong to another lease than before.
+    /// The entry may belong to another lease than before.
     pub(crate) fn at(&mut self, index: usize) -> Option<&mut HeartbeatEntry> {
         self.entries.get_mut(index)
     }
 
-    /// The deadlines of the leases at `indices`; `None` for a lease that has ended.
-    ///
-    /// The cells are scattered in memory, and this loop mostly waits for memory. It only reads each cell, so
-    /// the processor waits for many cells at the same time, and then has all of them in its cache. Without
-    /// this loop and the prefetch of [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of
-    /// lease-memory takes 15 % more processor time.
+    /// The loop only reads each cell, so the processor waits for the memory of many cells at the
+    /// same time. Without this prefetch and that of [`TimerQueue`](super::timer_queue::TimerQueue),
+    /// the bench `held` of lease-memory takes 15 % more processor time.
     pub(crate) fn deadlines(&self, indices: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
         let deadline = |index| {
             let cell = &self.entries.get(index)?.cell;
-            // Prefetches the key, which the next heartbeat contains.
+            // The next heartbeat contains the key.
             black_box(cell.grant.key.as_str().as_bytes().first().copied());
             cell.deadline()
         };
         indices.map(deadline).collect()
     }
 
-    /// The entry of lease `id`, if it is still at `index`: another lease may be there now.
+    /// The entry of lease `id`; `None` if another lease has this index now.
     pub(crate) fn still_at(&mut self, index: usize, id: u64) -> Option<&mut HeartbeatEntry> {
         self.at(index).filter(|entry| entry.id == id)
     }

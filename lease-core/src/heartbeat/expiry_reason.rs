@@ -7,45 +7,34 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::heartbeat::entry::HeartbeatEntry;
 
-/// A heartbeater's observations of its runtime and store, as evidence for the reason of an expiry.
 #[derive(Debug)]
 pub(crate) struct Observations {
-    /// The ttl of all leases of the locker.
     ttl: Duration,
-    /// When the runtime polled the heartbeater late during the last ttl, and how late.
     late_polls: VecDeque<(Moment, Duration)>,
-    /// When the store last answered a heartbeat.
     store_answered: Option<Moment>,
 }
 
-/// Why heartbeats were not confirmed in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpiryReason {
     /// The application has not called `Locker::alive` for this long.
     ApplicationSilent(Duration),
     /// The runtime did not poll the heartbeater for this long when heartbeats were due.
     NotPolled(Duration),
-    /// The store answered that the ttl has passed.
     ExpiredAtStore,
     /// No heartbeat of this lease was confirmed for this long, but heartbeats of other leases were.
     StoreSlow(Duration),
-    /// No heartbeat was confirmed for this long.
     StoreOutOfReach(Duration),
-    /// Slow heartbeats of other leases took all slots.
     NoSlot,
-    /// The heartbeat was not sent in time, for an unknown reason.
     NotSent,
 }
 
 impl Observations {
-    /// Starts without observations. `ttl` is the ttl of all leases of the locker.
     pub(crate) fn new(ttl: Duration) -> Self {
         Self { ttl, late_polls: VecDeque::new(), store_answered: None }
     }
 
-    /// Records that the runtime polled the heartbeater at `now`, which was `late` after the poll was due.
-    ///
-    /// Callers report only delays of more than a 64th of a heartbeat period, so few records fit into one ttl.
+    /// Callers report only delays of more than a 64th of a heartbeat period, so few records fit
+    /// into one ttl.
     pub(crate) fn polled_late(&mut self, now: Moment, late: Duration) {
         while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > self.ttl) {
             self.late_polls.pop_front();
@@ -53,12 +42,10 @@ impl Observations {
         self.late_polls.push_back((now, late));
     }
 
-    /// Records that the store answered a heartbeat at `now`.
     pub(crate) fn store_answered(&mut self, now: Moment) {
         self.store_answered = Some(now);
     }
 
-    /// Why `entry` has expired by `now`.
     pub(crate) fn reason_for_expiry(&self, entry: &HeartbeatEntry, now: Moment) -> ExpiryReason {
         if let Some(silence) = entry.silence() {
             return ExpiryReason::ApplicationSilent(silence);
@@ -67,7 +54,7 @@ impl Observations {
         let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
         let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
         let unconfirmed = entry.unconfirmed.map(|since| now.since(since));
-        // Late polls for half of the time are enough, since a blocked runtime cannot read answers either.
+        // Late polls for half of the time are enough, because a blocked runtime cannot read answers either.
         if not_polled * 2 >= unconfirmed.unwrap_or(ttl) {
             return ExpiryReason::NotPolled(not_polled);
         }

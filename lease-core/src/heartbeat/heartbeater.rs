@@ -1,8 +1,7 @@
 //! The heartbeater: one task per locker, which extends all leases of the locker and reports lost leases.
 //!
-//! The heartbeater never waits for the store. Spawned tasks send the heartbeats in batches, and their
-//! answers come back over a channel. So a store that hangs delays no deadline and no heartbeat of
-//! another lease.
+//! The heartbeater never waits for the store: spawned tasks send the heartbeats in batches. So a
+//! store that hangs delays no deadline. See docs/design/005-heartbeats-at-scale.md.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -40,19 +39,17 @@ pub(crate) struct Heartbeater {
     answers: mpsc::UnboundedReceiver<Vec<Answer>>,
     answered: AnswerSender,
     entries: HeartbeatEntries,
-    /// When to look at each lease next, by the index of its entry.
     due: TimerQueue,
     /// Slots for unanswered batches that are not yet slow.
     slots: Arc<Semaphore>,
-    /// The indices of leases whose heartbeat is due while all slots are taken, the oldest first.
+    /// Indices of leases whose heartbeat is due while all slots are taken, the oldest first.
     waiting: VecDeque<usize>,
-    /// Releases of dropped leases that wait for a slot, the oldest first.
     releases: VecDeque<Release>,
-    /// Slots for unanswered releases that are not yet slow. Heartbeats have their own slots, so neither kind of
-    /// request can starve the other.
+    /// Slots for unanswered releases that are not yet slow. Separate slots ensure that neither kind
+    /// of request can starve the other.
     release_slots: Arc<Semaphore>,
     observed: Observations,
-    /// How long after the earliest due moment the runtime last polled this task. Busy tasks delay such polls.
+    /// How late the runtime last polled this task. Busy tasks delay polls.
     late: Duration,
 }
 
@@ -77,7 +74,6 @@ impl Heartbeater {
         }
     }
 
-    /// Runs until every locker and lease that could send a command has been dropped.
     pub(crate) async fn run(mut self) {
         let mut commands = Vec::new();
         let mut answers = Vec::new();
@@ -90,8 +86,8 @@ impl Heartbeater {
             let earliest = self.due.first();
             let (polled_at, has_no_commands) = self.command_queue.announce_poll(earliest);
             select! {
-                // Every branch only wakes the loop, and each pass does the work of all branches. So no branch
-                // starves another, and the order does not matter.
+                // Every branch only wakes the loop, and each pass does the work of all branches. So
+                // no branch starves another branch.
                 biased;
                 () = wake_timer.as_mut().wait_until(polled_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
@@ -99,7 +95,8 @@ impl Heartbeater {
                 () = one_of(&self.release_slots), if !self.releases.is_empty() => (),
                 () = ready(()), if !has_no_commands => (),
                 is_woken = self.command_queue.woken(), if is_open => is_open = is_woken,
-                // This branch is last: its poll makes the task ready. It replaces a timer that would be late.
+                // This branch is last, because its poll makes the task ready. The branch replaces a late
+                // timer.
                 () = poll_delay.yield_and_measure(&*settings.clock), if poll_delay.is_late() && polled_at.is_some() => (),
             }
             let now = settings.clock.now();
@@ -107,9 +104,8 @@ impl Heartbeater {
             if self.late > settings.options.heartbeat_period() / 64 {
                 self.observed.polled_late(now, self.late);
             }
-            // Reads answers on every pass. If tasks are busy, a heartbeat is always due, and `select!` ends
-            // by the timer. Reads only answers that are here now: an endless stream of answers would delay
-            // deadlines.
+            // Reads answers on every pass: if tasks are busy, the timer always ends `select!`. Reads only
+            // the answers that are here now, because an endless stream of answers would delay deadlines.
             for _ in 0..self.answers.len() {
                 answers.extend(self.answers.try_recv());
             }
@@ -123,7 +119,6 @@ impl Heartbeater {
             self.send_releases();
             let has_waited = self.look_at_waiting();
             if self.look_at_due() || has_waited {
-                // Lets the spawned batches run before this task makes more batches.
                 poll_delay.yield_and_measure(&*settings.clock).await;
             }
         }
@@ -145,14 +140,13 @@ impl Heartbeater {
         if cell.ending() == Some(Ending::Released) {
             return;
         }
-        // Random, to spread the first heartbeats of leases that were obtained at the same time.
         let longest = longest_pause(&self.settings.options);
         let next = cell.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
         let index = self.entries.insert(HeartbeatEntry::new(cell, next));
         self.due.set(index, next);
     }
 
-    /// Reports a lost lease under a session. Only the loss of the session itself is logged as a warning.
+    /// Only the loss of the session itself is logged as a warning.
     fn report_child(&self, cell: &LeaseCell) {
         let Some(Ending::Lost(cause)) = cell.ending() else { return };
         let (grant, now) = (&cell.grant, self.settings.clock.now());
@@ -166,7 +160,6 @@ impl Heartbeater {
         }
     }
 
-    /// Sends as many queued releases as there are free slots.
     fn send_releases(&mut self) {
         while !self.releases.is_empty() {
             let Ok(slot) = Arc::clone(&self.release_slots).try_acquire_owned() else { return };
@@ -176,7 +169,6 @@ impl Heartbeater {
         }
     }
 
-    /// Looks at every lease that is due, and sends its heartbeat. Returns whether any lease was due.
     fn look_at_due(&mut self) -> bool {
         let now = self.settings.clock.now();
         if self.due.first().is_none_or(|moment| moment > now) {
@@ -187,15 +179,14 @@ impl Heartbeater {
         true
     }
 
-    /// Looks at leases whose heartbeat waits for a slot, as long as slots are free. Returns whether it looked
-    /// at any.
+    /// Returns whether a lease was waiting.
     fn look_at_waiting(&mut self) -> bool {
         let mut is_any = false;
         while !self.waiting.is_empty() && self.slots.available_permits() > 0 {
             let count = self.waiting.len().min(BATCH);
             let indices: Vec<_> = self.waiting.drain(..count).collect();
             for index in &indices {
-                // Another lease may have this index by now. An extra look at it does no harm.
+                // Another lease may have this index by now. An extra look does no harm.
                 if let Some(entry) = self.entries.at(*index) {
                     entry.is_waiting = false;
                 }
@@ -207,10 +198,8 @@ impl Heartbeater {
         is_any
     }
 
-    /// Returns the horizon: every heartbeat that is due by then is sent now.
-    ///
-    /// Sending nearly due heartbeats makes fewer and fuller batches. After a late poll, the horizon includes
-    /// the heartbeats that would be due before the next poll.
+    /// Every heartbeat that is due before the horizon is sent now, which makes fewer and fuller batches.
+    /// After a late poll, the horizon includes the heartbeats that are due before the next poll.
     fn horizon(&self, now: Moment) -> Moment {
         let period = self.settings.options.heartbeat_period();
         now + self.late.clamp(period / 64, period / 2)
@@ -240,7 +229,7 @@ impl Heartbeater {
             return;
         };
         let deadline = match deadline {
-            // `ending` checks the clock, so that a passed deadline counts as a loss from here on.
+            // `ending` checks the clock, so a passed deadline counts as a loss from here on.
             Some(deadline) if now < deadline || entry.cell.ending().is_none() => deadline,
             _ => return self.remove(index),
         };
@@ -261,7 +250,7 @@ impl Heartbeater {
                 self.waiting.push_back(index);
             }
         } else if is_due {
-            // If there is no next heartbeat, a hand-over has sent the last one.
+            // If there is no next heartbeat, a hand-over has sent the last heartbeat.
             let Some(beat) = entry.cell.next_beat() else { return self.remove(index) };
             entry.beat = beat;
             entry.sent = Some(now);
@@ -289,7 +278,6 @@ impl Heartbeater {
         }
     }
 
-    /// Handles the answer to one heartbeat. `margin` is the time until the deadline of its lease.
     fn handle_answer(
         &mut self,
         to: Sent,
@@ -307,7 +295,6 @@ impl Heartbeater {
             return self.remove(to.index);
         }
         if to.beat != entry.beat {
-            // This heartbeat has timed out, and a later one was sent.
             return;
         }
         let Some(sent) = entry.sent.take() else { return };
@@ -321,8 +308,7 @@ impl Heartbeater {
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 entry.take_out_of_risk();
-                // The pause is 90 % to 100 % of `longest`, so the heartbeats of many leases spread further
-                // each time.
+                // The pause is random, so the heartbeats of many leases spread further each time.
                 let longest = longest_pause(&settings.options);
                 entry.next = sent + settings.random.part_of(longest, 0.9);
             }
@@ -348,7 +334,6 @@ impl Heartbeater {
         self.due.set(to.index, entry.next_look(now, &settings.options));
     }
 
-    /// Sends a batch, whose heartbeats all count as sent at `now`.
     fn send(&self, batch: Batch, now: Moment) {
         let settings = Arc::clone(&self.settings);
         let answered = self.answered.clone();
@@ -356,7 +341,7 @@ impl Heartbeater {
         tokio::spawn(async move {
             let period = settings.options.heartbeat_period();
             let limit = settings.options.request_timeout();
-            // A slow batch frees its slot before it is answered. A batch that hangs is dropped.
+            // A slow batch frees its slot before the answer. A batch that hangs is dropped.
             let slow = sleep_until(&*settings.clock, now + period / 16, period);
             let give_up = sleep_until(&*settings.clock, now + limit, limit);
             let unanswered = batch.send(&settings, &answered);
@@ -374,7 +359,6 @@ impl Heartbeater {
         });
     }
 
-    /// Removes a lease that has ended, and reports it if it was lost.
     fn remove(&mut self, index: usize) {
         let Some(entry) = self.entries.remove(index) else {
             return;
@@ -397,7 +381,7 @@ impl Heartbeater {
 }
 
 impl Drop for Heartbeater {
-    /// Ends the remaining leases. They outlive their heartbeater only if its runtime has ended.
+    /// The remaining leases outlive their heartbeater only if its runtime has ended.
     fn drop(&mut self) {
         // A lease that is granted later finds the queue closed, and ends itself.
         for command in self.command_queue.close() {
@@ -411,26 +395,21 @@ impl Drop for Heartbeater {
     }
 }
 
-/// Completes once one of the slots is free.
 async fn one_of(slots: &Semaphore) {
     drop(slots.acquire().await);
 }
 
-/// The longest time from a grant or a heartbeat to the next heartbeat.
 fn longest_pause(options: &LeaseOptions) -> Duration {
     options.heartbeat_period() * 19 / 20
 }
 
-/// The shortest time from a grant until the heartbeater first looks at its lease.
 pub(crate) fn first_look(options: &LeaseOptions) -> Duration {
     longest_pause(options).mul_f64(FIRST_SPREAD)
 }
 
-/// The first heartbeat comes after at least this part of the longest pause.
 const FIRST_SPREAD: f64 = 0.5;
-/// The largest number of heartbeats in one batch.
 const BATCH: usize = 256;
-/// The largest number of unanswered batches, not counting slow batches: 4,096 heartbeats.
+/// Slow batches do not count. The limit is 4,096 unanswered heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
-/// The largest number of unanswered releases of dropped leases, not counting slow releases.
+/// Slow releases do not count.
 const RELEASES_IN_FLIGHT: usize = 1024;

@@ -18,34 +18,30 @@ use crate::session::standing::{Children, Standing};
 use crate::store::grant::{Beat, Grant};
 use crate::waiter_queue::Turn;
 
-/// One lease, as its `Lease` and the heartbeater see it.
 pub(crate) struct LeaseCell {
-    /// Unique among the leases of one heartbeater.
     pub(crate) id: u64,
     pub(crate) grant: Grant,
     pub(crate) granted_at: Moment,
     clock: Arc<dyn Clock>,
-    /// The deadline in nanoseconds of lease time, or how the lease ended. One atomic word orders an
-    /// extension and the end of the lease.
+    /// The deadline in nanoseconds of lease time, or how the lease ended. Compare-and-swap on this
+    /// word orders an extension and the end of the lease.
     word: AtomicU64,
     beats: AtomicU64,
     is_at_risk: AtomicBool,
-    /// Wakes the callers of `Lease::lost`.
     pub(crate) ended: Notify,
     signals: Mutex<Signals>,
-    /// The session of this lease, if any. The lease then ends with the session, and has no deadline of its own.
+    /// The session of this lease, if any. The lease then has no deadline of its own.
     standing: Option<Box<Standing>>,
-    /// The leases under this one. Most leases have none.
+    /// Most leases have no children.
     children: OnceLock<Box<Children>>,
 }
 
 #[derive(Default)]
 struct Signals {
     winding_down: bool,
-    // `state` and `work` are created on first use: most leases need neither.
+    // `state` and `work` are created on first use, because most leases need neither.
     state: Option<watch::Sender<LeaseState>>,
     work: Option<CancellationToken>,
-    /// The turn in this locker's queue for the key.
     turn: Option<Turn>,
 }
 
@@ -72,7 +68,6 @@ impl LeaseCell {
         }
     }
 
-    /// Returns the same lease under a session.
     pub(crate) fn under(self, standing: Standing) -> Self {
         let word = AtomicU64::new(u64::MAX);
         Self { word, standing: Some(Box::new(standing)), ..self }
@@ -82,7 +77,6 @@ impl LeaseCell {
         self.standing.as_deref()
     }
 
-    /// The leases under this one.
     pub(crate) fn children(&self) -> &Children {
         self.children.get_or_init(Box::default)
     }
@@ -91,8 +85,8 @@ impl LeaseCell {
         self.children.get().map_or_else(Vec::new, |children| children.all())
     }
 
-    /// How the lease ended; `None` while it is held. Checks the clock, and ends the lease if its deadline has
-    /// passed. Does not depend on the heartbeater.
+    /// How the lease ended; `None` while the lease is held. Checks the clock, and ends the lease if the
+    /// deadline has passed.
     pub(crate) fn ending(&self) -> Option<Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -103,7 +97,6 @@ impl LeaseCell {
         }
     }
 
-    /// Returns the cause of the loss, if the deadline has passed by `now`, or the session has ended.
     fn loss_at(&self, now: Moment, word: u64) -> Option<LossCause> {
         let (is_over, cause) = match &self.standing {
             Some(standing) => (standing.session.ending().is_some(), LossCause::SessionEnded),
@@ -112,7 +105,7 @@ impl LeaseCell {
         is_over.then_some(cause)
     }
 
-    /// Ends a lease whose session has ended. Sends a loss to the heartbeater, which counts it.
+    /// Ends a lease whose session has ended. The heartbeater counts the loss.
     fn end_with_session(self: &Arc<Self>) {
         if let (Some(Ending::Lost(_)), Some(standing)) = (self.ending(), &self.standing) {
             standing.heartbeater.send(Command::Remove(Arc::clone(self)));
@@ -125,7 +118,7 @@ impl LeaseCell {
         ending_of(self.word.load(Ordering::SeqCst))
     }
 
-    /// The deadline; `None` once the lease has ended. Changes nothing.
+    /// `None` once the lease has ended. Does not end the lease.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(Ordering::SeqCst);
         match &self.standing {
@@ -135,16 +128,12 @@ impl LeaseCell {
         }
     }
 
-    /// The time until the deadline. Unlike `ending`, changes nothing.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now()))
     }
 
-    /// Moves the deadline to `deadline`, unless the lease has ended by `now`.
-    ///
-    /// `now` may lie slightly in the past. The old deadline may have passed since then, unnoticed by any
-    /// call. The lease then stays held: the store extended it before that deadline. The next call checks the
-    /// new deadline.
+    /// The old deadline may have passed after `now`, unnoticed by any call. The lease then stays
+    /// held, because the store extended the lease before the old deadline.
     pub(crate) fn extend(&self, deadline: Moment, now: Moment) -> Result<(), Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -162,16 +151,14 @@ impl LeaseCell {
         }
     }
 
-    /// Ends the lease, unless it has ended before. Returns how it ended.
+    /// Ends the lease, unless the lease has ended before. Returns how the lease ended.
     ///
-    /// A lease whose deadline has passed counts as expired, since its holder cannot release a key that
-    /// another lessee may have. A cause that the store reported replaces the expiry, since it is more
-    /// precise.
+    /// A lease whose deadline has passed counts as expired: its holder cannot release a key that
+    /// another lessee may have. A cause that the store reported is more precise than the expiry.
     pub(crate) fn end(&self, ending: Ending) -> Ending {
         self.end_at(ending, self.clock.now())
     }
 
-    /// Ends the lease as [`end`](Self::end) does, with a reading of the clock that the caller has just made.
     pub(crate) fn end_at(&self, ending: Ending, now: Moment) -> Ending {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -196,15 +183,15 @@ impl LeaseCell {
         let (work, turn) = {
             let mut signals = self.signals();
             signals.winding_down = true;
-            // After a loss, the next waiter of this locker may try. After a release, the waiter waits for the
-            // store's answer: the release request keeps the turn until then.
+            // After a loss, the next waiter of this locker may try. After a release, the release
+            // request keeps the turn until the store answers.
             let turn = match ending {
                 Ending::Lost(_) => signals.turn.take(),
                 Ending::Released => None,
             };
             (signals.work.take(), turn)
         };
-        // These calls come after the lock is released: each runs wakers, which may call this cell.
+        // Called after the lock is released: each call runs wakers, which may call this cell.
         self.publish();
         if let Some(work) = work {
             work.cancel();
@@ -216,7 +203,6 @@ impl LeaseCell {
         }
     }
 
-    /// Cancels the work under this lease, whose deadline is near.
     pub(crate) fn wind_down(&self) {
         let work = {
             let mut signals = self.signals();
@@ -228,12 +214,10 @@ impl LeaseCell {
         }
     }
 
-    /// Records that a heartbeat failed or is late.
     pub(crate) fn put_at_risk(&self) {
         self.set_at_risk(true);
     }
 
-    /// Records that a heartbeat has succeeded after the last failure.
     pub(crate) fn take_out_of_risk(&self) {
         self.set_at_risk(false);
     }
@@ -247,7 +231,7 @@ impl LeaseCell {
         }
     }
 
-    /// Publishes the state to its receivers. This runs their wakers: never call it under the lock.
+    /// This runs wakers: never call `publish` under the lock.
     fn publish(&self) {
         let Some(state) = self.signals().state.clone() else { return };
         // Reads the state under the channel's own lock, so that the last call publishes the latest state.
@@ -257,7 +241,7 @@ impl LeaseCell {
         });
     }
 
-    /// The state as earlier calls have noticed it. Does not read the clock.
+    /// Does not read the clock.
     fn noticed_state(&self) -> LeaseState {
         match ending_of(self.word.load(Ordering::SeqCst)) {
             Some(ending) => ending.into(),
@@ -272,7 +256,6 @@ impl LeaseCell {
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<LeaseState> {
-        // A passed deadline ends the lease here.
         self.ending();
         let receiver = {
             let mut signals = self.signals();
@@ -297,12 +280,11 @@ impl LeaseCell {
         signals.work.get_or_insert_with(|| of_session.unwrap_or_default()).child_token()
     }
 
-    /// Takes the turn out, to pass it on or to end it.
     pub(crate) fn take_turn(&self) -> Option<Turn> {
         self.signals().turn.take()
     }
 
-    /// Keeps the turn until the lease ends. Drops it at once if the lease was lost before.
+    /// Keeps the turn until the lease ends. Drops the turn at once if the lease was lost before.
     pub(crate) fn keep_turn(&self, turn: Turn) {
         self.signals().turn = Some(turn);
         if let Some(Ending::Lost(_)) = self.ending() {
@@ -310,19 +292,19 @@ impl LeaseCell {
         }
     }
 
-    /// Gives the next heartbeat a number that is larger than `beat`.
     pub(crate) fn continue_beats(&self, beat: Beat) {
         self.beats.fetch_max(beat.get(), Ordering::SeqCst);
     }
 
-    /// The number of the next heartbeat, larger than every earlier number; `None` after `last_beat`.
+    /// Larger than every earlier number; `None` after `last_beat`.
     pub(crate) fn next_beat(&self) -> Option<Beat> {
         let next = |beats: u64| (beats & LAST == 0).then(|| beats + 1);
         let before = self.beats.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
         Some(Beat::new(before).next())
     }
 
-    /// Returns the number of the last heartbeat, or of a repetition. Then `next_beat` returns `None`.
+    /// Returns the number of the last heartbeat. From then on, `next_beat` returns `None`. A
+    /// repetition gets a larger number.
     pub(crate) fn last_beat(&self) -> Beat {
         self.beats.fetch_or(LAST, Ordering::SeqCst);
         Beat::new(self.beats.fetch_add(1, Ordering::SeqCst) & !LAST).next()
@@ -338,7 +320,6 @@ impl LeaseCell {
 }
 
 impl Ending {
-    /// The cause of the loss. A lease that its holder ended counts as expired.
     pub(crate) fn cause(self) -> LossCause {
         match self {
             Self::Lost(cause) => cause,
@@ -446,7 +427,6 @@ mod tests {
         assert_eq!(cell.deadline(), before);
     }
 
-    /// A waker that reads the state of the cell.
     struct ReadsState(Arc<LeaseCell>);
 
     impl Wake for ReadsState {
@@ -477,7 +457,7 @@ mod tests {
             done.send(()).unwrap();
         });
 
-        // The calls run in another thread, so that the test fails if they deadlock.
+        // In another thread, so that the test fails if the calls deadlock.
         is_done.recv_timeout(MINUTE).unwrap();
     }
 

@@ -16,19 +16,14 @@ use crate::runtime::own_thread::{OwnThread, ThreadGuard};
 use crate::runtime::requests_in_flight::{RequestGuard, RequestsInFlight};
 use crate::settings::Settings;
 
-/// Which runtime a locker uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Runtime {
-    /// The runtime of the locker's first request.
     #[default]
     Callers,
-    /// The runtime that was passed to `Locker::with_runtime`.
     Given(Handle),
-    /// A runtime on a thread of the locker's own.
     Thread(OwnThread),
 }
 
-/// A runtime and the heartbeater that runs on it. Clones share the runtime and the heartbeater.
 #[derive(Debug, Clone)]
 pub(crate) struct LockerRuntime(Arc<Shared>);
 
@@ -36,16 +31,13 @@ pub(crate) struct LockerRuntime(Arc<Shared>);
 struct Shared {
     runtime: Handle,
     heartbeater: CommandSender,
-    /// Requests that run in tasks of this runtime.
     in_tasks: RequestsInFlight,
-    /// Requests that callers run on their own tasks.
     in_callers: RequestsInFlight,
     leases: AtomicU64,
     thread: Option<ThreadGuard>,
 }
 
 impl LockerRuntime {
-    /// Starts a heartbeater on `runtime`.
     pub(crate) fn start(
         settings: &Arc<Settings>,
         runtime: &Runtime,
@@ -67,22 +59,18 @@ impl LockerRuntime {
         Ok(Self(Arc::new(Shared { runtime, heartbeater, in_tasks, in_callers, leases, thread })))
     }
 
-    /// The id of the next lease, unique within this heartbeater.
     pub(crate) fn next_lease(&self) -> u64 {
         self.0.leases.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a request that a task runs, until the guard is dropped.
     pub(crate) fn request_guard(&self) -> RequestGuard {
         self.0.in_tasks.guard(self.0.thread.clone())
     }
 
-    /// Sends `command` to the heartbeater.
     pub(crate) fn send(&self, command: Command) {
         self.0.heartbeater.send(command);
     }
 
-    /// The queue of commands to the heartbeater.
     pub(crate) fn heartbeater(&self) -> CommandSender {
         self.0.heartbeater.clone()
     }
@@ -92,7 +80,6 @@ impl LockerRuntime {
         self.0.heartbeater.is_closed()
     }
 
-    /// The error for a task of this locker that was dropped before it answered.
     pub(crate) fn why_unanswered(&self) -> StoreError {
         if self.has_ended() {
             return runtime_has_ended();
@@ -104,25 +91,20 @@ impl LockerRuntime {
         )
     }
 
-    /// Spawns `task`, which runs to its end.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.0.runtime.spawn(task);
     }
 
-    /// Runs `work` in a spawned task and returns its output. The task runs to its end, even if this
-    /// future is dropped or not polled.
+    /// Runs `work` in a spawned task, which runs to its end even if this future is dropped or not polled.
     pub(crate) async fn run_in_task<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        // A runtime that has ended drops its tasks.
         self.0.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
-    /// Runs `work` on this locker's runtime. If this future is dropped, `work` is dropped, too.
-    ///
-    /// For a caller on another runtime, a spawned task runs `work`: the locker's runtime drives the store's
-    /// connections.
+    /// Runs `work` on this locker's runtime, which drives the store's connections. If this future
+    /// is dropped, `work` is dropped, too.
     pub(crate) async fn run_until_dropped<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -134,18 +116,15 @@ impl LockerRuntime {
         task.await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
-    /// Runs `work` on this locker's runtime to its end, even if this future is dropped.
-    ///
-    /// A caller on this runtime polls `work` itself. For a caller on another runtime, a spawned task
-    /// runs `work` from the beginning. The timers of `work` then belong to this runtime, and fire even if
-    /// the other runtime is blocked.
+    /// A caller on this runtime polls `work` itself. For another caller, a spawned task runs
+    /// `work`, so the timers of `work` fire even if the caller's runtime is blocked.
     pub(crate) async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + Unpin + 'static,
     ) -> Result<T, StoreError> {
         if self.is_current() {
-            // This guard is dropped after `DetachOnDrop` has counted its task. So `close` always finds the
-            // request in one of the two counts.
+            // This guard is dropped after `DetachOnDrop` has counted its task. So `close` always
+            // finds the request in one of the two counts.
             let _in_caller = self.0.in_callers.guard(self.0.thread.clone());
             let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
             return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
@@ -156,7 +135,6 @@ impl LockerRuntime {
             drop(guard);
             answer
         };
-        // In a box, so that a caller on this runtime does not move the state of this future.
         Box::pin(self.run_in_task(work)).await
     }
 
@@ -167,14 +145,14 @@ impl LockerRuntime {
     {
         let guard = self.request_guard();
         self.spawn(async move {
-            // The caller has dropped its future. If the answer is a lease, dropping it releases the lease.
+            // The caller has dropped its future. If the answer is a lease, the drop releases the lease.
             drop(rest.await);
             drop(guard);
         });
     }
 
-    /// Runs `future` with the timers of the caller's runtime, since the locker's runtime may be blocked. If
-    /// the caller has no runtime, `future` uses the timers of the locker's runtime.
+    /// Uses the timers of the caller's runtime if there is one, because the locker's runtime may be
+    /// blocked.
     pub(crate) async fn with_timers<F: Future>(&self, future: F) -> F::Output {
         match Handle::try_current() {
             Ok(_here) => future.await,
@@ -187,7 +165,6 @@ impl LockerRuntime {
     }
 }
 
-/// The error of a locker whose runtime has ended.
 pub(crate) fn runtime_has_ended() -> StoreError {
     StoreError::new(
         StoreErrorKind::Misconfigured,

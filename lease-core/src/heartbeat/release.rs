@@ -27,17 +27,14 @@ use crate::store::time_limit::within;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a lease is released, or was lost before")]
 pub enum Released {
-    /// The key is free. After a transfer, only one lessee can obtain it until the reservation has passed.
-    /// After a release with a reservation, no lessee can obtain the key before the reservation has passed.
+    /// The key is free, or reserved by a transfer or by a release with a reservation.
     Freed,
     /// The lease was lost before the call, or before the store applied a transfer or a deletion.
     ///
-    /// The key is free or reserved, or another lessee holds it. A transfer or a deletion was not applied. The
-    /// caller need not release the key again.
+    /// A transfer or a deletion was not applied. The caller need not release the key again.
     ///
     /// Another holder may have worked at the same time as the caller. So check the results of the work, or
-    /// obtain the key again and repeat the work. A target that checks the
-    /// [fencing token](crate::FencingToken) refuses a write whose token is older than the newest it has seen.
+    /// obtain the key again and repeat the work.
     AlreadyLost(LossCause),
 }
 
@@ -45,15 +42,13 @@ pub enum Released {
 pub(crate) struct Release {
     pub(crate) cell: Arc<LeaseCell>,
     pub(crate) request: GiveBack,
-    /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
+    /// The longest ttl that was sent: the store may hold the key for this time without another heartbeat.
     pub(crate) reach: Duration,
     /// Before this deadline, no other lessee can have obtained the key.
     pub(crate) deadline: Moment,
-    /// Counts the request, for `Locker::close`. `None` if the runtime counts it.
     pub(crate) _guard: Option<RequestGuard>,
 }
 
-/// The request to the store.
 #[derive(Debug)]
 pub(crate) enum GiveBack {
     Release(Option<Reservation>),
@@ -62,7 +57,6 @@ pub(crate) enum GiveBack {
 }
 
 impl Release {
-    /// Sends the request, and frees `slot` once the answer is late.
     pub(crate) async fn send_in_slot(self, slot: OwnedSemaphorePermit, settings: Arc<Settings>) {
         let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
         let began = clock.now();
@@ -73,16 +67,14 @@ impl Release {
             select! {
                 // Polls the answer first: an answered request needs no timer.
                 biased;
-                // `send` has logged the answer.
                 _ = &mut sent => return,
                 () = &mut slow, if slot.is_some() => slot = None,
             }
         }
     }
 
-    /// Sends the request. Retries until the store answers, or until the ttl has surely freed the key.
-    ///
-    /// `began` is a reading of the clock after the end of the lease.
+    /// Retries until the store answers, or until the ttl has surely freed the key. `began` is a
+    /// reading of the clock after the end of the lease.
     pub(crate) async fn send(
         self,
         settings: Arc<Settings>,
@@ -97,7 +89,8 @@ impl Release {
         if answer.as_ref().is_err_and(|error| !error.is_retryable())
             && !matches!(self.request, GiveBack::Release(_))
         {
-            // The store refused a transfer or a delete. This release frees the key before the ttl has passed.
+            // The store refused a transfer or a delete. This release frees the key before the ttl
+            // has passed.
             let (release, began) = (GiveBack::Release(None), cell.clock().now());
             drop(Box::pin(self.send_until_answered(&release, began, &settings)).await);
         }
@@ -145,7 +138,8 @@ impl Release {
             let answer = within(options.request_timeout(), self.ask(request, settings)).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
-                // Before the deadline, only this holder can free the key. So an earlier attempt was applied.
+                // Before the deadline, only this holder can free the key. So an earlier attempt was
+                // applied.
                 Ok(Some(_)) if may_be_applied && clock.now() < self.deadline => {
                     return Ok(Released::Freed);
                 }
@@ -155,7 +149,7 @@ impl Release {
             may_be_applied = true;
             let pause = pauses.next();
             let is_over = match cell.standing() {
-                // No ttl frees a key under a session. Only the end of the session frees it.
+                // No ttl frees a key under a session. Only the end of the session frees the key.
                 Some(standing) if matches!(request, GiveBack::Release(_)) => {
                     standing.session.ending().is_some()
                 }
@@ -168,7 +162,6 @@ impl Release {
         }
     }
 
-    /// Asks the store once; `None` if the request was applied.
     async fn ask(
         &self,
         request: &GiveBack,

@@ -1,4 +1,4 @@
-//! Stores when the heartbeater looks at each lease next.
+//! The time at which the heartbeater looks at each lease next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,30 +7,23 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// A priority queue with one moment per index. It returns the earliest moment, and the indices that are due.
-///
-/// A calendar queue: later entries lie unordered in slots of time, and a slot is sorted when it opens. A new
-/// moment of an index leaves the old entry in place, and the queue skips that entry later. So no call has
-/// to search for an entry.
+/// A calendar queue with one moment per index. Later entries lie unordered in slots of time. A slot
+/// is sorted when it opens. A new moment of an index leaves the old entry in place, and the queue
+/// skips the old entry later. So no call has to search for an entry.
 pub(crate) struct TimerQueue {
-    /// The moment of each index; `NEVER` if it has none. An entry with another moment is outdated and is
-    /// skipped.
+    /// The moment of each index; `NEVER` if the index has none. An entry with another moment is outdated.
     moments: Vec<Moment>,
     /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,
-    /// The slot whose entries are in `near`. The slot may be far ahead if the queue has few entries. Entries
-    /// of earlier slots then share the heap `near` for a while.
+    /// The slot whose entries are in `near`. If the queue has few entries, the slot may be far
+    /// ahead. `near` then also has entries of earlier slots.
     open_slot: u64,
-    /// The entries of each slot after `open_slot`.
     far: BTreeMap<u64, Vec<Entry>>,
-    /// The length of a slot in nanoseconds.
     slot: u64,
     entries: usize,
-    /// The number of entries above which outdated entries are removed.
     room: usize,
 }
 
-/// A moment and an index, ordered so that the earliest is the greatest.
 type Entry = Reverse<(Moment, usize)>;
 
 impl TimerQueue {
@@ -47,7 +40,6 @@ impl TimerQueue {
         }
     }
 
-    /// Sets the moment of `index`, and replaces its earlier moment.
     pub(crate) fn set(&mut self, index: usize, moment: Moment) {
         if self.moments.len() <= index {
             self.moments.resize(index + 1, NEVER);
@@ -69,8 +61,8 @@ impl TimerQueue {
         }
     }
 
-    /// Reads the moments of `indices` before any of them is set. So the processor waits for the memory of
-    /// many moments at the same time.
+    /// Reads the moments of `indices`, so that the processor waits for the memory of many moments
+    /// at the same time.
     pub(crate) fn prefetch(&self, indices: impl Iterator<Item = usize>) {
         for index in indices {
             black_box(self.moments.get(index).copied());
@@ -83,7 +75,6 @@ impl TimerQueue {
         }
     }
 
-    /// The earliest moment of all.
     pub(crate) fn first(&mut self) -> Option<Moment> {
         loop {
             while let Some(&entry) = self.near.peek() {
@@ -99,11 +90,10 @@ impl TimerQueue {
         }
     }
 
-    /// Removes and returns the indices that are due at `horizon`. Within a slot, they have no order.
+    /// Removes and returns the indices that are due at `horizon`, in any order.
     pub(crate) fn take(&mut self, horizon: Moment) -> Vec<usize> {
         let mut due = Vec::new();
         while self.first().is_some_and(|moment| moment <= horizon) {
-            // Nearly all entries of a slot are due together. Popping them one by one would also sort them.
             let mut later = std::mem::take(&mut self.near).into_vec();
             self.entries -= later.len();
             later.retain(|&entry| {
@@ -125,9 +115,7 @@ impl TimerQueue {
         self.moments.get(index) == Some(&moment)
     }
 
-    /// Removes outdated entries, which would otherwise stay until their moment comes.
-    ///
-    /// Duplicates of current entries stay. They are rare: an index must leave a moment and return to it.
+    /// Removes outdated entries. Rare duplicates of current entries stay.
     fn sweep(&mut self) {
         let moments = &self.moments;
         let is_current = |Reverse((moment, index)): &Entry| moments.get(*index) == Some(moment);
@@ -142,7 +130,6 @@ impl TimerQueue {
     }
 }
 
-/// 584 years after the start of a clock. No clock reaches this moment.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 const LEAST_ROOM: usize = 1024;
@@ -173,7 +160,7 @@ mod tests {
         assert_eq!(queue.first(), Some(at(3)));
         assert_eq!(taken(&mut queue, at(25)), [0, 1, 3]);
         assert_eq!(queue.first(), Some(at(26)));
-        // The first of these moments is in the open slot, the second is in an earlier slot.
+        // The first moment is in the open slot, the second moment is in an earlier slot.
         queue.set(5, at(24));
         queue.set(6, at(2));
         assert_eq!(taken(&mut queue, at(1000)), [2, 4, 5, 6]);

@@ -33,8 +33,8 @@ impl WakeTimer {
             return;
         }
         if this.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
-            // tokio's timers stop while the machine is suspended, so this checks the clock at least once per
-            // `RECHECK`.
+            // tokio's timers stop while the machine is suspended, so the task checks the clock at
+            // least once per `RECHECK`.
             let wait = moment.since(now).min(RECHECK);
             let length = settings.clock.timer_for(wait);
             this.set_for = Some(now + wait);
@@ -55,5 +55,4 @@ impl WakeTimer {
     }
 }
 
-/// The longest time without a look at the clock while leases are held.
 const RECHECK: Duration = Duration::from_secs(1);

@@ -26,26 +26,25 @@ use crate::store::time_limit::within;
 pub enum Handed {
     /// The key is reserved for the process that resumes this hand-over.
     Over(HandOver),
-    /// The lease was lost before it could be handed over.
+    /// The lease was lost before the hand-over.
     AlreadyLost(LossCause),
 }
 
 impl Lease {
     /// Releases the key.
     ///
-    /// The lease is no longer held from the first poll on. If the store does not answer, the request is
-    /// repeated until the store answers, or until the ttl has passed.
+    /// The lease is no longer held from the first poll on. If the store does not answer, the
+    /// request is repeated until the store answers, or until the ttl has passed.
     ///
-    /// A caller on the locker's runtime sends the request itself. If the caller keeps the future without
-    /// polling it, the ttl frees the key. For other callers, a task on the locker's runtime sends the request.
-    /// A `current_thread` runtime runs tasks only within its `block_on`. A call from elsewhere waits for a
-    /// `block_on`, without a limit: a limit needs a timer, which the caller's runtime may not have.
-    /// Meanwhile the ttl frees the key. A locker [on its own thread](crate::Locker::on_own_thread) does not
-    /// depend on the caller's runtime.
+    /// A caller on the locker's runtime sends the request itself. If the caller keeps the future
+    /// without polling it, the ttl frees the key.
+    ///
+    /// For other callers, a task on the locker's runtime sends the request, as in
+    /// [`Locker::close`](crate::Locker::close).
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key is free. It is free when its ttl has passed.
+    /// If the store did not confirm the release. The key is free when its ttl has passed.
     ///
     /// # Cancel safety
     ///
@@ -54,8 +53,8 @@ impl Lease {
         self.give_back(GiveBack::Release(None)).await
     }
 
-    /// Releases the key, but reserves it for `reserved`: no lessee can obtain it meanwhile. Use this for
-    /// work that must not run again soon.
+    /// Releases the key, but reserves the key for `reserved`: no lessee can obtain the key meanwhile. Use
+    /// this for work that must not run again soon.
     ///
     /// # Errors
     ///
@@ -90,14 +89,14 @@ impl Lease {
 
     /// Releases the key for the lessee `to` alone. Once `reserved` has passed, any lessee can obtain it.
     ///
-    /// Pass the table that the locker was made with. The lease is no longer held from the first poll on,
-    /// and its work is cancelled. If the table does not answer, the request is repeated until it does, or
-    /// until the ttl has passed.
+    /// Pass the table of the locker. The lease is no longer held from the first poll on, and its
+    /// work is cancelled. If the table does not answer, the request is repeated until the table
+    /// answers, or until the ttl has passed.
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key was transferred. Any lessee can obtain a transferred key after
-    /// `reserved`, and a key that was not transferred after its ttl.
+    /// If the store did not confirm the transfer. If the store applied the transfer, any lessee can
+    /// obtain the key after `reserved`, otherwise after the ttl.
     ///
     /// # Cancel safety
     ///
@@ -133,15 +132,15 @@ impl Lease {
         self.give_back(GiveBack::Transfer(Arc::new(table), to.clone(), reserved)).await
     }
 
-    /// Deletes the record of the key, which frees the key. The next grant still gets a larger token.
+    /// Deletes the record of the key, which frees the key. The next grant has a larger token.
     ///
-    /// Pass the table that the locker was made with. The lease is no longer held from the first poll on,
-    /// and its work is cancelled. If the table does not answer, the request is repeated until it does, or
-    /// until the ttl has passed.
+    /// Pass the table of the locker. The lease is no longer held from the first poll on, and its
+    /// work is cancelled. If the table does not answer, the request is repeated until the table
+    /// answers, or until the ttl has passed.
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the record was deleted. The key is free when its ttl has passed.
+    /// If the store did not confirm the deletion. The key is free when its ttl has passed.
     ///
     /// # Cancel safety
     ///
@@ -185,17 +184,15 @@ impl Lease {
             self.runtime.send(Command::Release(release));
             return Ok(Released::AlreadyLost(cause));
         }
-        // The heartbeater is not woken, since the release runs without it.
         self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
         let cell = Arc::clone(&self.cell);
-        // `run_to_end` counts the request.
         let release = Release { cell, request, reach: self.reach, deadline, _guard: None };
-        // In a box, since its state is large and would move several times.
+        // In a box, because its state is large and would move several times.
         let sent = Box::pin(release.send(Arc::clone(&self.settings), now));
         self.runtime.run_to_end(sent).await
     }
 
-    /// Makes a request for the heartbeater. Read `deadline` from the cell before the lease ends.
+    /// The caller reads `deadline` from the cell before the lease ends.
     fn release_request(&self, request: GiveBack, deadline: Moment) -> Release {
         let (cell, guard) = (Arc::clone(&self.cell), self.runtime.request_guard());
         Release { cell, request, reach: self.reach, deadline, _guard: Some(guard) }
@@ -204,9 +201,9 @@ impl Lease {
     /// Hands the key over to another process, which must [`resume`](crate::Locker::resume) the hand-over within
     /// `wait`.
     ///
-    /// The lease is no longer held from the first poll on, and its work is cancelled, so that the other
-    /// process may begin at once. The last heartbeat extends the lease by `wait`. No lessee can obtain the
-    /// key meanwhile; afterwards any lessee can.
+    /// The lease is no longer held from the first poll on, and its work is cancelled, so the other
+    /// process may begin at once. The last heartbeat extends the lease by `wait`. No lessee can
+    /// obtain the key before `wait` has passed.
     ///
     /// # Errors
     ///
@@ -214,18 +211,16 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Safe: if the caller drops the call, a task releases the key.
+    /// Safe: a task releases the key.
     pub async fn hand_over(self, wait: Ttl) -> Result<Handed, StoreError> {
         let runtime = self.runtime.clone();
-        // If the caller drops this call, the answer is dropped, and the lease in it is released.
+        // If the caller drops this call, the answer is dropped, and the lease in the answer is released.
         let (mut lease, handed) = runtime.run_in_task(self.last_heartbeat(wait)).await?;
-        // From here on, the key is reserved for the process that resumes the hand-over.
         lease.given_away |= matches!(handed, Handed::Over(_));
         drop(lease.cell.take_turn());
         Ok(handed)
     }
 
-    /// Ends the lease here, and sends its last heartbeat, which extends the grant by `wait`.
     async fn last_heartbeat(mut self, wait: Ttl) -> Result<(Self, Handed), StoreError> {
         let _guard = self.runtime.request_guard();
         let settings = Arc::clone(&self.settings);
@@ -236,8 +231,8 @@ impl Lease {
         // The heartbeat takes the lease out of its session.
         grant.parent = None;
         let until = self.cell.deadline().unwrap_or_else(|| clock.now());
-        // Takes the number first, so that no heartbeat follows this one. Then ends the lease, so that the work
-        // has stopped before another process can resume the lease.
+        // Takes the number first, so that no heartbeat follows this heartbeat. Then ends the lease,
+        // so that the work has stopped before another process can resume the lease.
         let mut beat = self.cell.last_beat();
         if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
             return Ok((self, Handed::AlreadyLost(cause)));
@@ -269,7 +264,6 @@ impl Lease {
         }
     }
 
-    /// Reports a loss to the metrics and the log. The heartbeater no longer sees this lease.
     fn lost_in_hand_over(mut self, cause: LossCause) -> (Self, Handed) {
         // The store has ended the lease: a release would change nothing.
         self.given_away = true;
@@ -283,10 +277,7 @@ impl Lease {
         (self, Handed::AlreadyLost(cause))
     }
 
-    /// Stops the heartbeats without a release, as a crash does. The key is free again when its ttl has
-    /// passed.
-    ///
-    /// Use this in tests of a crash, and if no lessee should obtain the key before its ttl has passed.
+    /// Stops the heartbeats without a release, as a crash does. The key is free when its ttl has passed.
     pub fn abandon(mut self) {
         self.given_away = true;
         self.cell.end(Ending::Lost(LossCause::Abandoned));
@@ -295,7 +286,6 @@ impl Lease {
 }
 
 impl Drop for Lease {
-    /// Sends the release to the heartbeater, which sends it to the store.
     fn drop(&mut self) {
         if !self.given_away {
             let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);

@@ -10,12 +10,11 @@ use crate::key::LeaseKey;
 use crate::store::grant::Grant;
 use crate::token::FencingToken;
 
-/// A lease that was handed over and not yet resumed. Its text form can be sent to another process.
+/// A lease that was handed over and not yet resumed. Its text form, JSON, can be sent to another process.
 ///
-/// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
-/// resumes it, at most once. Its text form is JSON. The type implements serde's traits, so it can be a part
-/// of a larger message. Send the text only to processes that may hold the lease: any process with it can
-/// obtain the lease.
+/// [`Lease::hand_over`](crate::Lease::hand_over) makes the hand-over.
+/// [`Locker::resume`](crate::Locker::resume) resumes the hand-over, at most once. Any process with the text
+/// can obtain the lease.
 ///
 /// # Examples
 ///

@@ -1,6 +1,6 @@
 //! The guard of a key: a lease holds its key until it is dropped, released or lost.
 //!
-//! Start with [`Lease`]. [`ending`] has the calls that end a lease: release, hand over, transfer, delete.
+//! Start with [`Lease`]. [`ending`] has the calls that end a lease.
 
 mod ending;
 pub(crate) mod hand_over;
@@ -34,16 +34,16 @@ use crate::store::time_limit::within;
 use crate::token::FencingToken;
 use crate::waiter_queue::Turn;
 
-/// Holds a key: heartbeats in the background extend the lease from its grant to its release.
+/// Holds a key. Heartbeats in the background extend the lease until its release.
 ///
-/// Dropping a lease releases it in the background; [`release`](Self::release) waits for the store's
+/// Dropping a lease releases the key in the background. [`release`](Self::release) waits for the store's
 /// answer. A drop never blocks or panics, and needs no runtime. Dropping a *lost* lease also releases the
-/// key, since its ttl may not have passed yet. So first stop all work under the lease, including work on
-/// other tasks and threads.
+/// key, because its ttl may not have passed yet. So first stop all work under the lease, on all tasks and
+/// threads.
 ///
-/// While [`is_held`](Self::is_held) returns true, it returns false for every other lease on the key. But a
-/// write that begins in time may still *arrive* late. So send the [`token`](Self::token) with the write,
-/// and let the receiver refuse smaller tokens: see [`fence`](crate::fence).
+/// At any time, [`is_held`](Self::is_held) returns true for at most one lease on a key. But a write may
+/// still *arrive* late. So send the [`token`](Self::token) with the write, and let the receiver refuse
+/// smaller tokens: see [`fence`](crate::fence).
 ///
 /// # Examples
 ///
@@ -70,19 +70,17 @@ pub struct Lease {
     attributes: Attributes,
     settings: Arc<Settings>,
     runtime: LockerRuntime,
-    /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
+    /// The longest ttl that was sent: the store may hold the key for this time without another heartbeat.
     reach: Duration,
-    /// If true, dropping the lease sends no release.
+    /// If true, the drop sends no release.
     given_away: bool,
 }
 
-/// The parts of a new lease.
 pub(crate) struct GrantedLease {
     pub(crate) grant: Grant,
     pub(crate) attributes: Attributes,
     pub(crate) granted_at: Moment,
     pub(crate) deadline: Moment,
-    /// The number of the last heartbeat that was sent.
     pub(crate) beat: Beat,
 }
 
@@ -103,7 +101,6 @@ impl Lease {
         cell.continue_beats(beat);
         let cell = Arc::new(cell);
         match cell.standing() {
-            // The session's heartbeats extend this lease, too.
             Some(standing) => standing.register(&cell),
             None => runtime.send(Command::Add(Arc::clone(&cell))),
         }
@@ -120,7 +117,6 @@ impl Lease {
         }
     }
 
-    /// Makes waiters of this locker wait until this lease has ended.
     pub(crate) fn keep_turn(&self, turn: Turn) {
         self.cell.keep_turn(turn);
     }
@@ -135,57 +131,56 @@ impl Lease {
         &self.cell.grant.lessee
     }
 
-    /// The fencing token: larger than that of every earlier grant of the key.
+    /// The fencing token of the grant.
     pub fn token(&self) -> FencingToken {
         self.cell.grant.token
     }
 
     /// The attributes of the record when the key was granted, including those of
-    /// [`Locker::with_attributes`](crate::Locker::with_attributes). Later updates do not change them.
+    /// [`Locker::with_attributes`](crate::Locker::with_attributes).
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
     /// The grant, for code that writes to a [`LeaseTable`](crate::store::LeaseTable) itself.
     ///
-    /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete): they
-    /// have a time limit, and end the lease if the write ends the grant. After a transfer or a delete
-    /// through the table itself, [`is_held`](Self::is_held) stays true until the next heartbeat, although
-    /// another lessee may have the key. So stop the work before the write, and drop the lease right after it.
+    /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete), which
+    /// have a time limit and end the lease. After a transfer or a delete through the table itself,
+    /// [`is_held`](Self::is_held) stays true until the next heartbeat. So stop the work before the write,
+    /// and drop the lease right after the write.
     pub fn grant(&self) -> &Grant {
         &self.cell.grant
     }
 
     /// Returns whether this lease still holds the key.
     ///
-    /// Compares the clock with the deadline, and sends no request. Returns false from the deadline on, even
-    /// if tasks and the store hang. A lease that is no longer held is never held again.
+    /// Compares the clock with the deadline, and sends no request. Returns false from the deadline
+    /// on, even if tasks and the store hang. A lease that has ended is never held again.
     pub fn is_held(&self) -> bool {
         self.cell.ending().is_none()
     }
 
-    /// The time until the lease is lost if no further heartbeat succeeds; zero once it has ended.
+    /// The time until the deadline; zero after the end of the lease.
     pub fn remaining(&self) -> Duration {
         self.cell.remaining()
     }
 
     /// Subscribes to the state of the lease.
     ///
-    /// Returns a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html): `borrow` reads
-    /// the current state, and `wait_for` waits for a state. At [`LeaseState::AtRisk`], start no new work.
+    /// At [`LeaseState::AtRisk`], start no new work.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.cell.state()
     }
 
     /// Completes once the lease is lost, before another lessee can obtain the key.
     ///
-    /// If the deadline passed while the process was paused, the first poll completes. After a suspension of the
-    /// machine, this poll comes within a second of the wake-up, since timers stop during a suspension. The poll
-    /// comes earlier if another event wakes the task.
+    /// If the deadline passed while the process was paused, the first poll completes. After a
+    /// suspension of the machine, this poll comes within a second of the wake-up, because timers
+    /// stop during a suspension.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the call only waits.
+    /// Safe.
     pub async fn lost(&self) -> Lost {
         self.runtime.with_timers(self.until_lost()).await
     }
@@ -202,9 +197,9 @@ impl Lease {
             select! {
                 biased;
                 () = ended => (),
-                // A timer on this runtime, since the heartbeater's runtime may be blocked. It checks the clock
-                // at every poll: if this runtime polls late, the loss must still complete before the other
-                // branches of the caller's `select!`.
+                // The heartbeater's runtime may be blocked, so this timer is on the caller's
+                // runtime. The timer checks the clock at every poll: if a poll is late, the loss
+                // must still complete before the other branches of the caller's `select!`.
                 () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
             }
         }
@@ -212,17 +207,16 @@ impl Lease {
 
     /// Runs `work` while the lease is held. Returns its output, or the loss.
     ///
-    /// On a loss, this drops `work` at its current await, before another lessee can obtain the key. `work`
-    /// is polled on this task: work that blocks its thread cannot be stopped.
+    /// On a loss, this call drops `work` at its current await, before another lessee can obtain the
+    /// key. Work that blocks its thread cannot be stopped.
     ///
     /// # Errors
     ///
-    /// If the lease was lost before `work` completed, also during its last poll. The output is then
-    /// dropped.
+    /// If the lease was lost before `work` completed, or during its last poll. The output is dropped.
     ///
     /// # Cancel safety
     ///
-    /// As safe as `work`, which is dropped too.
+    /// As safe as `work`, which is dropped, too.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         select! {
             // Polls the loss first, so that the work is not polled again after a loss.
@@ -233,29 +227,30 @@ impl Lease {
         }
     }
 
-    /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the deadline, and
-    /// when the lease ends in any way. Use it for work that must clean up and cannot just be dropped. If the
-    /// lease ends for another reason than failed heartbeats, the token is cancelled only at the end, without a
-    /// grace.
+    /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the
+    /// deadline, and when the lease ends in any way.
     ///
-    /// A cancelled token stays cancelled, even if a heartbeat then extends the lease. The heartbeater's task
-    /// cancels the token. After a pause of the process, this may be late: check [`is_held`](Self::is_held) as
-    /// well. If you cancel the token, no other token is cancelled.
+    /// Use the token for work that must clean up. If the lease ends for another reason than failed
+    /// heartbeats, the token is cancelled without a grace. A cancelled token stays cancelled, even
+    /// if a heartbeat then extends the lease.
+    ///
+    /// The heartbeater's task cancels the token. After a pause of the process, this may be late: check
+    /// [`is_held`](Self::is_held) as well. If you cancel the token, no other token is cancelled.
     pub fn cancelled_on_loss(&self) -> CancellationToken {
         self.cell.work()
     }
 
-    /// Changes attributes on the record of the key, if the lease is still held and the attributes are as
-    /// `change` expects.
+    /// Changes attributes on the record of the key, if the lease is still held and all expectations
+    /// of `change` hold.
     ///
-    /// Pass the table that the locker was made with. If the table answers that the lease is lost, this
-    /// lease ends. The call does not extend the lease.
+    /// Pass the table of the locker. If the table answers that the lease is lost, this lease ends.
+    /// The call does not extend the lease.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown, also after the
-    /// [request timeout](crate::LeaseOptions::request_timeout): the store may apply the change later. Repeat
-    /// the same change; [`LeaseTable::update`](crate::store::LeaseTable::update) explains the answers.
+    /// If the outcome is unknown, also after the [request timeout](crate::LeaseOptions::request_timeout):
+    /// the store may apply the change later. Repeat the same change.
+    /// [`LeaseTable::update`](crate::store::LeaseTable::update) explains the answers.
     ///
     /// # Cancel safety
     ///
@@ -291,7 +286,6 @@ impl Lease {
         let written = self.runtime.with_timers(within(limit, written)).await?;
         if let Written::Lost(cause) = written {
             self.cell.end(Ending::Lost(cause));
-            // The heartbeater counts and logs the loss.
             self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
         }
         Ok(written)
@@ -314,5 +308,4 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The longest time between two looks at the clock while waiting for a loss.
 const RECHECK: Duration = Duration::from_secs(1);

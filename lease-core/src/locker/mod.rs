@@ -32,29 +32,28 @@ use crate::waiter_queue::Queue;
 
 /// Obtains leases from a store and extends them by heartbeats.
 ///
-/// Make one per process and store, and clone it: clones share one lessee, one heartbeater and
-/// one queue of waiters per key. The heartbeater is a task on the runtime of the locker's first
-/// request. The heartbeater ends with the last clone and the last lease.
+/// Make one locker per process and store, and clone it. Clones share one lessee, one heartbeater and one
+/// queue of waiters per key. The heartbeater is a task on the runtime of the locker's first request, until
+/// the last clone and the last lease are dropped.
 ///
 /// # Cancel safety
 ///
-/// Every future of a locker may be dropped at any time. If the store grants a key after that, a task
-/// releases the key. The task runs until the store has answered or the ttl has passed, and
-/// [`close`](Self::close) waits for it. A dropped waiter loses its place in the queue. For a timeout, wrap
-/// the call into `tokio::time::timeout`.
+/// Every future of a locker may be dropped at any time. If the store grants a key after the drop, a
+/// task releases the key. The task runs until the store has answered or the ttl has passed, and
+/// [`close`](Self::close) waits for the task. A dropped waiter loses its place in the queue. For a
+/// timeout, use `tokio::time::timeout`.
 ///
-/// A future that is neither polled nor dropped makes no progress. It keeps its place in the queue, and a
-/// key that was granted to it is free again after a ttl. For a caller on another runtime than the
-/// locker's, a task runs the request instead. Heartbeats then extend the lease until the future is polled
-/// or dropped.
+/// A future that is neither polled nor dropped makes no progress, and keeps its place in the queue. A key
+/// that was granted to this future is free after a ttl. For a caller on another runtime, a task runs the
+/// request, and heartbeats extend the lease until the future is polled or dropped.
 ///
 /// # Errors
 ///
 /// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown.
 ///
-/// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. A locker
-/// [`with_runtime`](Self::with_runtime) returns [`Misconfigured`](crate::StoreErrorKind::Misconfigured)
-/// instead.
+/// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. A
+/// locker [`with_runtime`](Self::with_runtime) returns
+/// [`Misconfigured`](crate::StoreErrorKind::Misconfigured) instead.
 ///
 /// # Panics
 ///
@@ -93,14 +92,12 @@ pub struct Locker {
     shared: Arc<Shared>,
 }
 
-/// The state that clones share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The heartbeater's runtime. The locker replaces a runtime that has ended.
+    /// The locker replaces a runtime that has ended.
     runtime: Mutex<Option<LockerRuntime>>,
     queue: Arc<Queue>,
     in_tasks: RequestsInFlight,
-    /// Requests that run in their callers' futures.
     in_callers: RequestsInFlight,
     unsettled: Arc<UnsettledClaims>,
     contended: ContendedKeys,
@@ -114,20 +111,18 @@ impl Locker {
 
     /// Starts a thread, connects a store there with `connect`, and makes a locker that runs on this thread.
     ///
-    /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases are extended
-    /// while the application blocks all threads of its runtime for longer than a ttl. Use it for work that
-    /// blocks, or computes for long between awaits, and cannot move to `spawn_blocking`. It costs one thread
-    /// with about 80 KiB of memory. Each call and its answer pass between two threads.
+    /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases are
+    /// extended while the application blocks all threads of its runtime for longer than a ttl. Use this
+    /// locker for work that blocks and cannot move to `spawn_blocking`. The thread takes about 80 KiB of
+    /// memory, and each call passes between two threads.
     ///
-    /// On a shared runtime, a busy tokio worker polls timers and sockets once in up to 244 polls of tasks.
-    /// Leases are extended in time there if each of these polls takes at most a thousandth of the ttl. If
-    /// polls take longer on every worker, use a separate thread, too.
+    /// On a shared runtime, leases are extended in time if each poll of a task takes at most a thousandth
+    /// of the ttl.
     ///
     /// Stuck work also keeps its keys: [`with_watchdog`](Self::with_watchdog) limits how long.
     ///
     /// The thread ends with the last clone of the locker, the last lease and the last unanswered release.
-    /// Do not use a clone of the store on another runtime, since it may open connections there. Connect a
-    /// second store instead.
+    /// On another runtime, use a second store, because a clone may open connections there.
     ///
     /// # Errors
     ///
@@ -185,7 +180,7 @@ impl Locker {
 
     /// Reports that the application makes progress, for [`with_watchdog`](Self::with_watchdog).
     ///
-    /// The call is cheap and needs no runtime. Call it from the work itself, not from a separate task.
+    /// Call this method from the work itself, not from a separate task. The call needs no runtime.
     pub fn alive(&self) {
         if let Some(watchdog) = &self.settings.watchdog {
             watchdog.alive(self.settings.clock.now());
@@ -204,14 +199,14 @@ impl Locker {
 
     /// Makes one attempt to obtain `key`.
     ///
-    /// The locker sends one request. If the answer is lost or unclear, this returns an error. The next
-    /// attempt of this locker at the key then continues the same claim. If no attempt follows, a task
-    /// repeats the claim and releases the key. Meanwhile, the key may be held without a lease.
+    /// The locker sends one request. After an error, the next attempt of this locker at the key
+    /// continues the same claim. If no attempt follows, a task repeats the claim and releases the
+    /// key. Meanwhile, the key may be held without a lease.
     ///
     /// # Errors
     ///
-    /// If the store returned an error, or took longer than the
-    /// [request timeout](LeaseOptions::request_timeout).
+    /// If the store returned an error, or took longer than the [request
+    /// timeout](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///
@@ -232,13 +227,13 @@ impl Locker {
 
     /// Obtains any one of `keys`. Returns `None` if all are held, or if `keys` is empty.
     ///
-    /// The locker tries the keys in random order, so that lessees spread over them. To hold at most `n`
-    /// keys at once, let `n` tasks share a locker and obtain one key each.
+    /// The locker tries the keys in random order. To hold at most `n` keys at once, let `n` tasks
+    /// share a locker and obtain one key each.
     ///
     /// # Errors
     ///
-    /// The last error of an attempt, if no key was obtained. After an error, the locker still tries the
-    /// other keys.
+    /// The last error of an attempt, if no key was obtained. After an error, the locker still tries
+    /// the other keys.
     ///
     /// # Cancel safety
     ///
@@ -260,19 +255,19 @@ impl Locker {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// Resumes a lease that another process handed over. Returns `None` if the hand-over was resumed
-    /// before, or has expired.
+    /// Resumes a lease that another process handed over. Returns `None` if the hand-over was
+    /// resumed before, or has expired.
     ///
     /// The resumed lease has the lessee and the options of this locker, and a new token.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Call again with the same hand-over: if the store applied the earlier
-    /// request, this locker gets the same grant.
+    /// If the outcome is unknown. Call again with the same hand-over: if the store applied the
+    /// earlier request, this locker gets the same grant.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a lease that was resumed meanwhile is released. The hand-over cannot be resumed again.
+    /// Safe: a task releases a lease that was resumed meanwhile. The hand-over cannot be resumed again.
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let span = self.span("resume", handed.key());
         let start = self.started();
@@ -285,18 +280,19 @@ impl Locker {
         }
     }
 
-    /// Returns the holder of `key`; `None` if the key has no holder, also while it is reserved.
+    /// Returns the holder of `key`. Returns `None` if the key has no holder, also while the key is
+    /// reserved.
     ///
-    /// The answer may be outdated when it arrives: obtain the key to be sure.
+    /// The answer may be outdated. To be sure, obtain the key.
     ///
     /// # Errors
     ///
-    /// If the store returned an error, or took longer than the
-    /// [request timeout](LeaseOptions::request_timeout).
+    /// If the store returned an error, or took longer than the [request
+    /// timeout](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only reads.
+    /// Safe.
     pub async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
         let (settings, key) = (Arc::clone(&self.settings), key.clone());
         let ask = async move {
@@ -306,27 +302,25 @@ impl Locker {
         self.locker_runtime()?.run_until_dropped(ask).await
     }
 
-    /// Waits until all leases and attempts that were dropped before are released. Call it at the end of
-    /// `main`.
+    /// Waits until all leases and attempts that were dropped before are released. Call `close` at the end
+    /// of `main`.
     ///
-    /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait for
-    /// requests that other tasks start meanwhile. A caller may keep an attempt or a release unpolled. Then
-    /// `close` waits for such a request for at most one [request timeout](LeaseOptions::request_timeout).
+    /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait
+    /// for requests that other tasks start meanwhile. If a caller keeps a request unpolled, `close` waits
+    /// for this request for at most one [request timeout](LeaseOptions::request_timeout).
     ///
-    /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
-    /// granted, and one to release it. By then, every key that was not released has expired.
+    /// If the store is out of reach, the call takes at most two ttls: one to learn whether a key was
+    /// granted, and one to release the key.
     ///
-    /// Tasks on this locker's runtime send the releases. A `current_thread` runtime runs tasks only within
-    /// its `block_on`. A call from elsewhere waits for a `block_on`, without a limit: a limit
-    /// needs a timer, which the caller's runtime may not have. A locker
-    /// [on its own thread](Self::on_own_thread) does not depend on the caller's runtime.
+    /// Tasks on this locker's runtime send the releases. A `current_thread` runtime runs tasks only
+    /// within its `block_on`, so the call may wait without a limit for a `block_on`. A locker [on
+    /// its own thread](Self::on_own_thread) does not depend on the caller's runtime.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only waits.
+    /// Safe.
     pub async fn close(&self) {
         let runtime = self.last_runtime().clone();
-        // Without a runtime, the locker has sent no request.
         if let Some(runtime) = runtime {
             runtime.with_timers(self.until_closed()).await;
         }
@@ -338,11 +332,11 @@ impl Locker {
         select! {
             biased;
             () = in_callers.ended() => (),
-            // The wait has a limit: a caller may keep an attempt without polling it until this call ends.
+            // A caller may keep an attempt unpolled until this call ends, so this wait has a limit.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Waits in three rounds. An attempt may leave an unclear claim to a cleanup task. The attempt or the
-        // cleanup may obtain a lease that no caller waits for. A third task releases this lease.
+        // An attempt may leave its claim to a cleanup task. The cleanup may obtain a lease that no
+        // caller waits for. A third task releases this lease.
         for _each in 0..3 {
             in_tasks.ended().await;
         }
@@ -361,7 +355,6 @@ impl Locker {
         let (in_tasks, in_callers) = (in_tasks.clone(), in_callers.clone());
         let runtime = LockerRuntime::start(&self.settings, &self.runtime, in_tasks, in_callers)?;
         *last = Some(runtime.clone());
-        // The runtime that was passed to `with_runtime` has ended.
         if runtime.has_ended() {
             return Err(runtime_has_ended());
         }
@@ -372,8 +365,8 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    /// When a call started. `None` if neither metrics nor a log use the time, since reading the clock takes a
-    /// hundredth of the time of a lease.
+    /// `None` if neither metrics nor a log use the time: reading the clock takes a hundredth of the
+    /// time of a lease.
     fn started(&self) -> Option<Moment> {
         let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
         is_used.then(|| self.settings.clock.now())

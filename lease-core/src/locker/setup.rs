@@ -1,4 +1,4 @@
-//! The settings of a locker. Each method returns another locker, with one setting changed.
+//! The settings of a locker. Each method returns another locker with its own heartbeater.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,26 +31,24 @@ impl Locker {
         self.with(|settings| settings.options = options)
     }
 
-    /// Returns a locker that sets `attributes` on the record of each key that it obtains. It has a
+    /// Returns a locker that sets `attributes` on the record of each key that it obtains, with a
     /// heartbeater of its own.
     ///
-    /// The store sets them in the request that grants the key. So they cost no extra request, and no
-    /// reader sees the grant without them. They replace attributes of the same name; other attributes stay.
-    /// [`Lease::attributes`](crate::Lease::attributes) returns both. [`resume`](Self::resume) sets them,
-    /// too. A claim that is refused changes nothing. After a grant, the record outlasts the lease, as after a
-    /// [`LeaseTable::update`](crate::store::LeaseTable::update).
+    /// The store sets the attributes in the request that grants the key, so no reader sees the grant
+    /// without them. [`resume`](Self::resume) also sets the attributes. Other attributes of the record
+    /// stay. [`Lease::attributes`](crate::Lease::attributes) returns both. After a grant, the record
+    /// outlasts the lease, as after a [`LeaseTable::update`](crate::store::LeaseTable::update).
     ///
-    /// Use them to describe the holder, and `update` for progress. The claim of a failed or dropped
-    /// attempt, or a late duplicate of a claim, may be granted without a lease. Such a claim also sets its
-    /// attributes.
+    /// Use the attributes to describe the holder, and `update` for progress. A claim whose attempt failed
+    /// or was dropped may also set its attributes.
     ///
-    /// Replaces the attributes of an earlier call. Empty by default.
+    /// Empty by default.
     ///
     /// # Errors
     ///
-    /// None here. A store that keeps no records, such as a quorum of Redis servers, refuses the attempts of
-    /// this locker with [`Misconfigured`](crate::StoreErrorKind::Misconfigured). A store that cannot keep a
-    /// name or a value refuses them with the error that `update` returns.
+    /// None here. A store that keeps no records, such as a quorum of Redis servers, refuses the
+    /// attempts of this locker with [`Misconfigured`](crate::StoreErrorKind::Misconfigured). A
+    /// store that cannot keep a name or a value returns the same error as `update`.
     ///
     /// # Examples
     ///
@@ -96,8 +94,8 @@ impl Locker {
         self.with(|settings| settings.clock = clock)
     }
 
-    /// Returns a locker whose nonces, jitter and shuffles are determined by `seed`, for tests. Two lockers
-    /// on one store must not have the same seed, since their nonces would be equal.
+    /// Returns a locker whose nonces, jitter and shuffles are determined by `seed`, for tests. Lockers on
+    /// one store need different seeds.
     #[cfg(feature = "conformance")]
     #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
     #[must_use]
@@ -107,21 +105,20 @@ impl Locker {
 
     /// Returns a locker whose heartbeater runs on `runtime`.
     ///
-    /// Requests run there, too. The store's connections stay on the runtime on which the store was connected:
-    /// if the application blocks that runtime, no heartbeat is answered. [`on_own_thread`](Self::on_own_thread)
-    /// moves requests and connections to its thread. A later `with_runtime` ends this thread.
+    /// Requests run there, too. The store's connections stay on the runtime on which the store was
+    /// connected: if the application blocks that runtime, no heartbeat is answered. See
+    /// [`on_own_thread`](Self::on_own_thread). A later `with_runtime` ends this thread.
     #[must_use]
     pub fn with_runtime(self, runtime: Handle) -> Self {
         Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
     }
 
-    /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
-    /// that stuck work does not keep its keys for ever. Off by default.
+    /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so that
+    /// stuck work does not keep its keys for ever. Off by default. The time starts at this call.
     ///
-    /// Choose a limit above the longest time between two such calls. After the limit, leases expire as if the
-    /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of leases
-    /// that have not expired. The time starts at `with_watchdog`: a test must set its clock before. Lockers
-    /// that are made from this one share its watchdog: a call of `alive` on any of them counts for all.
+    /// Choose a limit above the longest time between two calls of `alive`. After the limit, leases expire,
+    /// and the log names the reason. The next call resumes the heartbeats of leases that have not expired.
+    /// Lockers that are made from this locker share its watchdog.
     #[must_use]
     pub fn with_watchdog(self, limit: Duration) -> Self {
         self.with(|settings| {

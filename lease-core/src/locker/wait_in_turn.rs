@@ -1,4 +1,4 @@
-//! A wait for a key, which reports its position in the queue.
+//! A wait for a key that reports its position in the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,8 @@ use crate::lease::Lease;
 ///
 /// # Cancel safety
 ///
-/// As for [`Locker::wait_until_obtained`](crate::Locker::wait_until_obtained): dropping this leaves the queue.
+/// As for [`Locker::wait_until_obtained`](crate::Locker::wait_until_obtained). A dropped wait leaves the
+/// queue.
 #[must_use = "a wait makes no progress unless it is awaited"]
 pub struct WaitInTurn {
     pub(super) wait: BoxFuture<'static, Result<Lease, StoreError>>,
@@ -26,15 +27,14 @@ pub struct WaitInTurn {
 impl WaitInTurn {
     /// The number of waiters before this waiter in the queue of the store.
     ///
-    /// `None` before the first answer of the store, and if the store keeps no queue for the key. The waiter
-    /// learns its position when it joins the queue and when it renews its place, every third of a ttl. So the
-    /// position may be a third of a ttl old. It includes crashed waiters until their places expire.
+    /// `None` before the first answer of the store, and if the store keeps no queue for the key. The
+    /// position may be a third of a ttl old. Crashed waiters count until their places expire.
     pub fn position(&self) -> Option<u64> {
         *self.position.borrow()
     }
 
-    /// The position as a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html), for
-    /// another task that reports changes.
+    /// The position as a [`Receiver`](https://docs.rs/tokio/1/tokio/sync/watch/struct.Receiver.html), which
+    /// another task can watch.
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
         self.position.clone()
     }

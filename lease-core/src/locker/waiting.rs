@@ -19,34 +19,33 @@ use crate::locker::{Locker, Shared};
 impl Locker {
     /// Waits without a limit until `key` is obtained.
     ///
-    /// If the store keeps a [queue](crate::store::InTurn) for the key, the waiters of all processes obtain it
-    /// in the order in which their requests arrived. A release hands the key to the next waiter. A waiter
-    /// renews its place every third of its ttl, and a waiter that has crashed is skipped. The first waiters
-    /// also notice when the lease of a crashed holder expires.
+    /// If the store keeps a [queue](crate::store::InTurn) for the key, the waiters of all processes obtain
+    /// it in the order in which their requests arrived. A release hands the key to the next waiter. The
+    /// store skips a waiter that has crashed.
     ///
-    /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker queue
-    /// for a key in the order of their calls. Only the first waiter contends with other processes. If the
-    /// store can notify, a release wakes this waiter. If not, the waiter retries every
-    /// [`poll_interval`](crate::LeaseOptions::poll_interval). In both cases it also retries within 20 ms after
-    /// the holder's lease expires. Waiters of two lockers have no order: a process that releases the key and
-    /// claims it again may be first.
+    /// With another store, or with [`Waiting::Racing`](crate::Waiting::Racing), the waiters of one locker
+    /// queue in the order of their calls. Only the first waiter sends requests. A release wakes this
+    /// waiter, if the store can notify. If not, the waiter retries every
+    /// [`poll_interval`](crate::LeaseOptions::poll_interval). In both cases, the waiter also retries within
+    /// 20 ms after the holder's lease expires. Waiters of two lockers have no order.
     ///
     /// A task that waits for a key that it holds itself waits for ever.
     ///
     /// # Errors
     ///
-    /// If the store returns an error that is not [retryable](StoreError::is_retryable). After any other
-    /// error, the waiter pauses and retries.
+    /// If the store returns an error that is not [retryable](StoreError::is_retryable). After any
+    /// other error, the waiter pauses and retries.
     ///
     /// # Cancel safety
     ///
-    /// Safe, as described on [`Locker`]. The waiter loses its place in the queue.
+    /// Safe, as described on [`Locker`].
     pub async fn wait_until_obtained(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
         let span = self.span("wait_until_obtained", key);
         self.wait(std::slice::from_ref(key), watch::Sender::default()).instrument(span).await
     }
 
-    /// Waits as [`wait_until_obtained`](Self::wait_until_obtained) does, and reports the position in the queue.
+    /// Waits like [`wait_until_obtained`](Self::wait_until_obtained), and reports the position in
+    /// the queue.
     ///
     /// # Errors
     ///
@@ -54,8 +53,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the returned future is safe: the waiter leaves the queue, and releases a key that was granted
-    /// meanwhile.
+    /// Safe: a dropped waiter leaves the queue, and releases a key that was granted meanwhile.
     ///
     /// # Examples
     ///
@@ -94,9 +92,9 @@ impl Locker {
 
     /// Waits without a limit until any one of `keys` is obtained.
     ///
-    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and obtains
-    /// one key, even if several become free. A store with queues may grant a second key at the same time.
-    /// The locker then releases the second key at once.
+    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and
+    /// obtains one key. A store with queues may grant a second key at the same time. The locker
+    /// then releases the second key at once.
     ///
     /// # Errors
     ///
@@ -105,7 +103,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Safe, as described on [`Locker`]. The waiter loses its places in the queues.
+    /// Safe, as described on [`Locker`].
     pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         if keys.is_empty() {
             return Err(StoreError::new(

@@ -9,19 +9,16 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt;
 use futures_util::future::CatchUnwind;
 
-/// Runs a future on the task that polls it, which saves two switches between tasks. If this is dropped
-/// before the future has completed, `detach` gets the rest of the future and must run it to its end.
+/// Runs a future on the task that polls it, which saves two switches between tasks. If the caller drops the
+/// future early, `detach` gets the rest of the future, and must run it to its end.
 ///
-/// If the caller neither polls nor drops this, the future makes no progress. Do not use it for work that must
-/// make progress even then.
-///
-/// Completes once, with the output or the panic of the future. Later polls return `Pending`.
+/// A future that the caller neither polls nor drops makes no progress.
 pub(crate) struct DetachOnDrop<F: Future + Unpin, D: FnOnce(Work<F>)> {
     work: Option<Work<F>>,
     detach: Option<D>,
 }
 
-/// The future, which can move to a task. A future that has panicked is not polled again.
+/// A future that has panicked is not polled again.
 pub(crate) type Work<F> = CatchUnwind<AssertUnwindSafe<F>>;
 
 impl<F: Future + Unpin, D: FnOnce(Work<F>)> DetachOnDrop<F, D> {

@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A handle to a runtime on its own thread. The thread runs until the last clone of the handle is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnThread {
     pub(crate) runtime: Handle,
@@ -23,7 +22,6 @@ pub(crate) struct ThreadGuard {
 }
 
 impl OwnThread {
-    /// Starts a thread, and makes a store on it with `connect`.
     pub(crate) async fn start<S, E>(
         connect: impl AsyncFnOnce() -> Result<S, E> + Send + 'static,
     ) -> Result<(Self, S), E>
@@ -57,7 +55,6 @@ fn run<S, E>(
         OwnThread { runtime: runtime.handle().clone(), guard: ThreadGuard { _open: open } };
     runtime.block_on(async {
         let store = select! {
-            // If the caller has dropped its future, no connection is needed.
             biased;
             () = started.closed() => return,
             store = connect() => store,

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use crate::runtime::own_thread::ThreadGuard;
 
-/// Counts requests by epochs. A call of [`ended`](Self::ended) begins another epoch, so that the call does not
-/// wait for later requests.
+/// Counts requests by epochs. Each call of [`ended`](Self::ended) begins another epoch, so the call
+/// does not wait for later requests.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct RequestsInFlight(Arc<Mutex<Epochs>>);
 
@@ -16,25 +16,20 @@ pub(crate) struct RequestsInFlight(Arc<Mutex<Epochs>>);
 #[derive(Debug, Default)]
 struct Epochs {
     current: watch::Sender<()>,
-    /// Earlier epochs, which may still have requests.
     earlier: Vec<watch::Sender<()>>,
 }
 
-/// Counts one request until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     _request: watch::Receiver<()>,
-    /// The thread that the request runs on.
     _thread: Option<ThreadGuard>,
 }
 
 impl RequestsInFlight {
-    /// Counts a request until the guard is dropped. The guard keeps `thread` running.
     pub(crate) fn guard(&self, thread: Option<ThreadGuard>) -> RequestGuard {
         RequestGuard { _request: self.epochs().current.subscribe(), _thread: thread }
     }
 
-    /// Completes once every request that runs now has ended. Does not wait for requests that start meanwhile.
     pub(crate) async fn ended(&self) {
         let earlier = {
             let mut epochs = self.epochs();

@@ -7,9 +7,9 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use crate::options::LeaseOptions;
 use crate::settings::random::Random;
 
-/// Pauses between attempts. The longest pause is the heartbeat period, and at most
-/// [`LONGEST`](Pauses::LONGEST). Pauses double, from a sixteenth of the longest. Each pause is cut at random
-/// by up to half, so that clients that failed together do not retry together.
+/// Each pause is twice the previous pause. The longest pause is the heartbeat period, and at most
+/// [`LONGEST`](Pauses::LONGEST). The first pause is a sixteenth of the longest. Random cuts by up to half
+/// keep clients from retrying together.
 pub(crate) struct Pauses<'a> {
     lengths: backon::ExponentialBackoff,
     longest: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Pauses<'a> {
 }
 
 impl<'a> Pauses<'a> {
-    /// The longest pause for any ttl: as long as a request may take.
+    /// As long as a request may take.
     pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(options: &LeaseOptions, random: &'a Random) -> Self {
@@ -35,7 +35,6 @@ impl<'a> Pauses<'a> {
         self.random.part_of(length, 0.5)
     }
 
-    /// The pause after `failures` failures in a row, for a caller that counts them.
     pub(crate) fn after(failures: u32, options: &LeaseOptions, random: &Random) -> Duration {
         let mut pauses = Pauses::new(options, random);
         for _ in 1..failures.min(6) {

@@ -1,7 +1,6 @@
-//! The settings that a locker, its leases and its tasks share. They never change.
+//! The settings that a locker, its leases and its tasks share.
 //!
-//! [`Settings`] has the store, the options and the clock. [`random`] makes nonces and jitter, [`backoff`]
-//! pauses between attempts, and [`watchdog`] checks that the application calls `Locker::alive`.
+//! Start with [`Settings`], which has the store, the options and the clock.
 
 pub(crate) mod backoff;
 pub(crate) mod random;
@@ -25,15 +24,12 @@ pub(crate) struct Settings {
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) lessee: Lessee,
     pub(crate) options: LeaseOptions,
-    /// The attributes that each grant sets on the record of its key.
     pub(crate) attributes: Attributes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) metrics: Arc<dyn Metrics>,
-    /// Whether the application has set `metrics`.
     pub(crate) has_metrics: bool,
     pub(crate) watchdog: Option<Arc<Watchdog>>,
-    /// The session under which keys are obtained.
     pub(crate) session: Option<Arc<Membership>>,
 }
 
@@ -59,12 +55,10 @@ impl Settings {
         self.watchdog.as_ref()?.silence(now)
     }
 
-    /// How long a holder may trust a ttl that the store counts from the request or later.
     pub(crate) fn trusted(&self, ttl: Duration) -> Duration {
         self.options.trusted(ttl, self.store.grain())
     }
 
-    /// Sleeps by the clock of the locker.
     pub(crate) async fn sleep(&self, length: Duration) {
         if length.is_zero() {
             return;

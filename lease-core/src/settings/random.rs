@@ -1,6 +1,6 @@
 //! Random numbers: nonces from the operating system, jitter and shuffles from a generator of this process.
 //!
-//! With a seed, a seeded generator makes all of these numbers, so that a test can repeat a run.
+//! With a seed, a seeded generator makes all random numbers, so that a test can repeat a run.
 
 use std::time::Duration;
 
@@ -21,13 +21,11 @@ pub(crate) struct Random {
     nonces: NonceSource,
 }
 
-/// The source of nonces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NonceSource {
-    /// The operating system. A generator in this process would be copied by `fork(2)` or a snapshot of the
-    /// machine. Both copies would then claim under the same nonce.
+    /// `fork(2)` or a snapshot of the machine would copy a generator in this process. Both copies
+    /// would then claim under the same nonce.
     System,
-    /// The seeded generator.
     #[cfg(feature = "conformance")]
     Seeded,
 }
@@ -42,11 +40,6 @@ impl Random {
         Self { rng: Mutex::new(StdRng::seed_from_u64(seed)), nonces: NonceSource::Seeded }
     }
 
-    /// A nonce that was never used before.
-    ///
-    /// # Errors
-    ///
-    /// If the operating system provides no random bytes.
     pub(crate) fn nonce(&self) -> Result<Nonce, StoreError> {
         if self.nonces == NonceSource::System {
             let no_randomness = |error| StoreError::new(StoreErrorKind::Misconfigured, error);
@@ -61,12 +54,11 @@ impl Random {
         self.rng().next_u32()
     }
 
-    /// A random part of `length`, between `least` (0 to 1) and all of it.
+    /// A random part of `length`, between `least` (0 to 1) and all of `length`.
     pub(crate) fn part_of(&self, length: Duration, least: f64) -> Duration {
         length.mul_f64(self.rng().random_range(least..=1.0))
     }
 
-    /// A random number of at least 0 and less than 1.
     pub(crate) fn unit(&self) -> f64 {
         self.rng().random_range(0.0..1.0)
     }

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The watchdog of a locker and of all lockers made from it: a call of `alive` on one counts for all.
+/// Shared by all lockers that are made from one locker.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     limit: Duration,
-    /// The last call to `alive`, in nanoseconds of lease time.
     last: AtomicU64,
 }
 
 impl Watchdog {
-    /// Makes a watchdog that counts the silence from `now`.
     pub(crate) fn new(limit: Duration, now: Moment) -> Self {
         Self { limit, last: AtomicU64::new(now.as_nanos()) }
     }

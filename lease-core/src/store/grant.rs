@@ -12,16 +12,15 @@ use crate::store::nonce::Nonce;
 use crate::store::session::Parent;
 use crate::token::FencingToken;
 
-/// The number of a heartbeat within its grant: 1, 2, 3 …
+/// The number of a heartbeat within its grant: 1, 2, 3 … Numbers need not be consecutive.
 ///
-/// A heartbeat that arrives after a heartbeat with a larger number changes nothing. So a late request can
-/// neither shorten nor extend a lease. Numbers need not be consecutive.
+/// A heartbeat that arrives after a heartbeat with a larger number changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Beat(u64);
 
 impl Beat {
-    /// The number of a fresh grant: the number of every heartbeat is larger.
+    /// The number of a fresh grant. The number of every heartbeat is larger.
     pub const GRANTED: Self = Self(0);
 
     /// Wraps a number that a store keeps.
@@ -43,8 +42,7 @@ impl Beat {
 
 /// The number of a request among the requests of one claim: 1, 2, 3 …
 ///
-/// All requests of a claim have the same nonce. A store that writes the number of the granted request can
-/// distinguish a late request from the request whose answer the lessee has received.
+/// All requests of a claim have the same nonce.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestNumber(u64);
@@ -78,12 +76,12 @@ pub struct Claim {
     pub key: LeaseKey,
     /// The lessee that claims the key.
     pub lessee: Lessee,
-    /// Identifies the logical attempt: its retries have the same nonce.
+    /// Identifies the logical attempt, with all its retries.
     pub nonce: Nonce,
     /// The number of this request among the requests with the same nonce.
     pub request: RequestNumber,
-    /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions)
-    /// limits the values that a locker sends.
+    /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions) limits
+    /// the values that a locker sends.
     pub ttl: Duration,
     /// The attributes that the grant sets on the record of the key; none by default.
     pub attributes: Attributes,
@@ -104,29 +102,26 @@ impl Claim {
         Self { request: self.request.next(), ..self }
     }
 
-    /// Returns the same claim with `attributes`, which its grant sets on the record of the key.
-    ///
-    /// [`LockStore::obtain`](crate::store::LockStore::obtain) describes how a store applies them.
+    /// Returns the same claim with `attributes`.
     #[must_use]
     pub fn with_attributes(self, attributes: Attributes) -> Self {
         Self { attributes, ..self }
     }
 
-    /// Returns the same claim under `session`, for [`obtain_under`](crate::store::Sessions::obtain_under) and
-    /// [`adopt`](crate::store::LockStore::adopt). The store then does not count the ttl.
+    /// Returns the same claim under `session`, for [`obtain_under`](crate::store::Sessions::obtain_under)
+    /// and [`adopt`](crate::store::LockStore::adopt). The store then ignores the ttl.
     #[must_use]
     pub fn under(self, session: Parent) -> Self {
         Self { parent: Some(session), ..self }
     }
 
-    /// Returns the grant that this request has made, under `token`. The lease lasts for a ttl from the
-    /// request.
+    /// Returns the grant that this request has made, under `token`.
     pub fn granted(&self, token: FencingToken) -> Grant {
         self.granted_to(Some(self.request), token)
     }
 
-    /// Returns the grant of an earlier request of this claim, if the store does not know which request was
-    /// granted. The deadline counts from the first request.
+    /// Returns the grant of an earlier request of this claim, if the store does not know which
+    /// request was granted. The deadline counts from the first request.
     pub fn granted_before(&self, token: FencingToken) -> Grant {
         self.granted_to(None, token)
     }
@@ -147,8 +142,7 @@ impl Claim {
 
 /// A claim that was granted.
 ///
-/// A grant proves nothing by itself: the store checks every write under it against its own record.
-/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) passes it to another process.
+/// The store checks every write under a grant against its own record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Grant {
@@ -158,25 +152,26 @@ pub struct Grant {
     pub lessee: Lessee,
     /// The nonce of the claim that was granted.
     pub nonce: Nonce,
-    /// Which request of the claim was granted. `None` if an earlier request was granted, and the store does not
-    /// know which one.
+    /// Which request of the claim was granted. `None` if an earlier request was granted, and the
+    /// store does not know which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestNumber>,
-    /// The fencing token, which orders this grant among all grants of the key.
+    /// The fencing token of the grant.
     pub token: FencingToken,
     /// How long the lease lasts after each heartbeat.
     pub ttl: Duration,
     /// The session under which the key is held. The lease then lasts as long as the session.
     ///
-    /// Serialized grants do not have it, since a hand-over takes the lease out of its session.
+    /// Serialized grants have no session, because a hand-over takes the lease out of its session.
     #[serde(skip)]
     pub parent: Option<Parent>,
 }
 
-/// Names one grant for an operator, who passes it to [`LockStore::evict`](crate::store::LockStore::evict).
+/// Names one grant for an operator, who passes the name to
+/// [`LockStore::evict`](crate::store::LockStore::evict).
 ///
-/// Opaque: each store has its own text, and the text is stable for as long as the grant lasts. Every store
-/// that can evict also accepts the text of the grant's token, once it knows the token.
+/// Each store has its own text, which is stable as long as the grant lasts. Every store that can
+/// evict also accepts the text of the grant's token, once the store knows the token.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrantId(String);
@@ -204,7 +199,6 @@ impl From<Nonce> for GrantId {
     }
 }
 
-/// Names a grant by its token, for stores that do so.
 impl From<FencingToken> for GrantId {
     fn from(token: FencingToken) -> Self {
         Self(token.to_string())
@@ -231,18 +225,18 @@ pub struct Holder {
     pub lessee: Lessee,
     /// Names the holder's grant. `None` if the key is only reserved, or if the store cannot name the grant.
     pub grant: Option<GrantId>,
-    /// The token of the holder's grant. `None` if the store does not know it yet: a store may learn it from
-    /// the first heartbeat.
+    /// The token of the holder's grant. `None` if the store does not know the token yet. A store
+    /// may learn the token from the first heartbeat.
     pub token: Option<FencingToken>,
-    /// How long the store keeps the key for the holder without another heartbeat. `None` if the store
-    /// does not know, or does not report it with a refusal: [`holder`](crate::Locker::holder) may know it.
+    /// How long the store keeps the key for the holder without another heartbeat. `None` if the
+    /// store does not report this time with a refusal: try [`holder`](crate::Locker::holder).
     pub expires_in: Option<Duration>,
-    /// The session under which the key is held. The store then keeps the key until the session has ended.
+    /// The session under which the key is held.
     pub parent: Option<Parent>,
 }
 
 impl Holder {
-    /// A holder whose lease expires after `expires_in`, if the store knows that.
+    /// A holder whose lease expires after `expires_in`, if the store knows this time.
     pub fn new(lessee: Lessee, expires_in: Option<Duration>) -> Self {
         Self { lessee, grant: None, token: None, expires_in, parent: None }
     }
@@ -265,7 +259,7 @@ impl Holder {
         Self { parent: session, ..self }
     }
 
-    /// Returns the same holder with the token of its grant, for stores that name a grant by its token.
+    /// Returns the same holder with the token as the name of its grant.
     #[must_use]
     pub fn named_by(self, token: FencingToken) -> Self {
         self.with_grant(token).with_token(token)
@@ -288,15 +282,14 @@ pub struct HeldKey {
 }
 
 impl HeldKey {
-    /// A key and its holder, for stores.
+    /// Makes an item of a scan.
     pub fn new(key: LeaseKey, holder: Holder) -> Self {
         Self { key, holder }
     }
 }
 
 impl Grant {
-    /// Returns the holder of this grant, for the answer to a request that found the key held, or the grant
-    /// no longer valid.
+    /// The holder of this grant, for a store's answer that the key is held.
     pub fn holder(&self, expires_in: Option<Duration>) -> Holder {
         let holder = Holder::new(self.lessee.clone(), expires_in);
         holder.named_by(self.token)

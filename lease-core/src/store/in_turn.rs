@@ -11,62 +11,60 @@ use crate::error::StoreError;
 use crate::store::attributes::Attributes;
 use crate::store::grant::{Claim, Grant};
 
-/// Keeps a queue of claims for each key. A store that can do this returns itself from
+/// Keeps a queue of claims for each key. Such a store returns itself from
 /// [`LockStore::in_turn`](crate::store::LockStore::in_turn).
 ///
-/// A release grants the key to the first claim of the queue, in the same atomic step. So a hand-over takes one
-/// round trip, and the order of the grants is the order in which the claims arrived.
+/// A release grants the key to the first claim of the queue, in the same atomic step. So the order
+/// of the grants is the order in which the claims arrived.
 ///
 /// # To ensure correctness
 ///
-/// - **The nonce identifies the waiter.** A wait has one nonce, and each of its requests has the next
-///   [number](Claim::request). A grant names the largest number that had arrived. The deadline counts
-///   from the moment at which the waiter sent this request. So even after a late answer, the lease ends before
-///   the store grants the key to a successor.
-/// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. The store skips a
-///   place that was not renewed for a ttl. It may skip a place earlier if it knows that the waiter no
-///   longer listens.
-/// - **A claim by `obtain` does not overtake the queue.** While claims with unexpired places are queued,
-///   a release grants the key to one of them, and so does a waiter that was granted the key but leaves. So
-///   `obtain` never finds the key free. After an expiry, no request of a holder frees the key, so a claim by
-///   `obtain` may come first.
+/// - **The nonce identifies the waiter.** A wait has one nonce, and each of its requests has the
+///   next [number](Claim::request). A grant names the largest number that had arrived. The deadline
+///   counts from the moment at which the waiter sent this request, so a late answer is safe.
+/// - **A place lasts for the [ttl](Claim::ttl) of its claim** from each enqueue and renewal. Then the store
+///   skips the place. The store may skip the place earlier if the waiter no longer listens.
+/// - **A claim by `obtain` does not overtake the queue.** While claims with unexpired places are
+///   queued, a release grants the key to one of them. So does a waiter that was granted the key but
+///   leaves. After an expiry, a claim by `obtain` may come first.
 /// - **Every enqueue and every renewal checks whether the key is free**, and grants a free key to the first
-///   claim whose place has not expired. So the queue advances after a holder has crashed.
-/// - **A waiter never uses a nonce again** after it has left the queue. Requests may still arrive late or
-///   twice. A late enqueue may be granted the key, for at most one ttl.
+///   claim whose place has not expired.
+/// - **A waiter never uses a nonce again** after it has left the queue. Requests may still arrive
+///   late or twice. A late enqueue may be granted the key, for at most one ttl.
 #[async_trait]
 pub trait InTurn: Send + Sync {
-    /// Starts to deliver the notices for the nonce of `claim`. Call it before [`enqueue`](Self::enqueue).
+    /// Starts to deliver the notices for the nonce of `claim`. Call `listen` before
+    /// [`enqueue`](Self::enqueue).
     ///
     /// If the claim is granted after this call, the waiter receives a notice, or [`Notice::Missed`]
-    /// instead. A store without notifications returns [`Notices::never`]: its waiters renew their places every
-    /// poll interval.
+    /// instead. A store without notifications returns [`Notices::never`]. Its waiters renew their places
+    /// every poll interval.
     ///
     /// # Errors
     ///
-    /// If the store cannot notify now. An error that is not retryable makes the waiter race for the key.
+    /// If the store cannot notify now. After an error that is not retryable, the waiter races for the key.
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError>;
 
     /// Adds `claim` to the end of the queue, unless its key is free and the queue is empty.
     ///
-    /// If the claim is in the queue already, this renews its place. If it holds the key, the answer is the
-    /// grant again, as after [`obtain`](crate::store::LockStore::obtain).
+    /// If the claim is queued already, the call renews its place. If the claim holds the key, the answer is
+    /// the grant again, as after [`obtain`](crate::store::LockStore::obtain).
     ///
     /// # Errors
     ///
     /// If the outcome is unknown.
     async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Renews the place of `claim`, like [`enqueue`](Self::enqueue). A claim without a place gets none: the
-    /// answer is [`Enqueued::Gone`].
+    /// Renews the place of `claim`, like [`enqueue`](Self::enqueue). For a claim without a place,
+    /// the answer is [`Enqueued::Gone`].
     ///
     /// # Errors
     ///
     /// If the outcome is unknown.
     async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Removes `claim` from the queue. If it was granted the key meanwhile, frees the key and grants it to
-    /// the next claim.
+    /// Removes `claim` from the queue. If the claim was granted the key meanwhile, frees the key
+    /// and grants the key to the next claim.
     ///
     /// # Errors
     ///
@@ -78,13 +76,14 @@ pub trait InTurn: Send + Sync {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each answer")]
 pub enum Enqueued {
-    /// The claim holds its key. The grant names the request from which the deadline counts.
+    /// The claim holds its key. The deadline counts from the request that the grant names.
     Granted(Grant, Attributes),
     /// The claim has a place in the queue.
     Queued(Place),
-    /// The claim has no place: it was not renewed in time, or the data were lost. Its nonce is not used again.
+    /// The claim has no place: it was not renewed in time, or the data were lost. Its nonce is not
+    /// used again.
     Gone,
-    /// The store keeps no queue for this key, or for this claim. The waiter races for the key.
+    /// The store keeps no queue for this key, or for this claim.
     NoQueue,
 }
 
@@ -92,11 +91,11 @@ pub enum Enqueued {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Place {
-    /// The number of claims before this one. Places that are no longer renewed count, too. `None` if the store
-    /// does not know the number, for example because the queue is long.
+    /// The number of claims before this claim. Expired places count, too. `None` if the store does not know
+    /// the number, for example because the queue is long.
     pub ahead: Option<u64>,
-    /// The time until the lease of the holder expires without another heartbeat. `None` if the store does not
-    /// know it.
+    /// The time until the lease of the holder expires without another heartbeat. `None` if the
+    /// store does not know this time.
     pub expires_in: Option<Duration>,
 }
 
@@ -111,13 +110,13 @@ impl Place {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a waiter must treat each notice")]
 pub enum Notice {
-    /// The claim was granted. The grant names the request from which the deadline counts.
+    /// The claim was granted. The deadline counts from the request that the grant names.
     Granted(Grant, Attributes),
-    /// A grant may have been missed, or the queue was removed. The waiter listens again and renews its place.
+    /// A grant may have been missed, or the queue was removed.
     Missed,
 }
 
-/// The notices for one waiter. Dropping this ends their delivery.
+/// The notices for one waiter. Dropping the notices ends their delivery.
 #[must_use = "notices do nothing unless they are received"]
 pub struct Notices {
     stream: Option<BoxStream<'static, Notice>>,
@@ -134,7 +133,7 @@ impl Notices {
         Self { stream: None }
     }
 
-    /// Whether a notice can arrive. If not, waiters renew their places more often.
+    /// Whether a notice can arrive.
     pub fn can_notify(&self) -> bool {
         self.stream.is_some()
     }
@@ -151,7 +150,7 @@ impl Notices {
         }
     }
 
-    /// Calls `look` with each notice before it is received, for stores that wrap another store.
+    /// Calls `look` with each notice before the waiter receives the notice.
     pub fn inspect(self, look: impl FnMut(&Notice) + Send + 'static) -> Self {
         match self.stream {
             Some(notices) => Self::new(StreamExt::inspect(notices, look)),
@@ -166,7 +165,6 @@ impl fmt::Debug for Notices {
     }
 }
 
-/// Makes notices from a channel, for stores that notify through a channel.
 impl From<tokio::sync::mpsc::UnboundedReceiver<Notice>> for Notices {
     fn from(received: tokio::sync::mpsc::UnboundedReceiver<Notice>) -> Self {
         Self::new(stream::unfold(received, async |mut received| {

@@ -15,10 +15,8 @@ use crate::token::FencingToken;
 
 /// Stores leases on records that have attributes and can be listed.
 ///
-/// Use a table to coordinate many keys: for example the reader and the checkpoint of each shard, or the
-/// last run of each job. A table refuses every write under a grant that has ended, so a former holder
-/// cannot overwrite progress. If the change names the values that it expects, a late duplicate of the
-/// holder's own request cannot overwrite progress either.
+/// Use a table to coordinate many keys, such as the checkpoint of each shard, or the last run of each job.
+/// A table refuses every write under a grant that has ended, so a former holder cannot overwrite progress.
 #[async_trait]
 pub trait LeaseTable: LockStore {
     /// Reads the record of `key`; `None` if the key has no record.
@@ -30,8 +28,8 @@ pub trait LeaseTable: LockStore {
 
     /// Lists every record whose key starts with `prefix`, over all pages, in any order.
     ///
-    /// The empty prefix lists all records. An error is an item of the stream: a failed list never looks
-    /// empty. After an error, the stream may continue or end.
+    /// An error is an item of the stream, so a failed list never looks empty. After an error, the
+    /// stream may continue or end.
     ///
     /// # Examples
     ///
@@ -47,10 +45,9 @@ pub trait LeaseTable: LockStore {
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>>;
 
     /// Creates a record of `key` with `attributes` and without a holder, if the key has no record. Returns
-    /// whether it created one.
+    /// whether a record was created.
     ///
-    /// An existing record is not changed. A record may also exist because its key is leased, or was leased a
-    /// moment ago.
+    /// An existing record is not changed. A record may also exist because its key is or was leased.
     ///
     /// # Errors
     ///
@@ -65,15 +62,14 @@ pub trait LeaseTable: LockStore {
     /// The check of the grant, the comparisons and the writes are one atomic step. Under a lost grant,
     /// return `Lost`, even if a value does not match. If a value does not match, write nothing, and do not
     /// make the record outlast the lease. A value matches if it equals the [`Value`](crate::Value) and its
-    /// type. [`Change::expecting`] lists the cases that each store decides.
+    /// type.
     ///
     /// # Errors
     ///
     /// If the outcome is unknown: the request may still be applied. Repeat the same change, with the same
     /// expected values. [`Written::Applied`] and [`Written::Lost`] are then certain. After
-    /// [`Written::Unexpected`], [`read`](Self::read) the record and compare: the earlier request may have
-    /// written the new values. This can also happen without an error: a service's own client may repeat a
-    /// request whose answer was lost.
+    /// [`Written::Unexpected`], [`read`](Self::read) the record and compare, because the earlier request
+    /// may have written the new values. A service's own client may also repeat a request, without an error.
     ///
     /// # Examples
     ///
@@ -108,14 +104,14 @@ pub trait LeaseTable: LockStore {
     /// ```
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError>;
 
-    /// Ends `grant`, if it is still current, and reserves the key for `to`. After `reserved`, any lessee may
-    /// obtain the key. Stores the nonce, and wakes the key's watches.
+    /// Ends `grant`, if it is still current, and reserves the key for `to`. After `reserved`, any
+    /// lessee may obtain the key. The store keeps the nonce, and wakes the key's watches.
     ///
     /// # Errors
     ///
     /// If the outcome is unknown. A repetition returns [`Written::Lost`] if the earlier request was
-    /// applied, and also if the grant was lost before. Until the ttl has passed, only the holder can free the
-    /// key. So if a repetition returns `Lost` before the holder's deadline, the transfer was applied.
+    /// applied, and also if the grant was lost before. Before the deadline, only the holder can free the
+    /// key, so a `Lost` before the holder's deadline means that the transfer was applied.
     async fn transfer(
         &self,
         grant: &Grant,
@@ -123,8 +119,8 @@ pub trait LeaseTable: LockStore {
         reserved: Duration,
     ) -> Result<Written, StoreError>;
 
-    /// Deletes the record, if `grant` is still the current grant. Keeps the token and the nonce, so that a
-    /// later grant of the key has a larger token.
+    /// Deletes the record, if `grant` is still the current grant. Keeps the token and the nonce, so
+    /// that a later grant has a larger token.
     ///
     /// # Errors
     ///
@@ -144,9 +140,9 @@ pub struct LeaseRecord {
     pub token: Option<FencingToken>,
     /// The attributes of the record.
     pub attributes: Attributes,
-    /// Whether the last grant has ended. Stores without [sessions](crate::store::Sessions) do not report this.
+    /// Whether the last grant has ended. Only stores with [sessions](crate::store::Sessions) report this.
     pub last_grant: LastGrant,
-    /// Whether the key is reserved. Stores without [sessions](crate::store::Sessions) do not report this.
+    /// The reservation of the key. Only stores with [sessions](crate::store::Sessions) report it.
     pub reserved: Option<Reserved>,
 }
 
@@ -190,14 +186,13 @@ impl LeaseRecord {
         Self { key, holder, token, attributes, last_grant, reserved }
     }
 
-    /// Returns the same record, with the end of its last grant and its reservation, for stores with sessions.
+    /// Returns the same record, with the end of its last grant and its reservation.
     #[must_use]
     pub fn with_end(self, last_grant: LastGrant, reserved: Option<Reserved>) -> Self {
         Self { last_grant, reserved, ..self }
     }
 
-    /// Returns the key and its holder, if the record has one: an item of a
-    /// [scan](crate::store::LockStore::scan).
+    /// Returns the key and its holder, if any, for a [scan](crate::store::LockStore::scan).
     pub fn into_held(self) -> Option<HeldKey> {
         Some(HeldKey::new(self.key, self.holder?))
     }

@@ -20,26 +20,25 @@ use crate::store::session::Sessions;
 
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
-/// Each method is one conditional write, or one read. The locker implements retries, waiting, deadlines
-/// and heartbeats. A refusal is no error. An error means that the outcome is unknown, and its kind decides
-/// whether the locker retries.
+/// Each method is one conditional write, or one read. The locker implements retries, waiting,
+/// deadlines and heartbeats. A refusal is no error. An error means that the outcome is unknown, and
+/// its kind decides whether the locker retries.
 ///
 /// # To ensure correctness
 ///
 /// - **Time**: a grant, a heartbeat or an adoption keeps the key from other lessees for the grant's `ttl`,
 ///   less the [`grain`](Self::grain). The ttl counts from the moment when the store begins to apply the
-///   request. Measure the time with one clock, the store's own. Never compare the clocks of two machines.
-/// - **Tokens**: each grant of a key has a larger token than all earlier grants, also after a release,
-///   an expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
-///   time in microseconds since 1970.
-/// - **Nonces**: store the nonces of the current grant and of the last released grant. They make lost, late
-///   and duplicate requests harmless.
-/// - **Atomicity**: the check and the write are one atomic step. A read and a later write are not a lock.
-/// - **Requests may be applied twice, late, and after the caller has dropped them.** The request of a
-///   dropped future may or may not have been applied. Do not rely on the caller to repeat it.
-/// - **An `obtain`, `adopt` or `holder` may pause**, since its caller may keep the future without polling
-///   it. Meanwhile the future must hold nothing that heartbeats and releases need: no lock, and no
-///   connection of a small pool.
+///   request. Measure the time with the store's own clock. Never compare the clocks of two machines.
+/// - **Tokens**: each grant of a key has a larger token than all earlier grants, also after a
+///   release, an expiry, a restart, and a clean-up of the record. A missing counter starts from the
+///   store's time in microseconds since 1970.
+/// - **Nonces**: store the nonces of the current grant and of the last released grant.
+/// - **Atomicity**: the check and the write are one atomic step.
+/// - **Requests may be applied twice, late, and after the caller has dropped them.** Do not rely on
+///   the caller to repeat a request.
+/// - **An `obtain`, `adopt` or `holder` may pause**, because its caller may keep the future without
+///   polling it. Meanwhile the future must hold nothing that heartbeats and releases need: no lock,
+///   and no connection of a small pool.
 ///
 /// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
@@ -47,21 +46,21 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Grants `claim` if its key is free.
     ///
     /// - Free: grant the claim, under a token that is larger than all earlier tokens of the key.
-    /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost. Return the
-    ///   grant again, with the [number](Grant::request) of the request that was granted, or `None` if the
-    ///   store does not know it. The token may be larger than that of the lost reply, but not smaller. Do not
-    ///   extend the lease, unless the grant names the present request.
+    /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost. Return
+    ///   the grant again, with the [number](Grant::request) of the granted request, or `None` if the store
+    ///   does not know the number. The token may be larger than that of the lost reply, but not smaller. Do
+    ///   not extend the lease, unless the grant names the present request.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
-    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. A store that
-    ///   remembers released nonces returns [`Obtained::Held`] with the released grant. A store that forgets
-    ///   them may grant the key, which is then held without a lease, for one ttl. Such a store returns the
-    ///   numbers of granted requests.
+    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. A store
+    ///   that remembers released nonces returns [`Obtained::Held`] with the released grant. A store that
+    ///   forgets released nonces may grant the key, which is then held without a lease for one ttl. Such a
+    ///   store returns the numbers of granted requests.
     ///
-    /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step. The
-    /// record then outlasts the lease. All other attributes stay, and the answer contains all attributes. No
-    /// other answer changes an attribute, since a granted claim may be repeated after its holder has
-    /// updated the attributes. A store that keeps no records refuses a claim with attributes as
+    /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic
+    /// step. The record then outlasts the lease. All other attributes stay, and the answer contains
+    /// all attributes. No other answer changes an attribute, because a granted claim may be
+    /// repeated after an update. A store without records refuses a claim with attributes as
     /// [`Misconfigured`](crate::StoreErrorKind::Misconfigured), before it grants anything.
     ///
     /// # Errors
@@ -71,11 +70,10 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Extends `grant` for another ttl, if it is still the current grant.
     ///
-    /// Never extends a lease that has ended: a grant that expired, was released or was replaced is
-    /// [`Lost`](Heartbeat::Lost). The cause is [`Superseded`](crate::LossCause::Superseded) if the record's
-    /// token is larger. A heartbeat whose number `beat` is not larger than the last applied number is
-    /// [`Overtaken`](Heartbeat::Overtaken), and changes nothing. A smaller ttl shortens the lease: hand-overs
-    /// limit their time in this way.
+    /// A grant that expired, was released or was replaced is [`Lost`](Heartbeat::Lost). The cause is
+    /// [`Superseded`](crate::LossCause::Superseded) if the record's token is larger. A heartbeat whose
+    /// `beat` is not larger than the last applied number is [`Overtaken`](Heartbeat::Overtaken), and
+    /// changes nothing. A smaller ttl shortens the lease, as in a hand-over.
     ///
     /// # Errors
     ///
@@ -84,9 +82,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Frees the key of `grant`, if `grant` still holds the key, and wakes the key's watches.
     ///
-    /// With `reserved`, no lessee may obtain the key for this time. The store keeps the nonce. If `grant`
-    /// does not hold the key, the store changes nothing and returns `Ok`. A store may release a grant that
-    /// has expired, if the key was not granted since.
+    /// With `reserved`, no lessee may obtain the key for this time. The store keeps the nonce. If
+    /// `grant` does not hold the key, the store changes nothing and returns `Ok`. A store may
+    /// release a grant that has expired, if the key was not granted since.
     ///
     /// # Errors
     ///
@@ -95,11 +93,11 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Replaces `grant`, which was handed over, by a grant for `claim`.
     ///
-    /// The new grant has the claim's nonce and a new token, so that a grant is adopted at most once. If
-    /// the record has the claim's nonce already, an earlier reply was lost: return the same grant again.
-    /// An expired, released or evicted grant is not adopted. The new grant lasts for the full ttl of the
-    /// claim, and sets its attributes as [`obtain`](Self::obtain) does. [`Obtained::Held`] names the
-    /// holder; if the key has none, it names `grant` itself.
+    /// The new grant has the claim's nonce and a new token, so a grant is adopted at most once. If
+    /// the record has the claim's nonce already, an earlier reply was lost: return the same grant
+    /// again. An expired, released or evicted grant is not adopted. The new grant lasts for the
+    /// full ttl of the claim, and sets its attributes as [`obtain`](Self::obtain) does.
+    /// [`Obtained::Held`] names the holder, or `grant` itself if the key has no holder.
     ///
     /// # Errors
     ///
@@ -113,12 +111,12 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError>;
 
-    /// Sends many heartbeats. Yields the answers as they arrive, each with its index in `beats`: a slow or
-    /// failed heartbeat does not delay the other answers.
+    /// Sends many heartbeats. Yields the answers as they arrive, each with its index in `beats`. A
+    /// slow or failed heartbeat does not delay the other answers.
     ///
-    /// The heartbeater passes at most a few hundred heartbeats. By default, all are sent at once, each as
-    /// one [`heartbeat`](Self::heartbeat). Stores that can batch override this. A missing index counts as
-    /// unanswered.
+    /// The heartbeater passes at most a few hundred heartbeats. The default sends all at once, each as one
+    /// [`heartbeat`](Self::heartbeat). Stores that can batch override this method. A missing index counts
+    /// as unanswered.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -133,14 +131,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
             .boxed()
     }
 
-    /// Evicts a holder: refuses further heartbeats of the grant that `grant` names, so that the lease expires.
-    /// Returns whether `grant` names the current grant.
+    /// Evicts a holder: refuses further heartbeats of the grant that `grant` names, so that the
+    /// lease expires. Returns whether `grant` names the current grant.
     ///
-    /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) return these names. The holder's next
-    /// heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The store does not free
-    /// the key before the ttl has passed, since the holder may still be working. Until then, other
-    /// requests of the holder succeed. A holder that notices the loss ends its work, and its `Lease` then
-    /// releases the key when it is dropped. The default is for stores that cannot evict.
+    /// For operators: [`holder`](Self::holder) and [`scan`](Self::scan) return these names. The holder's
+    /// next heartbeat reports the loss as [`Revoked`](crate::LossCause::Revoked). The store does not free
+    /// the key before the ttl has passed, because the holder may still be working. Until then, other
+    /// requests of the holder succeed. The default is for stores that cannot evict.
     ///
     /// # Errors
     ///
@@ -153,9 +150,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Lists the keys that start with `prefix` and have a [`holder`](Self::holder), in any order, in pages.
     ///
-    /// For operators. A key that is obtained or released during the scan may be listed or not. A key may be
-    /// listed twice. An error is an item of the stream: a failed scan never looks empty. The default is for
-    /// stores that cannot list locks.
+    /// For operators. A key may be listed twice. A key that changes during the scan may be listed or not.
+    /// An error is an item of the stream, so a failed scan never looks empty. The default is for stores
+    /// that cannot list locks.
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
         let _ = prefix;
         stream::iter([Err(unsupported("this store cannot list its locks"))]).boxed()
@@ -163,13 +160,15 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Watches `key` until a release frees it.
     ///
-    /// The watch is registered when this returns. A later release of the lease that holds the key wakes the
-    /// watch, even if the watch is polled only after the release. So a caller may attempt to obtain the key
-    /// before it polls the watch, and misses no release. A watch may wake without a cause. It need not wake on
-    /// an expiry. It need not wake on the release of a lease that was granted after an expiry, unless a claim
-    /// through this store was refused since. So a store may notify only clients that wait. A release that
-    /// grants the key to a claim of its [queue](Self::in_turn) does not free the key, and need not wake the
-    /// watch. The default never wakes: waiters then poll.
+    /// The watch is registered when the call returns. A later release of the lease that holds the key wakes
+    /// the watch, even if the watch is polled only after the release. A watch may wake without a cause.
+    ///
+    /// A watch need not wake:
+    ///
+    /// - on an expiry,
+    /// - on the release of a lease that was granted after an expiry, unless a claim through this
+    ///   store was refused since (so a store may notify only clients that wait),
+    /// - on a release that grants the key to a claim of its [queue](Self::in_turn).
     ///
     /// # Errors
     ///
@@ -179,24 +178,24 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
         Ok(Freed::never())
     }
 
-    /// Returns the queues of this store, if it keeps a queue for each key. Waiters then wait in turn.
-    ///
-    /// By default, a store has no queues: its waiters race for a freed key.
+    /// Returns the queues of this store, if it keeps a queue for each key. By default, a store has
+    /// no queues, and its waiters race for a freed key.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
     }
 
     /// Returns the sessions of this store, if it can keep leases under a session.
     ///
-    /// The default is `None`. A store with sessions is also a [`LeaseTable`](crate::store::LeaseTable).
+    /// By default, a store has no sessions. A store with sessions is also a
+    /// [`LeaseTable`](crate::store::LeaseTable).
     fn sessions(&self) -> Option<&dyn Sessions> {
         None
     }
 
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
     ///
-    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end earlier by
-    /// this time.
+    /// Leases end earlier by this time. Zero by default. A store that counts whole milliseconds
+    /// returns one millisecond.
     fn grain(&self) -> Duration {
         Duration::ZERO
     }
@@ -206,19 +205,18 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The key may be free. Waiters then claim it.
+    /// The key may be free.
     Freed {
-        /// The number of watches that receive this change, in all processes. With more watches, a waiter waits
-        /// longer, so that another waiter can claim the key first. If the number is too small, claims are
-        /// refused. If it is too large, claims are late. If the number is `None`, each waiter claims at once.
+        /// The number of watches that receive this change, in all processes. With more watches, a
+        /// waiter waits longer before its claim. If the number is too small, claims are refused. If
+        /// it is too large, claims are late. If the number is `None`, each waiter claims at once.
         watches: Option<u64>,
     },
-    /// A claim has obtained the freed key. Waiters that have not claimed the key yet keep waiting. A store
-    /// need not report this: the waiters then claim the key, and are refused.
+    /// A claim has obtained the freed key, so other waiters keep waiting.
     Taken,
 }
 
-/// Completes when a watched key may be free. Dropping it ends the watch.
+/// Completes when a watched key may be free. Dropping the watch ends it.
 #[must_use = "a watch does nothing unless it is awaited"]
 pub struct Freed {
     wake: Wake,
@@ -231,14 +229,14 @@ enum Wake {
 }
 
 impl Freed {
-    /// Makes a watch that wakes once, when `wake` completes. The store must register the watch *before* it
-    /// calls this.
+    /// Makes a watch that wakes once, when `wake` completes. The store must register the watch
+    /// *before* this call.
     pub fn when(wake: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { wake: Wake::Once(Box::pin(wake)) }
     }
 
     /// Makes a watch that reports the changes of its key in order. At the end of the stream, the key may be
-    /// free, and the waiter registers another watch. The store must register the watch *before* it calls this.
+    /// free, and the waiter registers another watch. The store must register the watch *before* this call.
     pub fn changes(changes: impl Stream<Item = Change> + Send + 'static) -> Self {
         Self { wake: Wake::Changes(Box::pin(changes)) }
     }
@@ -248,7 +246,7 @@ impl Freed {
         Self { wake: Wake::Never }
     }
 
-    /// Whether this watch can wake. If not, waiters poll more often.
+    /// Whether this watch can wake.
     pub fn can_wake(&self) -> bool {
         !matches!(self.wake, Wake::Never)
     }
@@ -257,7 +255,7 @@ impl Freed {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the next call returns the change.
+    /// Safe: the next call returns the change.
     pub async fn next(&mut self) -> Change {
         poll_fn(|context| self.poll_next(context)).await
     }

@@ -9,8 +9,8 @@ use uuid::{Builder, Uuid};
 
 /// Identifies one logical attempt, with all its retries and late duplicates.
 ///
-/// A nonce has 128 bits: 122 are random, and 6 mark a UUID. If a store's record has the nonce of a claim, the
-/// store has granted that claim before, and the reply was lost.
+/// A nonce is a random UUID. If a store's record has the nonce of a claim, the store has granted that claim
+/// before, and the reply was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(Uuid);
@@ -49,10 +49,8 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// 122 random bits from the operating system, and the 6 bits that mark a random UUID.
-///
-/// Each call reads new bytes. `fork(2)` and a snapshot of a machine would copy bytes that were read before, and
-/// both copies would claim under the same nonces.
+/// Each call reads new bytes: `fork(2)` and a snapshot of a machine would copy bytes that were read
+/// before. Both copies would then claim under the same nonces.
 pub(crate) fn system_uuid() -> Result<Uuid, SysError> {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes)?;

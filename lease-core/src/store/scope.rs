@@ -1,4 +1,4 @@
-//! The grant under which the running code works. Detects code that would wait for its own lease.
+//! The grant under which the running code works.
 
 use crate::store::Grant;
 
@@ -8,9 +8,8 @@ tokio::task_local! {
 
 /// Runs `work` under `grant`, so that the code of `work` can read the [`current_grant`].
 ///
-/// The scheduler of a job calls this function. Code that claims the key under which it runs would wait for
-/// ever, or skip its work each time. Such code can compare the keys, and return an error instead. Tasks that
-/// `work` spawns do not inherit the grant.
+/// Code that claims the key under which it runs would wait for ever. Tasks that `work` spawns do not
+/// inherit the grant.
 ///
 /// # Cancel safety
 ///
@@ -39,8 +38,8 @@ pub async fn work_under<T>(grant: Grant, work: impl Future<Output = T>) -> T {
     CURRENT.scope(grant, work).await
 }
 
-/// Returns the grant under which the calling code works; `None` outside of [`work_under`]. If calls of
-/// [`work_under`] are nested, the innermost one counts.
+/// Returns the grant under which the calling code works; `None` outside of [`work_under`]. In
+/// nested calls, the innermost grant counts.
 pub fn current_grant() -> Option<Grant> {
     CURRENT.try_with(Clone::clone).ok()
 }

@@ -9,64 +9,58 @@ use crate::store::grant::{Claim, Grant, Holder, Obtained};
 use crate::store::lease_table::{LastGrant, LeaseRecord};
 use crate::token::FencingToken;
 
-/// Keeps leases under a session. A store that can do this returns itself from
+/// Keeps leases under a session. Such a store returns itself from
 /// [`LockStore::sessions`](crate::store::LockStore::sessions).
 ///
-/// A *session* is a plain lease. A *child* is a lease whose [claim](Claim::under) names a session. A child has
-/// no ttl and no heartbeats: it lasts as long as its session. So a process with 10,000 leases sends one
-/// heartbeat per period. Each request is one conditional write to one record.
+/// A *session* is a plain lease. A *child* is a lease whose [claim](Claim::under) names a session.
+/// A child has no ttl and no heartbeats: it lasts as long as its session. Each request is one
+/// conditional write to one record.
 ///
 /// # To ensure correctness
 ///
-/// - **The record of a child names its session**: its key and the token of its grant. No time ends the child.
-///   [`obtain`](crate::store::LockStore::obtain) and [`holder`](crate::store::LockStore::holder) treat the key as
-///   held, and the [`Holder`] names the session. The key has [no queue](crate::store::Enqueued::NoQueue), so its
-///   waiters race, and look for the end of the session.
-/// - **The end of a session is written, and is irrevocable.** A session that has only expired is not proven to
-///   have ended: see [`end_session`](Self::end_session).
-/// - **Only [`obtain_under`](Self::obtain_under) replaces a child**, with a proof that its session has ended.
-///   Releases, transfers, updates and deletes of a child compare its nonce and its token, as for any lease. They
-///   do not look at the session. So such a write may be applied after the session has ended, as long as no
-///   lessee has obtained the key since.
-/// - **A heartbeat under the grant of a child takes the child out of its session.** The lease then lasts for
-///   the ttl of this heartbeat. A hand-over sends such a heartbeat. An
+/// - **The record of a child names its session**: its key and the token of its grant. No time ends the
+///   child. [`obtain`](crate::store::LockStore::obtain) and [`holder`](crate::store::LockStore::holder)
+///   treat the key as held, and the [`Holder`] names the session. The key has [no
+///   queue](crate::store::Enqueued::NoQueue), so its waiters race, and look for the end of the session.
+/// - **The end of a session is written, and is irrevocable.** An expiry alone proves no end: see
+///   [`end_session`](Self::end_session).
+/// - **Only [`obtain_under`](Self::obtain_under) replaces a child**, with a proof that its session
+///   has ended. Releases, transfers, updates and deletes of a child compare its nonce and its
+///   token, and do not look at the session. So such a write may be applied after the session has
+///   ended, as long as no lessee has obtained the key since.
+/// - **A heartbeat under the grant of a child takes the child out of its session.** The lease then lasts
+///   for the ttl of this heartbeat. A hand-over sends such a heartbeat. An
 ///   [adoption](crate::store::LockStore::adopt) makes a child of the session that its claim names, if any.
-/// - **A child is not evicted**: [`evict`](crate::store::LockStore::evict) returns an error. Evict its session
-///   instead, which ends all of its children.
+/// - **A child is not evicted**: [`evict`](crate::store::LockStore::evict) returns an error. The eviction
+///   of its session ends all children.
 /// - **The store keeps the token of a child's record** for as long as a request may be late.
-///
-/// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
 pub trait Sessions: Send + Sync {
     /// Grants `claim`, if its key is still in the state that `vacancy` describes.
     ///
-    /// - The token of the record is that of `vacancy`, and the key is free and not reserved for others: grant
-    ///   the claim, under a larger token. If `vacancy` has seen a session, the key has left this session since,
-    ///   and a store may refuse the claim.
-    /// - The token is that of `vacancy`, and the key is held under the session that `vacancy` proves to have
-    ///   ended: grant the claim, too.
+    /// - The token of the record is that of `vacancy`, and the key is free and not reserved for
+    ///   others: grant the claim, under a larger token. If `vacancy` has seen a session, the key
+    ///   has left this session since, and a store may refuse the claim.
+    /// - The token is that of `vacancy`, and the key is held under the session that `vacancy`
+    ///   proves to have ended: grant the claim, too.
     /// - Held under this claim's nonce: return the grant again, as `obtain` does.
     /// - Otherwise: [`Obtained::Held`], also if the key is free under another token.
     ///
-    /// The grant sets the claim's session and its attributes on the record. A claim without a session gets a
-    /// lease with a ttl.
-    ///
-    /// The first request of a claim to arrive decides: it is granted, or the token has grown. Tokens only
-    /// grow, so a late duplicate of a refused claim is refused, too.
+    /// The grant sets the claim's session and its attributes on the record. A claim without a session gets
+    /// a lease with a ttl. Tokens only grow, so a late duplicate of a refused claim is refused, too.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Repeat the claim, with the same nonce and vacancy, until it is answered, or
-    /// until its session ends: no ttl frees the key. [`Refused`](crate::StoreErrorKind::Refused), if `vacancy`
-    /// is that of another key.
+    /// If the outcome is unknown. Repeat the claim, with the same nonce and vacancy, until it is
+    /// answered, or until its session ends: no ttl frees the key.
+    /// [`Refused`](crate::StoreErrorKind::Refused), if `vacancy` is that of another key.
     async fn obtain_under(&self, claim: &Claim, vacancy: &Vacancy) -> Result<Obtained, StoreError>;
 
-    /// Ends `session`, if it is over: removes its lessee from the record, and keeps the token.
+    /// Ends `session`, if the session is over: removes its lessee from the record, and keeps the token.
     ///
-    /// The session is over if it has expired by the store's time, or has not changed for a ttl while the store
-    /// observed it. Then no heartbeat extends it any more. If its token is no longer the latest token, or the
-    /// record has no lessee, the session has already ended. A session that is not over yet is
-    /// [`SessionState::Held`], and stays as it is.
+    /// The session is over if it has expired by the store's time, or has not changed for a ttl while the
+    /// store observed it. If its token is no longer the latest token, or the record has no lessee, the
+    /// session has already ended. Otherwise the answer is [`SessionState::Held`].
     ///
     /// If the record is absent, the store writes the end mark, unless all later tokens are larger anyway.
     ///
@@ -75,22 +69,23 @@ pub trait Sessions: Send + Sync {
     /// If the outcome is unknown. Repeat the call.
     async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError>;
 
-    /// Reads the records of `keys`, in batches if the store can. The answers are in the order of `keys`: `None`
-    /// if a key has no record, and an error if the record could not be read. A store that keeps the token of a
-    /// deleted record returns the record without attributes, since a [`Vacancy`] must name this token.
+    /// Reads the records of `keys`, in batches if the store can. The answers are in the order of
+    /// `keys`: `None` if a key has no record, and an error if the record could not be read. A store
+    /// that keeps the token of a deleted record returns the record without attributes, because a
+    /// [`Vacancy`] must name this token.
     ///
-    /// A read may be stale. Use it for hints, [proofs](Ended::shown_by) and [vacancies](Vacancy::seen).
+    /// A read may be stale. Use the records for hints, [proofs](Ended::shown_by) and
+    /// [vacancies](Vacancy::seen).
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>>;
 
     /// Adds one to the attribute `name` of the record of `key`, and returns its new value. Needs no grant.
     ///
-    /// Creates the record if it is absent. An absent attribute counts as zero. Use it for a number that only
-    /// shows readers that something has changed.
+    /// Creates the record if it is absent. An absent attribute counts as zero.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown: the attribute may have grown. [`Corrupt`](crate::StoreErrorKind::Corrupt), if
-    /// the attribute is not a whole number.
+    /// If the outcome is unknown: the attribute may have grown.
+    /// [`Corrupt`](crate::StoreErrorKind::Corrupt), if the attribute is not a whole number.
     async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError>;
 }
 
@@ -105,7 +100,7 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// Names the session whose key has been granted under `token`.
+    /// Names the session that was granted `key` under `token`.
     pub fn new(key: LeaseKey, token: FencingToken) -> Self {
         Self { key, token }
     }
@@ -117,16 +112,16 @@ impl From<&Grant> for Parent {
     }
 }
 
-/// A proof that a session has ended. The end is irrevocable, so a proof never becomes wrong.
+/// A proof that a session has ended. The end is irrevocable.
 ///
-/// An absent record, an expiry in the past, and silence prove nothing. Call
-/// [`end_session`](Sessions::end_session) then.
+/// An absent record, an expiry in the past, and silence prove nothing. Then call
+/// [`end_session`](Sessions::end_session).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ended(Parent);
 
 impl Ended {
-    /// Returns the proof, if `record` shows the end of `session`: the token is larger, or the last grant is
-    /// that of the session and [has ended](LastGrant::Ended). The read may be stale.
+    /// Returns the proof, if the token of `record` is larger than that of `session`, or if the last grant
+    /// is that of the session and [has ended](LastGrant::Ended). The read may be stale.
     pub fn shown_by(record: &LeaseRecord, session: &Parent) -> Option<Self> {
         let token = record.token.filter(|_| record.key == session.key)?;
         let is_current = token == session.token && record.last_grant == LastGrant::Ended;
@@ -150,11 +145,10 @@ impl Ended {
     }
 }
 
-/// A key that a read found free, or held under a session that has ended. A claim under a session needs such a
-/// vacancy.
+/// A key that a read found free, or held under a session that has ended. A claim under a session
+/// needs such a vacancy.
 ///
-/// A vacancy names the token that the record had then. If the record has a larger token when the claim arrives,
-/// the store refuses the claim.
+/// A vacancy names the token that the record had then. The store refuses the claim if the token has grown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vacancy {
     key: LeaseKey,
@@ -165,12 +159,13 @@ pub struct Vacancy {
 impl Vacancy {
     /// Returns the vacancy, if `record` shows that `lessee` may claim `key`. The read may be stale.
     ///
-    /// Pass `None` for the record if the key has none. If the key is held under a session, `ended` must prove
-    /// the end of this session. If the key was held by a lease with a ttl, and this lease has expired, `ended`
-    /// must prove its end: [`end_session`](Sessions::end_session) ends any lease that is over.
+    /// Pass `None` for the record if the key has none. If the key is held under a session, `ended`
+    /// must prove the end of this session. If the key was held by a lease with a ttl, and this
+    /// lease has expired, `ended` must prove its end: [`end_session`](Sessions::end_session) ends
+    /// any lease that is over.
     ///
-    /// The store must refuse such a claim for one reason only: that the token has grown. Otherwise, a late
-    /// duplicate might be granted after a refusal. So a key that is reserved for other lessees has no vacancy.
+    /// A key that is reserved for other lessees has no vacancy: the store must refuse a claim only because
+    /// the token has grown.
     pub fn seen(
         key: &LeaseKey,
         record: Option<&LeaseRecord>,
@@ -206,13 +201,13 @@ impl Vacancy {
         self.token
     }
 
-    /// The session under which the key was held, and which has ended.
+    /// The session that held the key and has ended.
     pub fn former(&self) -> Option<&Parent> {
         self.ended.as_ref().map(Ended::session)
     }
 }
 
-/// Whether a key without a holder was never granted, or its last lease has ended irrevocably.
+/// Whether the key was never granted, or its last lease has ended irrevocably.
 fn has_no_lease(record: &LeaseRecord, ended: Option<&Ended>) -> bool {
     let Some(token) = record.token else { return true };
     let is_of_last_grant =
@@ -226,7 +221,7 @@ fn has_no_lease(record: &LeaseRecord, ended: Option<&Ended>) -> bool {
 pub enum SessionState {
     /// The session has ended, now or before.
     Ended(Ended),
-    /// The session is not over. Its holder may still extend it.
+    /// The session is not over.
     Held(Holder),
 }
 

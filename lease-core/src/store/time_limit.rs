@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// Waits for a store's answer, at most for `limit`.
 ///
-/// Use this in code that calls a store directly. A [`Locker`](crate::Locker) limits its requests to
+/// For code that calls a store directly. A [`Locker`](crate::Locker) limits its requests to
 /// [`LeaseOptions::request_timeout`](crate::LeaseOptions::request_timeout).
 ///
 /// # Errors

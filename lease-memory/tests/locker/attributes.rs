@@ -54,7 +54,7 @@ async fn each_way_to_obtain_sets_attributes_in_one_request() {
 async fn attempt_after_lost_reply_does_not_undo_an_update() {
     let memory = MemoryStore::new();
     let store = Faulty::new(memory.clone());
-    // Lockers with one seed and one lessee send the same claim. So the twin obtains the same grant.
+    // Lockers with one seed and one lessee send the same claim.
     let seeded = |locker: Locker| {
         let locker = locker.with_seed(7).with_lessee("lessee".parse().unwrap());
         locker.with_attributes(address("10.0.0.1"))

@@ -10,7 +10,6 @@ use tokio::time::sleep;
 
 use crate::{key, obtained};
 
-/// The locker's limit for concurrent releases that are not yet slow.
 const AT_ONCE: usize = 1024;
 const LEASES: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
@@ -68,7 +67,7 @@ async fn heartbeats_without_an_answer_delay_no_release() {
     let locker = Locker::new(store.clone());
     let (dropped, _kept) = (obtained(&locker, "dropped").await, leases(&locker).await);
     store.every(Call::Heartbeat, Fault::Hang);
-    // All heartbeats are due at once, and hang. So they use all slots for heartbeats.
+    // All heartbeats are due at once, hang, and use all slots for heartbeats.
     tokio::time::advance(TTL / 3).await;
     sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
@@ -87,14 +86,13 @@ async fn dropped_lease_is_released_at_once_on_an_idle_locker() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
-    // In this time, the heartbeater adds the lease, and starts to sleep until the heartbeat is due.
     sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
 
     drop(lease);
     locker.close().await;
 
-    // Paused time advances only while all tasks wait. It has not advanced, so the release needed no wait.
+    // Paused time advances only while all tasks wait. So the release needed no wait.
     assert_eq!(BootClock::new().now(), start);
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
@@ -106,7 +104,6 @@ async fn releases_are_sent_after_the_last_locker_is_gone() {
     let leases = leases(&locker).await;
 
     drop((leases, locker));
-    // This wait is shorter than a ttl, so that no lease expires.
     sleep(TTL / 2).await;
 
     assert_eq!(held(&store).await, 0);

@@ -79,7 +79,7 @@ async fn position_decreases_as_waiters_leave() {
     assert!(next.is_ok(), "the next renewal returns the new position");
 }
 
-/// The store grants the key to the waiter, and then the waiter is dropped. One request must free the key.
+/// The waiter is dropped right after its grant. One request must free the key.
 #[tokio::test(start_paused = true)]
 async fn waiter_dropped_at_its_grant_frees_the_key() {
     let store = store();
@@ -102,8 +102,6 @@ async fn waiter_dropped_at_its_grant_frees_the_key() {
     assert_eq!(store.calls(Call::Leave), 2, "one request for each dropped wait");
 }
 
-/// Only the first request of a waiter arrives, so the grant names this request. The deadline counts from the
-/// time at which the waiter sent it.
 #[tokio::test(start_paused = true)]
 async fn deadline_counts_from_the_request_that_the_grant_names() {
     let store = store();

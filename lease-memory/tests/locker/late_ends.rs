@@ -32,10 +32,9 @@ impl Metrics for Counts {
     }
 }
 
-/// A lease whose deadline passed while its process was paused, and the lease of its successor.
 struct Overtaken {
     lease: Lease,
-    /// A subscription from before the deadline. Reading the state through it does not end the lease.
+    /// Subscribed before the deadline. Reading the state through this receiver does not end the lease.
     state: watch::Receiver<LeaseState>,
     locker: Locker,
     counts: Arc<Counts>,
@@ -62,7 +61,6 @@ impl Overtaken {
     }
 }
 
-/// Asserts that the metrics count the loss but no release, and that the successor keeps its lease.
 async fn assert_counted_as_lost(locker: &Locker, counts: &Counts, successor: &Lease) {
     locker.close().await;
     assert_eq!(counts.lost.load(Ordering::SeqCst), 1);
@@ -112,7 +110,6 @@ async fn late_grant_is_released_and_counts_no_loss() {
 
     let (attempt, ()) = join(locker.obtain(&job), async {
         sleep(Duration::from_millis(5)).await;
-        // The clock leaps by a ttl, as if the process were paused until the grant has expired.
         clock.leap(locker.options().ttl());
     })
     .await;

@@ -15,8 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::obtained;
 
-/// For `length`, runs two tasks that pass one item to each other. Each task calls `turn` when it receives
-/// the item.
+/// For `length`, two tasks pass one item to each other. Each task calls `turn` when it receives the item.
 async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'static) {
     let until = BootClock::new().now() + length;
     let (to_first, first) = mpsc::unbounded_channel();
@@ -26,7 +25,6 @@ async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'stat
         tokio::spawn(async move {
             while BootClock::new().now() < until && from.recv().await.is_some() {
                 turn();
-                // The other task may have ended.
                 let _ = to.send(());
             }
         })
@@ -36,7 +34,6 @@ async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'stat
     other.await.unwrap();
 }
 
-/// Obtains leases with a ttl of 1 s. Waits for `pause` after each grant.
 async fn leases(pause: Option<Duration>) -> Vec<Lease> {
     let options = LeaseOptions::new(Duration::from_secs(1)).unwrap();
     let locker = Locker::new(MemoryStore::new()).with_options(options);
@@ -59,7 +56,7 @@ async fn heartbeats_beside_busy_tasks_keep_all_leases() {
     // The grants are spread over a period, so that heartbeats are due all the time.
     let leases = leases(Some(Duration::from_millis(333) / 2_000)).await;
 
-    // One poll advances the paused clock by 1 ms. So a turn takes 1 ms on each machine.
+    // Each poll advances the paused clock by 1 ms, on every machine.
     let turn = || {
         let _ = tokio::time::advance(Duration::from_millis(1)).now_or_never();
     };
@@ -74,7 +71,8 @@ async fn heartbeats_do_not_rely_on_late_timers() {
     let clock = BootClock::new();
     let start = clock.now();
 
-    // tokio polls timers once in 61 turns. After 2 s, a turn takes 20 ms, so tokio polls timers every 1.2 s.
+    // tokio polls timers once in 61 turns. After 2 s, a turn takes 20 ms, so tokio polls timers every 1.2
+    // s.
     let turn = move || {
         let is_long = clock.now().since(start) > Duration::from_secs(2);
         let length = Duration::from_millis(if is_long { 20 } else { 5 });
@@ -105,7 +103,7 @@ async fn heartbeater_sleeps_once_busy_tasks_end() {
     assert!(lease.is_held() && idle * 5 < busy, "{idle} clock reads when idle, {busy} when busy");
 }
 
-/// A clock that counts its reads. It panics if a task spins, because paused time would then stand still.
+/// Panics if a task spins, because paused time would then stand still.
 #[derive(Debug, Default)]
 struct CountedClock {
     looks: AtomicU64,
@@ -143,7 +141,6 @@ fn leases_of_1_s_survive_a_minute_of_1_ms_turns_on_two_workers() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {
         let leases = tokio::spawn(leases(None)).await.unwrap();
-        // As many busy tasks as workers.
         let turn = || spin(Duration::from_millis(1));
         let minute = Duration::from_secs(60);
         let pairs = [(); 2].map(|()| tokio::spawn(busy_neighbours(minute, turn)));

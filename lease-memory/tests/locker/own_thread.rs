@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::{key, obtained};
 
-/// Within this time, even a busy machine schedules each thread.
+/// Even a busy machine schedules each thread within this time.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
 /// The time limit for events that must happen, even on a busy machine.
@@ -24,7 +24,6 @@ fn application() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().unwrap()
 }
 
-/// Blocks all worker threads of `application` for `length`, at the same time.
 fn block_all_workers(application: &Runtime, length: Duration) {
     let all_blocked = Arc::new(Barrier::new(WORKERS));
     let blocked: Vec<_> = (0..WORKERS)
@@ -68,7 +67,7 @@ fn locker_on_own_thread_keeps_leases_of_blocked_application() {
     assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), leases.len());
 }
 
-/// A control: if the locker has no thread of its own, it loses the leases.
+/// A control: without its own thread, the locker loses the leases.
 #[test]
 fn locker_on_runtime_loses_leases_of_blocked_application() {
     let application = application();
@@ -93,19 +92,17 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
         (locker, lease)
     });
 
-    // The application is blocked, but calls `alive` in between. So the locker keeps the lease.
     for _ in 0..6 {
         locker.alive();
         block_all_workers(&application, TTL / 2);
     }
     assert!(lease.is_held());
-    // From now on, the application does not call `alive`.
     let lost = application.block_on(async { timeout(LIMIT, lease.lost()).await });
 
     assert_eq!(lost.unwrap().cause, LossCause::Expired);
 }
 
-/// A value that sends a message when it is dropped. The test stores it in the thread's runtime.
+/// Sends a message when it is dropped. The test stores this value in the thread's runtime.
 #[derive(Debug)]
 struct ReportsDrop(std::sync::mpsc::Sender<()>);
 
@@ -124,7 +121,6 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
         let shared = store.clone();
         let locker = Locker::on_own_thread(async move || {
             let reports = ReportsDrop(ended);
-            // This task ends only when the thread's runtime ends.
             tokio::spawn(async move {
                 let _reports = reports;
                 std::future::pending::<()>().await;
@@ -199,7 +195,6 @@ impl Wake for Unpark {
     }
 }
 
-/// Drives a future without a runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);

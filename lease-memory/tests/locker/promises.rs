@@ -29,12 +29,12 @@ async fn loss_is_visible_within_a_second_after_suspend() {
     let locker = Locker::new(MemoryStore::new())
         .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
         .with_runtime(heartbeater.handle().clone());
-    // The heartbeater's runtime runs only for the grant. Later, only the lease's own timer can detect
-    // the loss.
+    // The heartbeater's runtime runs only for the grant. Later, only the lease's own timer can detect the
+    // loss.
     let lease = std::thread::scope(|scope| {
         scope.spawn(|| heartbeater.block_on(obtained(&locker, "job"))).join().unwrap()
     });
-    // The wait runs in a separate task, so that only the lease's own timer makes it read the clock.
+    // The wait runs in a separate task, so that only the lease's own timer makes this task read the clock.
     let noticing = tokio::spawn({
         let clock = Arc::clone(&clock);
         async move {
@@ -48,7 +48,7 @@ async fn loss_is_visible_within_a_second_after_suspend() {
     let noticed = noticing.await.unwrap();
 
     assert!(noticed.since(over) <= Duration::from_secs(1), "{:?}", noticed.since(over));
-    // tokio does not allow dropping a runtime within another runtime. So another thread drops it.
+    // tokio does not allow dropping a runtime within another runtime.
     std::thread::spawn(move || drop(heartbeater)).join().unwrap();
 }
 

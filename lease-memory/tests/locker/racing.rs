@@ -21,19 +21,15 @@ const WAITERS: u64 = 64;
 
 const HELD_FOR: Duration = Duration::from_millis(100);
 
-/// The latency of a request. It is much longer than one millisecond, the smallest step of paused time.
+/// Much longer than one millisecond, the smallest step of paused time.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// The information that the watches of a store omit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Untold {
-    /// The number of watches that a release wakes.
     Count,
-    /// The notice that the key was taken.
     Taken,
 }
 
-/// A store whose watches omit some information.
 #[derive(Debug, Clone)]
 struct Silent(Faulty<MemoryStore>, Untold);
 
@@ -75,7 +71,6 @@ impl LockStore for Silent {
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// The times from each release to the next grant, sorted.
     free: Vec<Duration>,
 }
 
@@ -88,7 +83,6 @@ fn racing(store: &(impl LockStore + Clone), seed: u64) -> Locker {
     Locker::new(store.clone()).with_options(options.with_waiting(Waiting::Racing)).with_seed(seed)
 }
 
-/// Lets `waiters` lockers wait for a key. Each of them obtains, holds and releases it once.
 async fn hand_overs(
     store: impl LockStore + Clone,
     calls: &Faulty<MemoryStore>,
@@ -139,7 +133,7 @@ async fn hand_over_among_64_waiters_takes_few_attempts() {
     assert!(*longest <= LATENCY * 20, "each release is followed by an attempt: {longest:?}");
 }
 
-/// A control: if the waiters do not know how many they are, each waiter makes an attempt.
+/// A control: without the number of waiters, each waiter makes an attempt.
 #[tokio::test(start_paused = true)]
 async fn uncounted_waiters_all_make_an_attempt() {
     let store = store();
@@ -149,7 +143,7 @@ async fn uncounted_waiters_all_make_an_attempt() {
     assert!(figures.attempts > 20.0, "{}", figures.attempts);
 }
 
-/// A second control: if a waiter is not notified that the key was taken, it still makes its attempt.
+/// A second control: without a notice that the key was taken, each waiter makes its attempt.
 #[tokio::test(start_paused = true)]
 async fn lost_notices_of_a_taken_key_cost_only_attempts() {
     let store = store();

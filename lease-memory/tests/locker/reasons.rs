@@ -15,7 +15,6 @@ use crate::obtained;
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// The log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +30,6 @@ impl Log {
         (log, set_default(subscriber))
     }
 
-    /// The line that reports a lost lease.
     fn loss(&self) -> String {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().find(|line| line.contains("lease lost")).unwrap().to_owned()
@@ -53,7 +51,6 @@ async fn log_of_loss_names_blocked_runtime() {
     let (log, _guard) = Log::record();
     let locker = Locker::new(MemoryStore::new());
     let lease = obtained(&locker, "job").await;
-    // In this time, the heartbeater adds the lease.
     sleep(TTL / 30).await;
 
     // One poll advances the paused clock. No other task runs during this poll.

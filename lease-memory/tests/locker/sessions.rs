@@ -34,7 +34,6 @@ async fn many(locker: &Locker, count: usize) -> Vec<Lease> {
     join_all(names.map(|name| async move { obtained(locker, &name).await })).await
 }
 
-/// Counts the heartbeats that arrive in 100 periods.
 async fn beats_in_100_periods(store: &Faulty<MemoryStore>, locker: &Locker) -> usize {
     let before = store.calls(Call::Heartbeat);
     sleep(locker.options().heartbeat_period() * 100).await;
@@ -49,7 +48,6 @@ async fn ten_thousand_leases_send_one_heartbeat_per_period() {
 
     let beats = beats_in_100_periods(&store, session.locker()).await;
 
-    // The time between two heartbeats is 85 to 95 % of a period.
     assert!((100..=118).contains(&beats), "{beats} heartbeats in 100 periods");
     assert!(leases.iter().all(Lease::is_held));
 }

@@ -16,8 +16,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Starts an outage of the given length. Requests that are sent during the outage arrive after it, in the
-/// same order.
+/// Starts an outage of the given length. Requests of the outage arrive after it, in the same order.
 fn silence(store: &Faulty<MemoryStore>, length: Duration) {
     let until = BootClock::new().now() + length;
     let mut requests = 0;
@@ -76,7 +75,7 @@ async fn failed_attempts_leave_one_task() {
         sleep(MILLISECOND).await;
     }
 
-    // These are the heartbeater, the task that settles the last attempt, and tasks that have just ended.
+    // The heartbeater, the task that settles the last attempt, and tasks that have just ended.
     let tasks = Handle::current().metrics().num_alive_tasks();
     assert!(tasks <= 5, "{tasks} tasks");
 }

@@ -23,7 +23,6 @@ use tokio::task::yield_now;
 
 use crate::saboteur::{first_token, now};
 
-/// The injected bug: an operation in two steps, or state that only one handle has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apart {
     ObtainsInTwoSteps,
@@ -51,7 +50,6 @@ pub(crate) enum Apart {
     CountsFromOneWhenEmpty,
 }
 
-/// One handle on shared data.
 #[derive(Debug)]
 pub(crate) struct Handle {
     store: MemoryStore,
@@ -59,7 +57,7 @@ pub(crate) struct Handle {
     position: HandlePosition,
     shared: Arc<Shared>,
     own: Mutex<Own>,
-    /// A lock that makes the check and the write one atomic step, but only within this handle.
+    /// Makes the check and the write one atomic step, but only within this handle.
     steps: tokio::sync::Mutex<()>,
     blocking_steps: Mutex<()>,
 }
@@ -71,7 +69,6 @@ enum HandlePosition {
     AfterReopening,
 }
 
-/// The state that all handles share.
 #[derive(Debug, Default)]
 struct Shared {
     last: Mutex<HashMap<LeaseKey, Grant>>,
@@ -79,7 +76,6 @@ struct Shared {
     silent: AtomicBool,
 }
 
-/// The state that one handle does not share.
 #[derive(Debug, Default)]
 struct Own {
     tokens: u64,
@@ -165,7 +161,6 @@ impl Handle {
         Ok(holder.is_some_and(|holder| holder.token == Some(grant.token)))
     }
 
-    /// Releases the current grant, and grants the key to `claim`.
     async fn overwrite(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         if let Some(last) = self.last(&claim.key) {
             self.store.release(&last, None).await?;
@@ -308,7 +303,6 @@ impl LockStore for Handle {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        // Within one handle, the lock prevents a release between the two steps of a heartbeat.
         let _alone = self.steps.lock().await;
         let grant = &self.real(grant);
         if self.is(Apart::WakesItsOwnWatchesAlone) && self.position == HandlePosition::Second {

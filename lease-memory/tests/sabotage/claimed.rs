@@ -6,7 +6,6 @@ use lease_core::{Attributes, Change, LeaseKey, StoreError};
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotaged {
-    /// Sends the claim to the underlying store, and injects the bug into the claim's attributes.
     pub(crate) async fn obtain_with_attributes(
         &self,
         claim: &Claim,
@@ -42,7 +41,6 @@ impl Sabotaged {
         }
     }
 
-    /// Sends an adoption to the underlying store, and injects the bug into the claim's attributes.
     pub(crate) async fn adopt_with_attributes(
         &self,
         grant: &Grant,

@@ -277,7 +277,6 @@ impl Sabotaged {
     }
 }
 
-/// The token that follows the holder's token.
 fn after(holder: &Holder) -> FencingToken {
     FencingToken::new(holder.token.unwrap().get() + 1).unwrap()
 }

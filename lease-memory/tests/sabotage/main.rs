@@ -19,7 +19,7 @@ use crate::apart::Apart;
 use crate::saboteur::Sabotage;
 use crate::sessions::Sessional;
 
-/// Returns `None` if exactly the promises `broken` fail. Otherwise returns an error text.
+/// Returns `None` if exactly the promises `broken` fail, otherwise an error text.
 fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
@@ -38,7 +38,7 @@ where
 
 macro_rules! sabotages {
     ($($kind:ident :: $sabotage:ident breaks $($promise:ident)*;)*) => {
-        /// Injects all bugs in one test, because the panic hook belongs to the whole process.
+        /// One test for all bugs, because the panic hook belongs to the whole process.
         #[test]
         fn each_sabotage_breaks_its_own_promises_and_no_other() {
             let tried = [$(breaks($kind::$sabotage, &[$(stringify!($promise)),*])),*];

@@ -11,7 +11,6 @@ use lease_core::store::{
 use crate::saboteur::{Sabotage, Sabotaged};
 
 impl Sabotage {
-    /// Whether the store keeps queues. It keeps queues only if the bug is in queues.
     pub(crate) fn has_queues(self) -> bool {
         matches!(
             self,
@@ -119,13 +118,12 @@ impl Sabotaged {
         self.waiting.lock().unwrap().clone()
     }
 
-    /// Before a release, removes the claims in the queue if the bug is `LetsPlainClaimsOvertake`.
+    /// If the bug is `LetsPlainClaimsOvertake`, the queue is empty during a release.
     pub(crate) async fn before_release(&self, grant: &Grant) -> Result<(), StoreError> {
         self.waiting.lock().unwrap().retain(|waiting| waiting.nonce != grant.nonce);
         for waiting in self.waiting() {
             if self.is(Sabotage::LetsPlainClaimsOvertake) {
                 self.store.leave(&waiting).await?;
-                // The claim joins the queue again 1 ms later.
                 let store = self.store.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(1)).await;

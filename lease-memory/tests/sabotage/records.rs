@@ -57,7 +57,7 @@ impl LeaseTable for Sabotaged {
             } else {
                 Sabotage::UpdateIsNotFenced
             })
-            // Does not apply an update with expectations, because another promise covers this case.
+            // Another promise covers updates with expectations.
             && change.expected().next().is_none()
         {
             written = self.store.update(&known.grant, change).await?;
@@ -128,7 +128,7 @@ impl LeaseTable for Sabotaged {
     }
 }
 
-/// Returns a copy of `change` with the expectations `expected` instead of its own.
+/// Returns a copy of `change` with other expectations.
 fn expecting<'a>(
     change: &'a Change,
     expected: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,

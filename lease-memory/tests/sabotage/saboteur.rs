@@ -12,7 +12,6 @@ use lease_memory::MemoryStore;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// The injected bug. Each bug is a plausible mistake of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     GrantsTwice,
@@ -88,48 +87,35 @@ pub(crate) enum Sabotage {
     RenewalJoinsTheQueue,
 }
 
-/// A claim of a batch, and the channel for its answer.
 type PendingClaim = (Claim, oneshot::Sender<Obtained>);
 
-/// A store with one bug. Clones share the underlying store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Sabotaged {
     pub(crate) store: MemoryStore,
     pub(crate) sabotage: Sabotage,
     known: Arc<Mutex<HashMap<LeaseKey, Known>>>,
-    /// The changes of attributes that were applied.
     pub(crate) applied: Arc<Mutex<Vec<Change>>>,
     beats: Arc<AtomicU64>,
-    /// The claims of the current batch.
     batch: Arc<Mutex<Vec<PendingClaim>>>,
     pub(crate) silent: Arc<AtomicBool>,
-    /// The claims in queues, in the order of arrival.
     pub(crate) waiting: Arc<Mutex<Vec<Claim>>>,
-    /// The claims that have left their queue.
     pub(crate) left: Arc<Mutex<Vec<Nonce>>>,
 }
 
-/// The facts about a key that the bugs use.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The last grant of the key, as the store returned it.
     pub(crate) grant: Grant,
-    /// The token that the underlying store has for this grant.
+    /// The underlying store's token for this grant.
     pub(crate) token: FencingToken,
     pub(crate) granted_at: tokio::time::Instant,
-    /// Whether the grant was released.
     pub(crate) released: bool,
-    /// Whether the grant ended before its expiry.
     pub(crate) ended: bool,
     pub(crate) adopted: Option<Nonce>,
-    /// The last heartbeat that was applied to the key, under any grant.
     pub(crate) beat: Option<Beat>,
     pub(crate) kept_for: Option<KeptFor>,
-    /// Whether the claim had attributes.
     pub(crate) set_attributes: bool,
 }
 
-/// Why a key without a holder is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptFor {
     Later,
@@ -169,7 +155,7 @@ impl Fixture for Sabotage {
         store.clone()
     }
 
-    /// Returns the same store, because the underlying store outlives its handles, like a server.
+    /// The underlying store outlives its handles, like a server.
     async fn reopen(&self, store: Sabotaged) -> Reopened<Sabotaged> {
         Reopened::Intact(store)
     }
@@ -192,8 +178,7 @@ impl Sabotaged {
         self.is(Sabotage::AnswersTheWrongClaim) || self.is(Sabotage::CallsALostBatchRefused)
     }
 
-    /// Sends a claim in one batch with all claims that are made at the same time. The bug needs two claims in
-    /// a batch.
+    /// Sends all claims that are made at the same time in one batch. The bug needs two claims in a batch.
     pub(crate) async fn obtain_in_batch(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.batch.lock().unwrap().push((claim.clone(), answer));
@@ -215,7 +200,7 @@ impl Sabotaged {
                 }
                 held @ Obtained::Held(_) => held,
             };
-            // Ignores an error: the caller of the claim may have been dropped.
+            // An error means that the caller of the claim was dropped.
             drop(answer.send(reply));
         }
         Ok(answered.await.unwrap())
@@ -244,7 +229,8 @@ impl Sabotaged {
         self.known.lock().unwrap().insert(grant.key.clone(), known);
     }
 
-    /// Returns the grant with the underlying store's token, because the bug may have returned another token.
+    /// Returns the grant with the underlying store's token, because the bug may have returned another
+    /// token.
     pub(crate) fn as_granted(&self, grant: &Grant) -> Grant {
         let mut grant = grant.clone();
         if let Some(known) = self.known(&grant.key).filter(|known| known.grant == grant) {
@@ -259,7 +245,6 @@ impl Sabotaged {
         }
     }
 
-    /// Returns a number that is larger than the number of any regular heartbeat.
     pub(crate) fn high_beat(&self) -> Beat {
         Beat::new(1_000_000 + self.beats.fetch_add(1, Ordering::SeqCst))
     }

@@ -13,7 +13,7 @@ use lease_core::store::{
 use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_memory::MemoryStore;
 
-/// The injected bug. Each bug is a plausible mistake of one line.
+/// Each bug is a plausible mistake of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sessional {
     ExpiresChildren,
@@ -37,12 +37,10 @@ pub(crate) enum Sessional {
     DoesNotCount,
 }
 
-/// A store with one bug in sessions. Clones share the underlying store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     store: MemoryStore,
     bug: Sessional,
-    /// The last grant under a session.
     child: Arc<Mutex<Option<Grant>>>,
 }
 
@@ -58,7 +56,7 @@ impl Fixture for Sessional {
         store.clone()
     }
 
-    /// Returns the same store, because the underlying store outlives its handles, like a server.
+    /// The underlying store outlives its handles, like a server.
     async fn reopen(&self, store: Handle) -> Reopened<Handle> {
         Reopened::Intact(store)
     }
@@ -73,14 +71,13 @@ impl Handle {
         self.bug == bug
     }
 
-    /// The last grant under a session, if `grant` is under the same session.
     fn sibling(&self, grant: &Grant) -> Option<Grant> {
         let child = self.child.lock().unwrap().clone();
         child.filter(|child| grant.parent.is_some() && child.parent == grant.parent)
     }
 
-    /// Sends `claim` with a vacancy that fits the record. If the key is held under a session, forges the
-    /// proof that this session has ended.
+    /// Sends `claim` with a vacancy that fits the record. If necessary, forges the proof that a session has
+    /// ended.
     async fn obtain_anyhow(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let record = self.store.read(&claim.key).await?;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());

@@ -1,19 +1,16 @@
-//! A model of leases under sessions, and an exhaustive search of it. `docs/design/021` describes this protocol.
+//! A model of leases under sessions, and an exhaustive search of it.
 //!
-//! Workers hold sessions, and claim shards under them. Each message, once sent, may arrive at any later time,
-//! any number of times, or never. Each answer may be late or lost. The model has no stale reads. A stale read
-//! of a shard has the same effect as a claim that arrives late. A stale read of a session proves no more than
-//! a fresh read, because the end of a session is final.
+//! See docs/design/021-sessions.md for the protocol. Workers hold sessions, and claim shards under them. A
+//! sent message may arrive at any later time, any number of times, or never. Each answer may be late or
+//! lost. The model has no stale reads, which prove no more than a late claim or a fresh read.
 //!
-//! Start with `setup` for the parameters and rules, then `state`. `worker` has the actions of a worker, and
-//! `store` applies messages. `tests` has searches that find no broken promise. `controls` leaves out one rule
-//! at a time: the search then prints the shortest path to a broken promise.
+//! Start with `setup` for the parameters and rules, then `state`. `controls` leaves out one rule at a time:
+//! the search then prints the shortest path to a broken promise.
 //!
 //! The usual size takes seconds. The full size takes minutes:
 //! `cargo test --release -p lease-memory --test session_model -- --ignored --nocapture`
 //!
-//! The model omits reservations, hand-overs, records that a store has removed, and two processes with the
-//! same session key at the same time.
+//! The model omits reservations, hand-overs, removed records, and two processes with the same session key.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -41,7 +38,6 @@ fn sound(what: &str, setup: &Setup) {
     keeps(&Violation::ALL, what, setup);
 }
 
-/// Asserts that no promise in `promises` is broken.
 #[track_caller]
 fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     let found = search(&Protocol::new(setup), promises);
@@ -50,7 +46,7 @@ fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     assert!(found.violation.is_none(), "{what}: {found}");
 }
 
-/// Asserts that the search finds `violation` if `rule` is left out.
+/// The search must find `violation` without `rule`.
 #[track_caller]
 fn finds(rule: Rule, violation: Violation, setup: Setup) {
     let found = search(&Protocol::new(&Setup { without: Some(rule), ..setup }), &[violation]);

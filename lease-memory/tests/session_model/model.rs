@@ -6,13 +6,11 @@ use super::state::{ClaimId, Phase, State, Violation};
 use super::step::Step;
 use lease_test_servers::search::{Model, Taken, fingerprint};
 
-/// The protocol with the parameters of one search.
 pub(crate) struct Protocol {
     setup: Setup,
     orders: Vec<Order>,
 }
 
-/// A permutation of the workers and a permutation of the shards.
 pub(crate) type Order = ([usize; super::state::WORKERS], [usize; super::state::SHARDS]);
 
 impl Protocol {
@@ -44,7 +42,7 @@ impl Model for Protocol {
         }
     }
 
-    /// Counts states as equal if they differ only by the order of shards or of workers with the same limits.
+    /// Equal for states that differ only by the order of shards, or of workers with the same limits.
     fn fingerprint(&self, state: &State) -> u64 {
         match self.orders.as_slice() {
             [_] => fingerprint(state),
@@ -67,7 +65,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Adds a step. `change` returns the promise that the step breaks, if any.
+    /// `change` returns the promise that the step breaks, if any.
     pub(crate) fn then_checked(
         &mut self,
         step: Step,
@@ -80,7 +78,6 @@ impl Steps<'_> {
     }
 }
 
-/// The promise that `state` breaks, if any.
 fn broken(state: &State, setup: &Setup) -> Option<Violation> {
     for (number, shard) in (0..).zip(&state.shards) {
         let relies = |claim: &&ClaimId| relies(state, **claim, number);
@@ -98,7 +95,6 @@ fn broken(state: &State, setup: &Setup) -> Option<Violation> {
     None
 }
 
-/// Whether the worker of `id` relies on its grant of `shard`.
 fn relies(state: &State, id: ClaimId, shard: u8) -> bool {
     let claim = state.claim(id);
     claim.phase == Phase::Holding

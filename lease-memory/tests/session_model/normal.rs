@@ -4,11 +4,8 @@ use super::model::Order;
 use super::setup::Setup;
 use super::state::{Claim, ClaimId, Message, Phase, State};
 
-/// Removes messages that can no longer have an effect.
-///
 /// A message of a claim that is over has no effect once its shard has a larger token than the claim names.
-/// Then the store refuses the claim, the release and the checkpoint. If a rule is left out, the message may
-/// have an effect.
+/// If a rule is left out, the message may have an effect.
 pub(crate) fn normalize(setup: &Setup, state: &mut State) {
     if setup.without.is_some() {
         return;
@@ -56,7 +53,7 @@ fn sort_spent_first(worker: u8, claims: &mut [Claim], shards: &mut [super::state
     }
 }
 
-/// Returns the same state with other names. The worker at `place` was at `order[place]` before.
+/// The worker at `place` was at `order[place]` before.
 pub(crate) fn renamed(state: &State, (workers, shards): &Order) -> State {
     let mut names = [0; super::state::WORKERS];
     for (new, old) in (0..).zip(workers) {

@@ -6,19 +6,16 @@ use super::state::{CLAIMS, SHARDS, WORKERS};
 pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) shards: usize,
-    /// The maximum number of sessions of each worker.
     pub(crate) sessions: [u8; WORKERS],
     /// The maximum number of claims of each worker, over all sessions and shards.
     pub(crate) claims: [usize; WORKERS],
-    /// The maximum number of heartbeats of each session.
     pub(crate) beats: u8,
-    /// Whether each grant may write a checkpoint.
     pub(crate) checkpoints: bool,
     pub(crate) clocks: Clocks,
     pub(crate) without: Option<Rule>,
 }
 
-/// The time from which the store may count a session as expired.
+/// When the store may count a session as expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
     /// A session expires only after its worker has stopped relying on it.
@@ -27,25 +24,22 @@ pub(crate) enum Clocks {
     Wrong,
 }
 
-/// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// A session ends only by a write to its own row. The write applies if the session has expired when it
-    /// arrives. Without this rule, a stale read of an expiry that has passed counts as the session's end.
+    /// A session ends only by a write to its own row, which applies only to an expired session. Without
+    /// this rule, a stale read of a passed expiry counts as the end.
     EndIsWritten,
     /// The row of a shard names its session's token. Without this rule, the end of any session of the same
-    /// worker counts as the end of this session.
+    /// worker counts.
     ParentToken,
-    /// Before a claim, the worker reads a proof: the written end of the former session. The claim contains
-    /// it. Without this rule, the claim contains no proof, and the store checks the session's row in the
-    /// transaction of the claim.
+    /// A claim contains a proof: the written end of the former session. Without this rule, the store checks
+    /// the session's row in the transaction of the claim.
     ProofBeforeClaim,
-    /// An absent row proves nothing. Without this rule, a read that was made before the first grant of the
-    /// session counts as a proof of its end.
+    /// An absent row proves nothing. Without this rule, a read before the first grant of the session counts
+    /// as a proof.
     AbsenceProvesNothing,
     /// When a worker starts a new session, it has lost the shards of its former session.
     NewSessionLosesShards,
-    /// Each grant has a larger token than all earlier grants.
     TokenGrows,
     /// A release names the grant. Without this rule, a release names only the session.
     ReleaseNamesGrant,
@@ -76,8 +70,7 @@ impl Setup {
         self.without == Some(rule)
     }
 
-    /// Returns the permutations of the workers that do not change the setup. They exchange only workers with
-    /// the same limits.
+    /// The permutations of workers with the same limits.
     pub(crate) fn worker_orders(&self) -> Vec<[usize; WORKERS]> {
         let is_same = |one: usize, other: usize| {
             one == other
@@ -97,12 +90,10 @@ impl Setup {
         orders
     }
 
-    /// Returns the permutations of the shards.
     pub(crate) fn shard_orders(&self) -> Vec<[usize; SHARDS]> {
         if self.shards == 2 { vec![[0, 1], [1, 0]] } else { vec![[0, 1]] }
     }
 
-    /// Fails if the parameters do not fit into a state.
     pub(crate) fn check(&self) {
         assert!(self.workers <= WORKERS && self.shards <= SHARDS && self.beats <= 1);
         assert!(self.claims.iter().all(|claims| *claims <= CLAIMS));

@@ -6,21 +6,14 @@ use super::state::{ClaimId, name};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A worker acts on its session.
     Worker(u8, Action),
-    /// A worker sends a claim.
     Claims(ClaimId),
-    /// A worker acts on one of its claims.
     Claim(ClaimId, Action),
-    /// A message of a claim arrives at the store.
     Arrives(ClaimId, &'static str),
-    /// The heartbeat of a worker arrives.
     BeatArrives(u8),
-    /// The expiry time of a session passes.
     Expires(u8),
-    /// A session has expired, and a worker writes its end.
+    /// A worker writes the end of an expired session.
     Ends(u8),
-    /// The release of a session arrives.
     SessionReleased(u8),
 }
 

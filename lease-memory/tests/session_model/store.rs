@@ -6,7 +6,6 @@ use super::state::{ClaimId, Message, Phase, State, Violation};
 use super::step::Step;
 
 impl Steps<'_> {
-    /// Adds the steps in which messages of a worker arrive.
     pub(crate) fn deliver(&mut self, name: u8) {
         let (setup, index) = (self.setup, usize::from(name));
         let worker = self.state.workers[index];
@@ -39,8 +38,8 @@ impl Steps<'_> {
     }
 }
 
-/// Grants a claim if the shard has the token that the claim names. The shard must also be free, or held under
-/// the session whose end the claim proves.
+/// Grants a claim if the shard has the token that the claim names. The shard must also be free, or held
+/// under the session whose end the claim proves.
 fn apply_claim(setup: &Setup, state: &mut State, id: ClaimId) -> Option<Violation> {
     let claim = *state.claim(id);
     let shard = state.shards[usize::from(claim.shard)];

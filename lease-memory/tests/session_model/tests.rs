@@ -4,7 +4,7 @@ use super::setup::{Clocks, Setup};
 use super::state::Violation;
 use super::{keeps, sound};
 
-/// The promises that hold even if the clocks are wrong.
+/// These promises hold even if the clocks are wrong.
 const WITHOUT_CLOCKS: [Violation; 3] =
     [Violation::Orphaned, Violation::TokenNotLarger, Violation::CheckpointNotFenced];
 
@@ -20,7 +20,6 @@ fn wrong_clocks_leave_no_orphan_and_fence_checkpoints() {
     keeps(&WITHOUT_CLOCKS, "wrong clocks", &wrong);
 }
 
-/// One worker holds two shards under one session, and another worker takes them.
 #[test]
 fn two_shards_of_one_session_have_one_holder_each() {
     let two = Setup { shards: 2, sessions: [2, 1, 0], checkpoints: false, ..Setup::contended() };

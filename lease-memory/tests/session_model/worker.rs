@@ -6,7 +6,7 @@ use super::state::{Claim, ClaimId, Message, Phase, Session, Worker};
 use super::step::{Action, Step};
 
 impl Steps<'_> {
-    /// Adds the steps in which the session of a worker is obtained, extended, lost or ended.
+    /// Adds the steps of a worker's session.
     pub(crate) fn change_session(&mut self, name: u8) {
         let index = usize::from(name);
         let worker = self.state.workers[index];
@@ -45,8 +45,8 @@ impl Steps<'_> {
 
     fn expire(&mut self, name: u8, worker: &Worker) {
         let (index, row) = (usize::from(name), worker.row);
-        // The deadline counts from the time at which the last answered heartbeat was sent. The expiry counts
-        // from the arrival of the last applied heartbeat. So the deadline comes first.
+        // The deadline counts from the time at which the last answered heartbeat was sent. The expiry
+        // counts from the arrival of the last applied heartbeat. So the deadline comes first.
         let relies_on_it = worker.is_live && worker.acked_beat <= row.passed;
         let may_pass = !relies_on_it || self.setup.clocks == Clocks::Wrong;
         if row.has_lessee && row.passed <= row.beat && may_pass {
@@ -63,7 +63,6 @@ impl Steps<'_> {
         }
     }
 
-    /// Adds the steps in which a worker claims shards, or acts on its claims.
     pub(crate) fn act(&mut self, name: u8) {
         let worker = self.state.workers[usize::from(name)];
         if !worker.is_live {
@@ -94,7 +93,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Sends a claim of a shard that is free, or held under a session that has ended.
+    /// Claims a shard that is free, or held under a session that has ended.
     fn claim(&mut self, name: u8, worker: &Worker, number: u8) {
         let is_busy = |claim: &Claim| {
             claim.shard == number
@@ -171,7 +170,7 @@ impl Worker {
         }
     }
 
-    /// Marks all claims of the worker as over. Their messages may still arrive.
+    /// The messages of these claims may still arrive.
     fn forget_claims(&mut self) {
         for claim in &mut self.claims {
             if claim.phase != Phase::Unused {

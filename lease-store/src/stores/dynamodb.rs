@@ -26,7 +26,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     Ok(AnyStore::of_table(store))
 }
 
-/// Returns the table's name. By `CreateTable` in DynamoDB's API, it has 3 to 255 letters, digits and `_-.`.
+/// By `CreateTable` in DynamoDB's API, a table's name has 3 to 255 letters, digits and `_-.`.
 fn table(url: &StoreUrl) -> Result<String, StoreError> {
     let name = match url.hosts.as_slice() {
         [name] if url.has_authority && url.path.trim_matches('/').is_empty() => name.clone(),

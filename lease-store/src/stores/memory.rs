@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::any_store::AnyStore;
 use crate::url::StoreUrl;
 
-/// Returns the store with the URL's name. Calls with the same name share it, as they would share a server.
+/// Calls with the same name share one store.
 pub(crate) fn open(url: StoreUrl) -> Result<AnyStore, StoreError> {
     static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
 

@@ -1,7 +1,7 @@
 //! One module per store. Each module reads the parts of a URL that its store needs.
 //!
-//! Start with [`memory`]. A new store gets a module here, an arm in [`connect`](crate::connect), and a row in
-//! the list of schemes.
+//! Start with [`memory`]. A new store gets a module here, an arm in [`connect`](crate::connect), and a
+//! scheme.
 
 #[cfg(feature = "dynamodb")]
 pub(crate) mod dynamodb;

@@ -46,7 +46,7 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
     Ok(AnyStore::of_table(builder.connect().await?))
 }
 
-/// Returns the parameter `sslmode`. Of libpq's values, tokio-postgres supports only the three below.
+/// tokio-postgres supports only three of libpq's values.
 fn sslmode(url: &mut StoreUrl) -> Result<String, StoreError> {
     let mode = url.take("sslmode").unwrap_or_else(|| "prefer".to_owned());
     if ["disable", "prefer", "require"].contains(&mode.as_str()) {

@@ -78,7 +78,7 @@ async fn connect(
     Ok(AnyStore::of_table(builder.connect().await?))
 }
 
-/// Returns the URL of each server. All these URLs have the same login and the same `database`.
+/// The URLs of all servers have the same login and the same `database`.
 fn servers(url: &StoreUrl, database: &str) -> Result<Vec<String>, StoreError> {
     url.check_hosts()?;
     let number = database.trim_matches('/');

@@ -26,12 +26,10 @@ pub struct Case<F: Fixture> {
     pub(crate) ttl: Duration,
 }
 
-/// The time of the last refused claim of a key, and the time of its grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     /// When the last refused claim was sent, if any. The key was held at least until this time.
     pub(crate) refused: Option<Moment>,
-    /// When the answer with the grant arrived.
     pub(crate) granted: Moment,
 }
 
@@ -48,7 +46,6 @@ impl<F: Fixture> Case<F> {
         name("conformance/key")
     }
 
-    /// Makes a new claim of the usual key, which the method `key` returns.
     pub(crate) fn claim(&self, lessee: &str) -> Claim {
         self.claim_of(&self.key(), lessee)
     }
@@ -63,12 +60,10 @@ impl<F: Fixture> Case<F> {
         Claim::new(key.clone(), lessee, Nonce::random(), self.ttl)
     }
 
-    /// Obtains the usual key, which must be free.
     pub(crate) async fn granted(&self, lessee: &str) -> Grant {
         self.obtain(&self.claim(lessee)).await
     }
 
-    /// Obtains a grant for `claim`. Fails if the store refuses the claim.
     pub(crate) async fn obtain(&self, claim: &Claim) -> Grant {
         match self.ask(claim).await {
             Obtained::Granted(grant, _) => grant,
@@ -101,7 +96,7 @@ impl<F: Fixture> Case<F> {
         self.store.adopt(grant, claim).await.expect("the store should answer an adoption")
     }
 
-    /// Adopts `grant` with `claim`. The grant must be the current one.
+    /// `grant` must be the current grant.
     pub(crate) async fn adopted(&self, grant: &Grant, claim: &Claim) -> Grant {
         expect_granted(self.adopt(grant, claim).await, "the adoption of the current grant")
     }
@@ -114,7 +109,6 @@ impl<F: Fixture> Case<F> {
         self.holder().await.map(|holder| holder.lessee)
     }
 
-    /// Fails unless the store reports no holder of the usual key.
     #[track_caller]
     pub(crate) fn has_no_holder(&self, after: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
@@ -127,7 +121,6 @@ impl<F: Fixture> Case<F> {
         }
     }
 
-    /// Fails unless the store reports `lessee` as the holder of the usual key.
     #[track_caller]
     pub(crate) fn has_holder(&self, lessee: &Lessee, why: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
@@ -145,28 +138,25 @@ impl<F: Fixture> Case<F> {
         self.store.holder(key).await.expect("the store should return the holder of a key")
     }
 
-    /// Evicts the holder of the usual key. Returns false if the store cannot evict.
     pub(crate) async fn evicted(&self) -> bool {
         evicted_by(&*self.store.inner(), &self.key()).await
     }
 
-    /// Returns the store, and another handle on its data. Requests through them have no faults.
     pub(crate) async fn two_handles(&self) -> (Arc<F::Store>, Arc<F::Store>) {
         let first = self.store.inner();
         let second = Arc::new(self.fixture.another(&first).await);
         (first, second)
     }
 
-    /// Returns the numbered races to run. With paused time, all requests run on one task in turns.
-    /// Paused time does not advance while other threads run, so a request that sleeps would never end.
+    /// Numbers the races. With paused time, all requests run on one task: paused time does not
+    /// advance while other threads run, so a request that sleeps would never end.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);
         let on_threads = if self.fixture.time_may_be_paused() { 0 } else { 32 };
         alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
     }
 
-    /// Closes the store and opens it again. If the fixture reports an empty store, a claim checks that the
-    /// store is empty, and the result is `None`.
+    /// Returns `None` if the fixture reports an empty store. A claim then checks that the store is empty.
     pub(crate) async fn reopened(self) -> Option<Self> {
         let (case, is_empty) = self.reopen().await;
         if !is_empty {
@@ -180,7 +170,6 @@ impl<F: Fixture> Case<F> {
         None
     }
 
-    /// Closes the store and opens it again. The store may then be empty.
     pub(crate) async fn reopened_or_empty(self) -> Self {
         self.reopen().await.0
     }
@@ -213,8 +202,7 @@ impl<F: Fixture> Case<F> {
         BootClock::new().now()
     }
 
-    /// Repeats a claim until the usual key is granted. Returns the grant, and when its answer arrived.
-    /// The store may grant the key some time after the ttl, but within five ttls.
+    /// Returns the grant, and when its answer arrived.
     pub(crate) async fn taken_over(&self, lessee: &str) -> (Grant, Moment) {
         self.taken_over_by(&self.claim(lessee)).await
     }
@@ -229,7 +217,6 @@ impl<F: Fixture> Case<F> {
         panic!("the store should grant {} within five ttls after its lease expired", claim.key);
     }
 
-    /// Repeats claims of two keys until both are granted. Returns when each key was granted.
     pub(crate) async fn both_taken_over(&self, keys: [&LeaseKey; 2]) -> [Taken; 2] {
         let claims = keys.map(|key| self.claim_of(key, "both"));
         let mut refused = [None; 2];
@@ -258,11 +245,10 @@ impl<F: Fixture> Case<F> {
         );
     }
 
-    /// Fails if the lease on `touched` lasted longer than the equally old lease on `left_alone`.
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
-        // Counts only the certain part of the difference, since the machine may pause between two claims.
+        // Counts only the certain part of the difference, because the machine may pause between two claims.
         let refused = touched.refused;
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(
@@ -272,7 +258,6 @@ impl<F: Fixture> Case<F> {
         );
     }
 
-    /// Fails if the key was granted less than a ttl after `since`.
     pub(crate) fn not_before_ttl(&self, taken: Moment, since: Moment) {
         self.not_before(taken, since, self.ttl);
     }
@@ -287,12 +272,10 @@ impl<F: Fixture> Case<F> {
         );
     }
 
-    /// A locker on the store behind the network, with the usual ttl.
     pub(crate) fn locker(&self) -> Locker {
         self.locker_on(self.store.clone())
     }
 
-    /// A locker on the store itself, without network faults.
     pub(crate) fn sound_locker(&self) -> Locker {
         self.locker_on(self.store.inner())
     }
@@ -311,7 +294,7 @@ impl<F: Fixture> fmt::Debug for Case<F> {
     }
 }
 
-/// Evicts the holder of `key`. Returns false if the store cannot evict. Fails if the eviction fails.
+/// Fails if the eviction fails.
 #[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
 pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> bool {
     let holder = store.holder(key).await.expect("the store should return the holder of a key");
@@ -325,8 +308,7 @@ pub(crate) async fn evicted_by(store: &impl LockStore, key: &LeaseKey) -> bool {
     }
 }
 
-/// Scans the held keys that start with `prefix`. Returns them in order and without duplicates, or `None` if the
-/// store cannot scan.
+/// Returns the held keys in order and without duplicates, or `None` if the store cannot scan.
 #[expect(clippy::panic, reason = "a panic reports a broken promise")]
 pub(crate) async fn scanned_by(store: &impl LockStore, prefix: &str) -> Option<Vec<HeldKey>> {
     let mut scanned = Vec::new();
@@ -361,7 +343,6 @@ pub(crate) fn expect_again(second: &Grant, first: &Grant, what: &str) {
     );
 }
 
-/// Returns the grant. Fails if the store did not grant `what`.
 #[expect(clippy::panic, reason = "a panic reports a broken promise")]
 #[track_caller]
 pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
@@ -373,7 +354,6 @@ pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
     }
 }
 
-/// Returns the holder. Fails if the store did not refuse `what`.
 #[expect(clippy::panic, reason = "a panic reports a broken promise")]
 #[track_caller]
 pub(crate) fn expect_held(obtained: Obtained, what: &str) -> Holder {

@@ -9,16 +9,13 @@ use std::thread::yield_now;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-/// How two requests are sent at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Race {
-    /// On one task: the requests alternate at each await.
     Alternating,
-    /// On two threads: on one task, a first request that never awaits would end before the second begins.
+    /// On two threads: a first request that never awaits could end before the second begins on one task.
     OnThreads,
 }
 
-/// Runs `one` and `other` at the same time.
 pub(super) async fn at_once<A, B>(
     race: Race,
     one: impl Future<Output = A> + Send + 'static,
@@ -33,11 +30,9 @@ where
     }
     let arrived = Arc::new(AtomicUsize::new(0));
     let (one, other) = (on_thread(one, &arrived), on_thread(other, &arrived));
-    // The runtime drives the timers and sockets of both requests while this task waits.
     (one.await, other.await)
 }
 
-/// Runs `request` on a new thread, as soon as the threads of both requests have started.
 fn on_thread<T: Send + 'static>(
     request: impl Future<Output = T> + Send + 'static,
     arrived: &Arc<AtomicUsize>,
@@ -45,7 +40,7 @@ fn on_thread<T: Send + 'static>(
     let (runtime, arrived) = (Handle::current(), Arc::clone(arrived));
     let thread = spawn_blocking(move || {
         arrived.fetch_add(1, Ordering::SeqCst);
-        // Spins, since a `Barrier` would wake the second thread some 50 µs after the first.
+        // Spins, because a `Barrier` would wake the second thread some 50 µs after the first.
         while arrived.load(Ordering::SeqCst) < 2 {
             spin_loop();
             yield_now();

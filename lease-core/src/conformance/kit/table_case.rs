@@ -14,7 +14,6 @@ use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
 #[expect(clippy::expect_used, reason = "a panic reports a broken promise")]
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
-    /// Fails unless the record has the attributes `expected`. `why` explains the expectation.
     #[track_caller]
     pub(crate) fn attributes_are(
         &self,
@@ -28,7 +27,6 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
         }
     }
 
-    /// Fails if the store returns a record.
     pub(crate) async fn has_no_record(&self, after: &str) {
         let record = self.read().await;
         assert!(record.is_none(), "the store should return no record after {after}: {record:?}");
@@ -59,7 +57,7 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
         write.await.expect("the store should answer a write")
     }
 
-    /// Transfers `grant` to the lessee `b`.
+    /// Transfers to the lessee `b`.
     pub(crate) async fn transferred(&self, grant: &Grant, reserved: Duration) -> Written {
         let to = Lessee::new("b").expect("a lessee");
         self.written(self.store.transfer(grant, &to, reserved)).await

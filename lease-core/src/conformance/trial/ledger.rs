@@ -1,5 +1,4 @@
-//! The record of a trial, and the check for violations. The record has each grant as the store made it. A
-//! *tenure* is a grant as its holder saw it.
+//! The record of a trial, and the check for violations. A *tenure* is a grant as its holder saw it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +15,7 @@ use crate::store::grant::Grant;
 use crate::store::nonce::Nonce;
 use crate::token::FencingToken;
 
-/// One process's handle to the record of a trial. All times in the record are simulated times, and not
-/// readings of a process's own clock.
+/// One process's handle to the record of a trial. All times in the record are simulated times.
 #[derive(Clone)]
 pub struct Ledger {
     time: WorldTime,
@@ -27,7 +25,6 @@ pub struct Ledger {
 #[derive(Default)]
 struct Pages {
     events: Vec<Event>,
-    /// The grants of each key, in order.
     grants: HashMap<LeaseKey, Vec<Granted>>,
     writes: usize,
     late_writes: Vec<LateWrite>,
@@ -45,36 +42,31 @@ pub struct Event {
     pub what: String,
 }
 
-/// A broken promise: when it was broken, for which lessee, and how.
+/// A broken promise: when, for which lessee, and how.
 pub type Violation = Event;
 
-/// One grant from its holder's point of view.
 #[derive(Debug, Clone)]
 pub(super) struct Tenure {
     pub(super) grant: Grant,
     pub(super) obtained_at: Duration,
     /// When the lease will stop reporting that it is held, if no heartbeat succeeds.
     pub(super) claims_until: Duration,
-    /// When the end of the lease was noticed, and its cause.
     pub(super) ended: Option<(Duration, Ending)>,
-    /// When the loss was reported to the holder.
     pub(super) notified: Option<Duration>,
-    /// When the holder's process first ran after the deadline.
     pub(super) ran_after: Option<Duration>,
     pub(super) killed: bool,
 }
 
-/// The time within which a process must notice a passed deadline. The process notices it by a timer, and timers
-/// stop while the machine is suspended. After the wake-up, a lease reads the clock within a heartbeat period,
-/// and at each query or poll of the application.
+/// The time within which a process must notice a passed deadline. Timers stop during a suspension.
+/// After the wake-up, a lease reads the clock within a heartbeat period, and at each query or poll
+/// of the application.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notices {
     pub(super) woken_at: Duration,
     pub(super) within: Duration,
 }
 
-/// A grant, as the store made it. A late duplicate of a claim may be granted again with the same nonce
-/// and another token.
+/// A late duplicate may be granted again with the same nonce and another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Granted {
     at: Duration,
@@ -82,11 +74,9 @@ struct Granted {
     token: FencingToken,
 }
 
-/// A write that was applied under a grant that was no longer the latest.
 struct LateWrite {
     at: Duration,
     grant: Grant,
-    /// The latest grant of the key.
     current: Granted,
 }
 
@@ -98,8 +88,7 @@ pub struct Figures {
     pub tenures: usize,
     /// Take-overs: grants of a key to another lessee, without a release by the former holder.
     pub takeovers: usize,
-    /// Take-overs in which the former holder's process ran between its deadline and the next
-    /// grant. Then the lease must report the loss to the former holder before that grant.
+    /// Take-overs in which the former holder's process ran between its deadline and the next grant.
     pub notified_first: usize,
     /// Writes that the store applied under a grant.
     pub writes: usize,
@@ -110,7 +99,6 @@ impl Ledger {
         Self { time, pages: Arc::default() }
     }
 
-    /// The same ledger, for another process.
     pub(super) fn kept_by(&self, time: WorldTime) -> Self {
         Self { time, pages: Arc::clone(&self.pages) }
     }
@@ -120,7 +108,7 @@ impl Ledger {
         self.time.now()
     }
 
-    /// Records an event, for the trace of a failed trial.
+    /// Records an event for the trace.
     pub fn note(&self, what: impl Into<String>) {
         self.note_at(self.now(), what);
     }
@@ -178,8 +166,7 @@ impl Ledger {
         }
     }
 
-    /// Records whether a lease is still held. Called in the process of the lease, between two steps. Does not
-    /// change the lease, since the trial tests whether the process itself notices the expiry.
+    /// Does not change the lease, because the trial tests whether the process itself notices the expiry.
     pub(super) fn look_at(&self, number: usize, cell: &LeaseCell, notices: Notices) -> bool {
         let now = self.now();
         let mut pages = self.pages();
@@ -204,7 +191,6 @@ impl Ledger {
         false
     }
 
-    /// Records that the holder's process was killed: no loss can be reported to it.
     pub(super) fn killed(&self, tenure: usize) {
         if let Some(tenure) = self.pages().tenures.get_mut(tenure) {
             tenure.killed = true;
@@ -234,14 +220,12 @@ impl Ledger {
         figures
     }
 
-    /// Returns when each lease since `since` was obtained, and by which lessee.
     pub(super) fn obtained_since(&self, since: Duration) -> Vec<(Duration, Lessee)> {
         let pages = self.pages();
         let later = pages.tenures.iter().filter(|tenure| tenure.obtained_at >= since);
         later.map(|tenure| (tenure.obtained_at, tenure.grant.lessee.clone())).collect()
     }
 
-    /// All violations, in order of time.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let pages = self.pages();
         let mut violations: Vec<_> =
@@ -267,10 +251,8 @@ impl Ledger {
 }
 
 impl Pages {
-    /// Adds a grant of `key`. Returns `false` for a repeated answer.
-    ///
-    /// In a quorum, the votes of a claim may expire, and another claim may get votes. Then the first may
-    /// be granted again under its old token. This counts as a new grant.
+    /// In a quorum, a claim may be granted again under its old token after another claim had votes.
+    /// This counts as a new grant.
     fn add(&mut self, key: &LeaseKey, granted: Granted) -> bool {
         let grants = self.grants.entry(key.clone()).or_default();
         let mut of_claim = grants.iter().rev().take_while(|earlier| earlier.nonce == granted.nonce);
@@ -281,7 +263,6 @@ impl Pages {
         is_new
     }
 
-    /// Returns the first later grant of the tenure's key to another claim.
     fn successor(&self, tenure: &Tenure) -> Option<Granted> {
         let grants = self.grants.get(&tenure.grant.key)?;
         let is_own = |granted: &Granted| granted.is_of(&tenure.grant);
@@ -293,7 +274,6 @@ impl Pages {
         later.find(|granted| granted.nonce != tenure.grant.nonce).copied()
     }
 
-    /// Returns when the tenure's key was granted to another claim, if it had not been released before.
     fn taken_over(&self, tenure: &Tenure) -> Option<Duration> {
         let taken = self.successor(tenure)?.at;
         let released = matches!(tenure.ended, Some((at, Ending::Released)) if at <= taken);
@@ -337,7 +317,6 @@ impl Pages {
         })
     }
 
-    /// Finds the tenures whose token is not larger than the token of the key's previous tenure.
     fn out_of_order(&self) -> Vec<Violation> {
         let mut last: HashMap<&LeaseKey, &Tenure> = HashMap::new();
         let mut tenures: Vec<_> = self.tenures.iter().collect();
@@ -413,7 +392,6 @@ mod tests {
         claim.granted(FencingToken::new(5).unwrap())
     }
 
-    /// A tenure of two seconds from `obtained_at`.
     fn tenure(grant: &Grant, obtained_at: Duration) -> Tenure {
         Tenure {
             grant: grant.clone(),
@@ -426,7 +404,6 @@ mod tests {
         }
     }
 
-    /// Adds three grants, a second apart. Returns which of them were new.
     fn granted_in_turn(pages: &mut Pages, grants: [&Grant; 3]) -> [bool; 3] {
         let mut at = Duration::ZERO;
         grants.map(|Grant { key, nonce, token, .. }| {

@@ -10,8 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::conformance::kit::faulty::{Call, Fault};
 
-/// The network of one contender. One request in five has a fault. No heartbeat succeeds in a [`Silence`].
-/// Clones share one state.
+/// The network of one contender. One request in five has a fault.
 #[derive(Clone)]
 pub struct NetworkFaults(Arc<Mutex<FaultState>>);
 
@@ -22,7 +21,7 @@ struct FaultState {
     stopped: bool,
 }
 
-/// A silence: for some time, the network loses every heartbeat, or the answer to it.
+/// A time in which the network loses every heartbeat, or the answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a request arrives or it does not")]
 pub enum Silence {
@@ -33,7 +32,7 @@ pub enum Silence {
 }
 
 impl NetworkFaults {
-    /// Makes faults that `seed` determines. Faults delay requests and answers by up to `longest_delay`.
+    /// Makes faults that `seed` determines, with delays of up to `longest_delay`.
     pub fn new(seed: u64, longest_delay: Duration) -> Self {
         let random = StdRng::seed_from_u64(seed);
         let state = FaultState { random, longest_delay, silence: None, stopped: false };

@@ -1,5 +1,4 @@
-//! The plan of a trial: a workload under faults in virtual time. Contenders are paused, suspended, killed
-//! and cut off from the store. A verdict reports the violations.
+//! The plan of a trial: a workload under faults in virtual time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,26 +35,24 @@ pub struct Trial {
     pub(super) patience: u32,
 }
 
-/// Whether the clocks of contenders run while their machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocks {
     Run,
     Stop,
 }
 
-/// The faults of contenders and servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Faults {
     Random,
     None,
 }
 
-/// The store that contenders share: one store, or several servers that together form a store.
+/// The store that contenders share: one store, or several servers that form a store.
 pub trait Model {
     /// The store type that a contender uses.
     type Store: LockStore;
 
-    /// Connects a contender to the store. Called in the contender's process each time it starts.
+    /// Connects a contender to the store.
     fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, Self::Store>;
 
     /// Injects a random fault into the servers, and records it in the ledger.
@@ -70,7 +67,7 @@ pub trait Model {
     fn step(&mut self) {}
 }
 
-/// The context of a contender's process that has just started.
+/// The context of a contender's process at its start.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientContext {
@@ -78,7 +75,7 @@ pub struct ClientContext {
     pub faults: NetworkFaults,
     /// The clock of the process, for stores that read a clock.
     pub clock: Arc<dyn Clock>,
-    /// The simulated time, as read in this process.
+    /// The simulated time, for this process.
     pub time: WorldTime,
 }
 
@@ -86,7 +83,7 @@ pub struct ClientContext {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ModelContext {
-    /// The runtime of requests and servers. Each contender has its own runtime.
+    /// The runtime of requests and servers.
     pub network: Handle,
     /// Records grants and writes, in simulated time.
     pub ledger: Ledger,
@@ -99,7 +96,7 @@ pub struct ModelContext {
 pub struct Contender<S> {
     /// The contender's locker, on `store`.
     pub locker: Locker,
-    /// The locker's store. A job uses it as a table, or sends requests without the locker.
+    /// The locker's store.
     pub store: Arc<S>,
     /// Observes leases: call [`Witness::watch`] with each lease that you obtain.
     pub witness: Witness,
@@ -108,9 +105,8 @@ pub struct Contender<S> {
 }
 
 impl Trial {
-    /// Plans three contenders with leases of 200 ms, and faults for 1.6 s. Their clocks are up to two hours
-    /// apart. Each clock rate is wrong by up to half of the error that the options assume, so two rates differ
-    /// by at most this error.
+    /// Plans three contenders with leases of 200 ms, and faults for 1.6 s. Clocks are up to two
+    /// hours apart. Each clock rate is wrong by up to half of the error that the options assume.
     pub fn new(seed: u64) -> Self {
         let ttl = Duration::from_millis(200);
         Self {
@@ -146,27 +142,27 @@ impl Trial {
 
     /// Makes the clocks of contenders fast or slow by up to `error`, a fraction of the rate.
     ///
-    /// If two rates differ by more than the error that the options assume, two lessees may hold one key. Use
-    /// this as a control: the trial must find the violation.
+    /// As a control: if two rates differ by more than the options assume, the trial must find a violation.
     pub fn with_clock_rates(mut self, error: f64) -> Self {
         self.clock_rates = error;
         self
     }
 
-    /// Stops the clocks of contenders while their machine is suspended. The trial must find a violation then.
+    /// Stops the clocks of contenders while their machine is suspended. The trial must then find a
+    /// violation.
     pub fn with_clocks_that_stop(mut self) -> Self {
         self.clocks = Clocks::Stop;
         self
     }
 
-    /// Injects no faults, for measurements. The model may still inject faults of its own.
+    /// Injects no faults, for measurements.
     pub fn without_faults(mut self) -> Self {
         self.faults = Faults::None;
         self
     }
 
-    /// Each contender must obtain a lease within `ttls` ttls after the faults. The default is high, 100:
-    /// processes do not queue in a fair order.
+    /// Each contender must obtain a lease within `ttls` ttls after the faults. The default is 100,
+    /// because processes do not queue in a fair order.
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;
         self

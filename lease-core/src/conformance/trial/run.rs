@@ -17,7 +17,6 @@ use crate::clock::{Clock, SkewedClock};
 use crate::key::Lessee;
 use crate::locker::Locker;
 
-/// A trial while it runs.
 struct Run<M, J> {
     plan: Trial,
     simulation: Simulation,
@@ -28,7 +27,6 @@ struct Run<M, J> {
     actors: Vec<Actor>,
 }
 
-/// A contender's process and its state in the simulation.
 struct Actor {
     name: Lessee,
     process: ProcessId,
@@ -38,7 +36,6 @@ struct Actor {
     ahead: Duration,
     rate: f64,
     notices: Notices,
-    /// The current fault, and when it ends.
     until: Option<(ProcessFault, Duration)>,
 }
 
@@ -53,8 +50,8 @@ enum ProcessFault {
 impl Trial {
     /// Runs `job` in each contender, on the model that `model` makes.
     ///
-    /// After the faults, the trial restarts each holder of a lease, as after a crash, and ends all other
-    /// faults. Then each contender must obtain a lease again.
+    /// After the faults, the trial restarts each holder of a lease, as after a crash. Then each
+    /// contender must obtain a lease again.
     pub fn run<M, J, F>(self, model: impl FnOnce(ModelContext) -> M, job: J) -> Verdict
     where
         M: Model,
@@ -71,7 +68,6 @@ where
     J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    /// Starts all contenders of `plan` on the model that `model` makes.
     fn new(plan: Trial, model: impl FnOnce(ModelContext) -> M, job: J) -> Self {
         let simulation = Simulation::new(plan.seed);
         let ledger = Ledger::new(simulation.time());
@@ -87,7 +83,6 @@ where
         run
     }
 
-    /// Runs the trial to its end.
     fn into_verdict(mut self) -> Verdict {
         self.inject_faults();
         self.check_progress();
@@ -151,8 +146,6 @@ where
         }
     }
 
-    /// Injects a random fault into the servers, or into one contender: a lease's holder, if any, otherwise a
-    /// random contender.
     fn inject_fault(&mut self) {
         let ttl = self.plan.options.ttl();
         let any_actor = self.random.random_range(0..self.actors.len().max(1));
@@ -234,8 +227,6 @@ where
         }
     }
 
-    /// Ends all faults, and restarts each holder of a lease as after a crash. Then each contender must obtain
-    /// a lease.
     fn check_progress(&mut self) {
         let (model, ttl) = (&mut self.model, self.plan.options.ttl());
         self.simulation.on_network(|| model.heal());
@@ -279,5 +270,5 @@ impl Actor {
     }
 }
 
-/// The resolution of tokio's timers. tokio rounds timers up to a multiple of it.
+/// tokio rounds timers up to a multiple of this resolution.
 const TIMER: Duration = Duration::from_millis(1);

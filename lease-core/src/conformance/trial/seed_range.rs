@@ -13,12 +13,12 @@ use super::verdict::Verdict;
 
 /// A range of seeds, one trial each.
 ///
-/// `LEASE_SEED=7` runs only the trial of seed 7, and `LEASE_SEEDS=100000` runs 100,000 trials. If a trial
-/// fails, the report has the last 60 events before the violation; `LEASE_EVENTS=500` prints 500.
+/// `LEASE_SEED=7` runs only the trial of seed 7, and `LEASE_SEEDS=100000` runs 100,000 trials. The
+/// report of a failed trial has the last 60 events before the violation; `LEASE_EVENTS=500` prints
+/// 500.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange {
     seeds: Range<u64>,
-    /// How many seeds from the start of the range are tried after all others.
     deferred: u64,
 }
 
@@ -30,14 +30,13 @@ pub struct Survey {
     pub seeds: Range<u64>,
     /// The figures of all trials, added up.
     pub figures: Figures,
-    /// The number of trials in which a former holder's process ran between its deadline and the
-    /// next grant. In these trials, its lease had to report the loss before that grant.
+    /// The number of trials in which a former holder's process ran between its deadline and the next grant.
     pub with_notified_losers: usize,
 }
 
 impl SeedRange {
-    /// Returns `count` successive seeds from a random seed. `LEASE_SEEDS` changes the count, and `LEASE_SEED`
-    /// selects one seed.
+    /// Returns `count` successive seeds from a random seed. `LEASE_SEEDS` changes the count, and
+    /// `LEASE_SEED` selects one seed.
     ///
     /// # Panics
     ///
@@ -51,14 +50,12 @@ impl SeedRange {
         Self { seeds: first..first + count, deferred: 0 }
     }
 
-    /// Returns the first `count` seeds, from 0 on. Ignores the environment. Use this for controls, which must
-    /// find the same violation each time.
+    /// Returns the seeds from 0 to `count`. Ignores the environment.
     pub fn first(count: u64) -> Self {
         Self { seeds: 0..count, deferred: 0 }
     }
 
-    /// Starts with `seed`, and tries the smaller seeds of the range last. Use this for controls whose rare
-    /// violation was found by `seed` before.
+    /// Starts with `seed`, which is known to find a rare violation. The smaller seeds come last.
     #[must_use]
     pub fn starting_with(self, seed: u64) -> Self {
         let count = self.seeds.end - self.seeds.start;
@@ -100,13 +97,12 @@ impl SeedRange {
         survey.into_inner()
     }
 
-    /// Runs `trial` until a promise is broken. Returns the seed and the first violation. Used for negative
-    /// controls.
+    /// Runs `trial` until a promise is broken, as a negative control. Returns the seed and the
+    /// first violation.
     pub fn find_violation(self, trial: impl Fn(u64) -> Verdict + Sync) -> Option<(u64, Violation)> {
         self.until(|seed| trial(seed).violations.into_iter().next())
     }
 
-    /// Returns the first seed, in the order of the range, for which `run` returns a value.
     fn until<T: Send>(self, run: impl Fn(u64) -> Option<T> + Sync) -> Option<(u64, T)> {
         let Self { seeds: Range { start, end }, deferred } = self;
         let seed_at = |place: u64| match start + deferred + place {
@@ -148,7 +144,6 @@ impl std::ops::AddAssign for Figures {
     }
 }
 
-/// Reads a number from the environment.
 #[expect(clippy::panic, reason = "a test with invalid settings fails")]
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

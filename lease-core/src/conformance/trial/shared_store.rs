@@ -23,7 +23,7 @@ use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 use crate::store::session::{Parent, SessionState, Sessions, Vacancy};
 
-/// A model of one store: a memory store, or your own store within one process.
+/// A model of one store within this process.
 #[derive(Debug)]
 pub struct SharedStore<S> {
     world: ModelContext,
@@ -139,8 +139,8 @@ impl<S: LockStore> LockStore for RecordingStore<S> {
     }
 }
 
-/// Records the grant of a queued claim when its notice or answer arrives. Before that, no process uses the
-/// grant.
+/// Records the grant of a queued claim when its notice or answer arrives, because no process uses
+/// the grant before.
 #[async_trait]
 impl<S: LockStore> InTurn for RecordingStore<S> {
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {

@@ -1,13 +1,12 @@
 //! Processes that can be paused, resumed and killed, in one thread and in virtual time.
 //!
 //! Each process is a tokio runtime with paused time. The simulation advances all processes in small
-//! steps, one after the other. A paused process does not advance, as after `SIGSTOP`. On resumption, the
-//! clock of the process jumps to the present, and its runtime polls its tasks in any order. A seed
-//! determines the whole run, down to each poll.
+//! steps, in turn. A paused process does not advance, as after `SIGSTOP`. On resumption, its clock
+//! jumps to the present. A seed determines the whole run, down to each poll.
 //!
-//! Processes run one after the other. So a fast message could reach a receiver that is already past the
-//! message's time. A request therefore takes longer than a step ([`Simulation::LATENCY`]). This is the rule
-//! of conservative parallel simulation (Chandy and Misra, "Distributed simulation", 1979).
+//! A fast message could reach a receiver that is already past the message's time. So a request
+//! takes longer than a step ([`Simulation::LATENCY`]). This is the rule of conservative parallel
+//! simulation (Chandy and Misra, "Distributed simulation", 1979).
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +23,7 @@ use crate::clock::{Moment, awake};
 
 /// A simulation of processes and the network between them.
 pub struct Simulation {
-    /// The runtime of requests. It is never paused, so requests continue while their client is paused.
+    /// The runtime of requests. Never paused, so requests continue while their client is paused.
     network: Process,
     processes: Vec<Process>,
     now: Duration,
@@ -35,18 +34,15 @@ pub struct Simulation {
 pub type ProcessId = usize;
 
 struct Process {
-    /// `None` after the process was killed.
     runtime: Option<Runtime>,
     time: WorldTime,
     paused: bool,
 }
 
-/// Reads, within one process, the simulated time since the simulation started. Does not depend on the
-/// process's own clock.
+/// Reads, within one process, the simulated time since the simulation started.
 #[derive(Debug, Clone)]
 pub struct WorldTime {
     born: Moment,
-    /// The simulated time at `born`, in nanoseconds. Each suspension of the machine adds its length to this.
     born_at: Arc<AtomicU64>,
 }
 
@@ -72,7 +68,7 @@ impl Simulation {
     /// The minimal time of a request: longer than the longest step.
     pub const LATENCY: Duration = Duration::from_millis(5);
 
-    /// Makes a simulation without processes, at time zero. `seed` determines all random choices.
+    /// Makes a simulation at time zero. `seed` determines all random choices.
     pub fn new(seed: u64) -> Self {
         Self {
             network: Process::start(Duration::ZERO),
@@ -82,8 +78,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the runtime of requests and stores. Pass it to
-    /// [`Faulty::carried_by`](crate::conformance::Faulty).
+    /// The runtime of requests and stores, for [`Faulty::carried_by`](crate::conformance::Faulty).
     pub fn network(&self) -> &Handle {
         self.network.handle()
     }
@@ -93,7 +88,7 @@ impl Simulation {
         self.now
     }
 
-    /// Runs `f` in the network's runtime. A store that `f` makes reads the network's clock.
+    /// Runs `f` in the network's runtime.
     pub fn on_network<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.network.handle().enter();
         f()
@@ -132,8 +127,8 @@ impl Simulation {
     }
 
     /// Resumes `process` after a suspension of its machine. Its timers did not advance meanwhile, like
-    /// `CLOCK_MONOTONIC` on Linux. Returns the length of the suspension. The caller must move the clock of the
-    /// process ahead by this length, with [`leap`](crate::conformance::SkewedClock::leap).
+    /// `CLOCK_MONOTONIC` on Linux. Returns the length of the suspension. The caller must move the clock of
+    /// the process ahead by this length, with [`leap`](crate::conformance::SkewedClock::leap).
     pub fn wake(&mut self, process: ProcessId) -> Duration {
         let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
         process.paused = false;
@@ -142,8 +137,7 @@ impl Simulation {
         slept
     }
 
-    /// Kills `process`: drops its tasks at their current await, without cleanup. Requests that it has sent
-    /// still arrive.
+    /// Kills `process`: drops its tasks at their current await. Requests that it has sent still arrive.
     pub fn kill(&mut self, process: ProcessId) {
         if let Some(process) = self.processes.get_mut(process)
             && let Some(runtime) = process.runtime.take()
@@ -189,8 +183,8 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // Reads the clock: it counts from its first reading in this program. If this came after tokio's time
-        // was paused, the first trial would lose a part of a millisecond.
+        // The clock counts from its first reading in this program. A first reading in paused time
+        // would cost the first trial a part of a millisecond.
         let _first_reading = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -208,7 +202,6 @@ impl Process {
         self.runtime.as_ref().expect("a living process").handle()
     }
 
-    /// The time according to the timers of the process.
     fn timer_time(&self) -> Duration {
         let Some(runtime) = &self.runtime else { return Duration::MAX };
         let _inside = runtime.enter();
@@ -220,7 +213,7 @@ impl Process {
         runtime.block_on(async {
             let behind = until.saturating_sub(self.time.now());
             if behind > Simulation::LATENCY {
-                // The process was paused. Its time jumps to the present, and then its tasks run for 1 ms.
+                // Its time jumps to the present, and then its tasks run for 1 ms.
                 tokio::time::advance(behind).await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {

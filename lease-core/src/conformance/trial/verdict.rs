@@ -8,9 +8,9 @@ use super::ledger::{Event, Figures, Violation};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The seed of the trial: the same seed repeats the trial exactly.
+    /// The seed of the trial, which repeats the trial exactly.
     pub seed: u64,
-    /// The promises that were broken, in order.
+    /// The broken promises, in order.
     pub violations: Vec<Violation>,
     /// All events, in order.
     pub trace: Vec<Event>,

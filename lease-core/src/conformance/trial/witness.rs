@@ -1,4 +1,4 @@
-//! Observes when leases report that they are held, and when their loss is reported.
+//! Observes leases for the ledger.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use crate::heartbeat::ending::LeaseState;
 use crate::heartbeat::lease_cell::LeaseCell;
 use crate::lease::Lease;
 
-/// Observes how long leases report that they are held, and when their loss is reported.
+/// Observes when leases are held, and when their loss is reported.
 #[derive(Clone)]
 pub struct Witness {
     ledger: Ledger,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Leases that have not ended, with the numbers of their tenures in the ledger.
 type Seen = Vec<(usize, Arc<LeaseCell>)>;
 
 impl Witness {
@@ -40,7 +39,7 @@ impl Witness {
         });
     }
 
-    /// The ledger of the trial, for this process.
+    /// The ledger of the trial.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -49,7 +48,6 @@ impl Witness {
         !self.seen().is_empty()
     }
 
-    /// Checks all leases that have not ended. Called in the process that holds them.
     pub(super) fn look(&self, notices: Notices) {
         self.seen().retain(|(tenure, cell)| self.ledger.look_at(*tenure, cell, notices));
     }

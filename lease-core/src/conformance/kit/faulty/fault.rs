@@ -38,7 +38,8 @@ pub enum Fault {
     Fail,
     /// The request is not applied, and the caller never gets an answer.
     Hang,
-    /// The request is applied, and the caller gets an error. A list returns its first half, and then the error.
+    /// The request is applied, and the caller gets an error. A list returns its first half, and
+    /// then the error.
     LoseReply,
     /// The request is applied, and the caller never gets an answer.
     HangReply,
@@ -52,7 +53,6 @@ pub enum Fault {
     Double(Duration),
 }
 
-/// Applies a request and sends the reply. Injects `fault`, if any.
 pub(super) async fn apply_with<T, A: Future<Output = Result<T, StoreError>>>(
     fault: Option<Fault>,
     apply: impl Fn() -> A,
@@ -62,7 +62,7 @@ pub(super) async fn apply_with<T, A: Future<Output = Result<T, StoreError>>>(
         None => drop(reply.send(apply().await)),
         Some(Fault::Fail) => drop(reply.send(Err(unanswered()))),
         Some(Fault::Hang) => {
-            // The caller continues to wait. This task ends when the caller stops waiting.
+            // This task ends when the caller stops waiting.
             reply.closed().await;
         }
         Some(Fault::LoseReply) => {

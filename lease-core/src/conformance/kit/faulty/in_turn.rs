@@ -39,7 +39,6 @@ impl<S: LockStore> InTurn for Faulty<S> {
         });
         match answered.await {
             Ok(can_notify) => Ok(if can_notify? { notices.into() } else { Notices::never() }),
-            // The network's runtime has ended.
             Err(_ended) => pending().await,
         }
     }
@@ -72,7 +71,7 @@ impl<S: LockStore> InTurn for Faulty<S> {
     }
 }
 
-/// Forwards notices over the network until the waiter is dropped, or until a notice may have been missed.
+/// Ends when the waiter is dropped, or when a notice may have been missed.
 async fn forward(mut notices: Notices, notify: mpsc::UnboundedSender<Notice>, latency: Duration) {
     loop {
         let notice = select! {

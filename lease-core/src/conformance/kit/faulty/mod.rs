@@ -1,9 +1,6 @@
 //! A store behind a bad network: requests fail, hang, arrive late or twice, or lose their replies.
 //!
-//! - This file: `Faulty`, which wraps a store, and injects the planned fault into each call.
-//! - `fault.rs`: the kinds of calls and faults, and how a fault changes a request.
-//! - `plan.rs`: selects the fault of the next call.
-//! - `lock_store.rs`, `in_turn.rs`, `sessions.rs` and `lease_table.rs`: the traits of stores.
+//! Start with `Faulty`, which wraps a store, and injects the planned fault into each call.
 
 mod fault;
 mod in_turn;
@@ -31,10 +28,9 @@ use crate::error::StoreError;
 
 pub use self::fault::{Call, Fault};
 
-/// Wraps a store and injects network faults into its requests.
+/// Wraps a store and injects network faults into its requests. Clones share their faults.
 ///
-/// Each request runs in its own task, so a request continues after its caller dropped it, as on a real
-/// network. Clones share their faults.
+/// Each request runs in its own task, so a request continues after its caller has dropped it.
 ///
 /// # Examples
 ///
@@ -56,7 +52,7 @@ pub struct Faulty<S> {
 }
 
 impl<S> Faulty<S> {
-    /// Wraps `store`, without faults at first.
+    /// Wraps `store`, without faults.
     pub fn new(store: S) -> Self {
         Self {
             store: Arc::new(store),
@@ -66,14 +62,14 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Runs requests on `network` rather than on the caller's runtime. Use this in simulations that stop a
+    /// Runs requests on `network` rather than on the caller's runtime, for simulations that stop a
     /// caller's runtime while it has unanswered requests.
     #[must_use]
     pub fn carried_by(self, network: Handle) -> Self {
         Self { network: Some(network), ..self }
     }
 
-    /// Delays every request by `latency`, in addition to its fault. Watches are not delayed.
+    /// Delays every request by `latency`, in addition to its fault.
     #[must_use]
     pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency, ..self }
@@ -89,13 +85,13 @@ impl<S> Faulty<S> {
         self.plan().next.entry(call).or_default().push_back(fault);
     }
 
-    /// Injects `fault` into every `call` from now on. Other kinds of calls keep their faults.
+    /// Injects `fault` into every `call` from now on.
     pub fn every(&self, call: Call, fault: Fault) {
         self.plan().every.insert(call, fault);
     }
 
-    /// Lets `choose` pick the fault of each call from now on. Use it for random faults. To cut off a
-    /// machine, use `choose(|_| Some(Fault::Hang))`.
+    /// Lets `choose` pick the fault of each call, for example at random. To cut off a machine, use
+    /// `choose(|_| Some(Fault::Hang))`.
     pub fn choose(&self, choose: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         self.plan().choose = Some(Box::new(choose));
     }
@@ -107,7 +103,7 @@ impl<S> Faulty<S> {
         *plan = Plan { calls, ..Plan::default() };
     }
 
-    /// Returns how often `call` was made so far, with and without faults.
+    /// The number of calls of kind `call` so far, with and without faults.
     pub fn calls(&self, call: Call) -> usize {
         self.plan().calls.get(&call).copied().unwrap_or(0)
     }
@@ -116,7 +112,6 @@ impl<S> Faulty<S> {
         self.plan.lock()
     }
 
-    /// Makes one call with its planned fault. `apply` runs once, twice or not at all.
     async fn call<T, A>(
         &self,
         call: Call,
@@ -140,15 +135,13 @@ impl<S> Faulty<S> {
         });
         match answer.await {
             Ok(answer) => answer,
-            // The network's runtime has ended: no answer will arrive.
             Err(_ended) => pending().await,
         }
     }
 }
 
 impl<S: Send + Sync + 'static> Faulty<S> {
-    /// Makes a call that returns a list. The list arrives in two halves: if the reply is lost, the first half
-    /// arrives, and then an error.
+    /// The list arrives in two halves. If the reply is lost, the first half arrives, and then an error.
     fn list_in_halves<T: Send + 'static>(
         &self,
         prefix: &str,

@@ -50,8 +50,7 @@ pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// If claims of several keys arrive at the same time, each is answered for its own key. Releases that arrive
-/// at the same time are also each answered for their own key.
+/// If claims or releases of several keys arrive together, each gets the answer for its own key.
 pub async fn claims_of_several_keys_at_once_are_each_answered<F: Fixture>(case: Case<F>) {
     let keys: Vec<_> =
         (0..12).map(|number| name(&format!("conformance/at-once-{number}"))).collect();
@@ -94,7 +93,7 @@ pub async fn claims_of_several_keys_at_once_are_each_answered<F: Fixture>(case: 
     }
 }
 
-/// If two processes have the same name, the key is granted to one of them only.
+/// Two processes with the same name do not both hold the key.
 pub async fn lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
 
@@ -115,8 +114,7 @@ pub async fn repeated_claim_is_granted_again<F: Fixture>(case: Case<F>) {
     expect_again(&second, &first, "a repeated claim");
 }
 
-/// A repeated claim does not extend the grant: the caller cannot know which reply arrived. If the store grants
-/// the repeated request anew, the lease lasts for a ttl from this request.
+/// A repeated claim does not extend the grant, because the caller cannot know which reply arrived.
 pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     let (claim, other) = (case.claim("a"), name("conformance/other"));
     case.obtain(&claim).await;
@@ -129,7 +127,6 @@ pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     if let Obtained::Granted(grant, _) = answer
         && grant.request == Some(second.request)
     {
-        // The grant names the second request, so the lease must count from this request.
         let (_, taken) = case.taken_over("b").await;
         case.not_before_ttl(taken, asked);
         return;
@@ -182,8 +179,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     case.has_holder(&grant.lessee, "its lease has not expired").await;
 }
 
-/// A key whose lease expired has no holder. A store that measures expiry by observation may need two
-/// reads.
+/// A key whose lease expired has no holder. A store that measures expiry by observation may need two reads.
 pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
     case.pass(case.ttl * 4).await;
@@ -228,7 +224,7 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A store sets the attributes of a claim, or refuses the claim. It never ignores the attributes.
+/// A store sets the attributes of a claim, or refuses the claim.
 pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
     let sky = Attributes::from([("sky".to_owned(), Value::from("grey"))]);
     let claim = case.claim("a").with_attributes(sky.clone());

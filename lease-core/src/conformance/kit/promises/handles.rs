@@ -176,8 +176,7 @@ pub async fn late_heartbeat_through_second_handle_is_overtaken<F: Fixture>(case:
     );
 }
 
-/// A heartbeat is answered with `Lost` after another handle has released the heartbeat's grant and
-/// has granted the key again.
+/// A heartbeat is `Lost` after another handle has released its grant and has granted the key again.
 pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -197,8 +196,7 @@ pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: C
     assert_eq!(holder.as_deref(), Some("b"), "the refused heartbeat should leave the key alone");
 }
 
-/// A watch wakes on a release through another handle. Stores that cannot wake watches return
-/// [`Freed::never`](crate::store::Freed::never).
+/// A watch wakes on a release through another handle, if the store can wake watches.
 pub async fn watch_wakes_on_release_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -261,7 +259,6 @@ fn grants_in<E: std::fmt::Debug>(answers: [Result<Obtained, E>; 2]) -> Vec<Grant
     grants
 }
 
-/// Obtains `key` through `store`. Fails if the store refuses the claim.
 async fn granted_by<F: Fixture>(
     store: &F::Store,
     case: &Case<F>,

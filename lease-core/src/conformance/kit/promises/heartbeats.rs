@@ -20,8 +20,7 @@ pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A heartbeat extends the lease by the heartbeat's own ttl, which may be longer or shorter than before. A
-/// hand-over sets its time limit in this way.
+/// A heartbeat extends the lease by the heartbeat's own ttl, which may be longer or shorter than before.
 pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     let (key, other) = (case.key(), name("conformance/other"));
     let mut longer = case.granted("a").await;
@@ -69,7 +68,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
 
     for late in [1, 2] {
         let answer = case.heartbeat(&grant, late).await;
-        // The answer `Lost` would mislead the caller, and so would `Extended`.
+        // Either `Lost` or `Extended` would mislead the caller.
         assert_eq!(
             answer,
             Heartbeat::Overtaken,
@@ -160,7 +159,7 @@ pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     case.has_holder(&current.lessee, "it obtained the key after the lease expired").await;
 }
 
-/// If many heartbeats are sent together, each heartbeat gets exactly one answer, which is its own.
+/// If many heartbeats are sent together, each gets exactly one answer, its own.
 pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     let mut beats = Vec::new();
     for number in 0..300 {

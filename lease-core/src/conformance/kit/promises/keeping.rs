@@ -124,8 +124,7 @@ pub async fn dropped_lease_leaves_key_free<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a lease was dropped, and its locker has ended").await;
 }
 
-/// A claim, heartbeat or release that arrives twice has the same effect as if it arrived once. If the store
-/// grants repeated claims anew, this test does not double claims.
+/// A claim, heartbeat or release that arrives twice has the same effect as if it arrived once.
 pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     let doubled = Fault::Double(Duration::from_millis(1));
     for call in [Call::Heartbeat, Call::Release] {
@@ -205,7 +204,7 @@ async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
     }
 }
 
-/// Waits for `what`, within a limit far above the time that a correct store needs.
+/// The limit is far above the time that a correct store needs.
 #[expect(clippy::expect_used, reason = "a panic reports a broken promise")]
 async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
     timeout(case.ttl * 20, what).await.expect("the store should let this end within 20 ttls")

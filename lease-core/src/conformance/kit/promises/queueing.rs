@@ -1,5 +1,4 @@
-//! Waiting in turn: the order of a queue, and how a place ends. For a store without queues, these tests check
-//! nothing.
+//! Waiting in turn: the order of a queue, and how a place ends. Stores without queues pass.
 
 use std::time::Duration;
 
@@ -105,7 +104,7 @@ pub async fn leaving_passes_a_granted_key_on<F: Fixture>(case: Case<F>) {
     case.has_no_holder("the last waiter has left").await;
 }
 
-/// A grant names the largest request number that has arrived. The lease counts from this request.
+/// A grant names the largest request number that has arrived.
 pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     let held = case.granted("holder").await;
@@ -113,7 +112,6 @@ pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F
     let first = waiter.claim.clone();
     waiter.renewed(queues).await;
     waiter.renewed(queues).await;
-    // A late duplicate of the first request.
     drop(queues.enqueue(&first).await);
 
     case.release(&held).await;
@@ -121,8 +119,7 @@ pub async fn grant_names_the_last_request_of_its_waiter<F: Fixture>(case: Case<F
     waiter.granted(queues).await;
 }
 
-/// After the holder's lease has expired, a renewal finds the key free. The store then grants the key to the
-/// first waiter.
+/// After the holder's lease has expired, a renewal lets the store grant the key to the first waiter.
 pub async fn expired_key_is_granted_to_its_first_waiter<F: Fixture>(case: Case<F>) {
     let Some(queues) = case.store.in_turn() else { return };
     drop(case.granted("crashed").await);
@@ -178,13 +175,12 @@ pub async fn renewal_without_a_place_gets_none<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release without waiters").await;
 }
 
-/// A claim in a queue.
 struct Waiter {
     claim: Claim,
     notices: Notices,
 }
 
-/// Adds a claim of `lessee` to the queue of the usual key, which must be held.
+/// Adds a claim to the queue of the usual key, which must be held.
 async fn queued<F: Fixture>(case: &Case<F>, queues: &dyn InTurn, lessee: &str) -> Waiter {
     let claim = case.claim(lessee);
     let notices = listen(queues, &claim).await;
@@ -202,7 +198,6 @@ async fn listen(queues: &dyn InTurn, claim: &Claim) -> Notices {
 }
 
 impl Waiter {
-    /// Renews the place, which must exist.
     #[expect(clippy::panic, reason = "a panic reports a broken promise")]
     async fn renewed(&mut self, queues: &dyn InTurn) -> Place {
         self.claim.request = self.claim.request.next();
@@ -212,7 +207,6 @@ impl Waiter {
         }
     }
 
-    /// Renews the place. Returns the grant if the claim was granted.
     async fn asks(&mut self, queues: &dyn InTurn) -> Option<Grant> {
         self.claim.request = self.claim.request.next();
         match queues.renew(&self.claim).await {
@@ -221,7 +215,6 @@ impl Waiter {
         }
     }
 
-    /// Waits for the grant, which must name the last request.
     async fn granted(&mut self, queues: &dyn InTurn) -> Grant {
         let last = self.claim.request;
         let grant = match self.noticed().await {
@@ -266,5 +259,5 @@ fn panic_with(sentence: &str) -> ! {
     panic!("{sentence}")
 }
 
-/// The time limit for a notice. A correct store delivers its notices much earlier.
+/// A correct store delivers its notices much earlier.
 const LONGEST_NOTICE: Duration = Duration::from_secs(60);

@@ -37,8 +37,8 @@ pub async fn second_release_is_harmless<F: Fixture>(case: Case<F>) {
     case.has_no_holder("two releases").await;
 }
 
-/// A late duplicate of a claim is refused after the release of its grant. If the store does not remember
-/// released grants, the duplicate holds the key for at most one ttl.
+/// A late duplicate of a claim is refused after the release of its grant, if the store remembers
+/// released grants.
 pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -50,7 +50,6 @@ pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
 }
 
 impl<F: Fixture> Case<F> {
-    /// Checks the store's answer to a claim that arrives again after its grant was released.
     pub(crate) async fn is_refused_or_expires(&self, late: Obtained, released: &Grant) {
         if self.fixture.remembers_released_nonces() {
             drop(expect_held(late, "a claim whose own grant was released"));
@@ -75,7 +74,7 @@ impl<F: Fixture> Case<F> {
     }
 }
 
-/// The store grants a reserved key only after the reservation has passed, and then to any lessee.
+/// A reserved key is granted only after the reservation has passed, and then to any lessee.
 pub async fn reserved_key_is_not_granted_before_its_time<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let since = case.now();
@@ -97,8 +96,7 @@ pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release that reserved the key").await;
 }
 
-/// A release wakes a watch that was registered before the release. A store that cannot wake watches returns
-/// [`Freed::never`](crate::store::Freed::never).
+/// A release wakes a watch that was registered before the release, if the store can wake watches.
 pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else {
@@ -116,6 +114,5 @@ pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
         "a watch did not wake within a minute of the release: the store should wake it, or return \
          a watch whose `can_wake` is false"
     );
-    // A claim must succeed after the watch has woken.
     drop(expect_granted(case.ask(&case.claim("b")).await, "a key whose release woke a watch"));
 }

@@ -1,8 +1,4 @@
 //! Promises about a store's data after the store was closed and opened again.
-//!
-//! If a store's data end with the process, its fixture returns
-//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, but its new tokens
-//! must be larger than all earlier tokens.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_again, expect_granted, expect_held};

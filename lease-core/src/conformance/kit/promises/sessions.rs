@@ -1,5 +1,4 @@
-//! Sessions: leases that last as long as another lease. If a store has no sessions, these tests check
-//! nothing.
+//! Sessions: leases that last as long as another lease. Stores without sessions pass.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_again, expect_granted, expect_held, name};
@@ -46,8 +45,7 @@ pub async fn session_that_is_held_is_not_ended<F: Fixture>(case: Case<F>) {
     assert_eq!(beat, Heartbeat::Extended, "the store should not have ended the session");
 }
 
-/// The end of an expired session is irrevocable: its record shows the end, and no heartbeat extends the
-/// session.
+/// The end of an expired session is irrevocable: its record shows the end, and heartbeats are lost.
 pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.short_session().await;
@@ -65,10 +63,9 @@ pub async fn end_of_expired_session_is_written<F: Fixture>(case: Case<F>) {
     assert!(matches!(again, SessionState::Ended(_)), "the session should stay ended: {again:?}");
 }
 
-/// The record of a session shows its end after a release, and also after a later session has obtained the key.
+/// The record of a session shows its end after a release, and also after a later session.
 ///
-/// A store that forgets released nonces may forget the session, too. It then shows the end once it is written. A
-/// store may learn the token of the later session from its first heartbeat.
+/// A store may learn the token of the later session from its first heartbeat.
 pub async fn released_session_has_ended<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -131,7 +128,7 @@ pub async fn proof_of_another_session_grants_nothing<F: Fixture>(case: Case<F>) 
     let session = case.session().await;
     let (_, child) = case.child(sessions, &session).await;
 
-    // A copy of the record, changed as if the key were held under the former session.
+    // A copy of the record, as if the key were held under the former session.
     let mut record = case.record(sessions, &case.key()).await.unwrap_or_else(|| absent(&case));
     if let Some(holder) = &mut record.holder {
         holder.parent = Some(Parent::from(&former));
@@ -213,7 +210,8 @@ pub async fn update_under_earlier_lease_of_session_changes_nothing<
     assert_eq!(checkpoint, None, "the update should have been refused");
 }
 
-/// A lease under a session cannot be evicted: its holder sends no heartbeats, so it would not notice.
+/// A lease under a session cannot be evicted: its holder sends no heartbeats, so the holder would not
+/// notice.
 pub async fn lease_under_session_is_not_evicted<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -230,8 +228,7 @@ pub async fn lease_under_session_is_not_evicted<F: Fixture>(case: Case<F>) {
     case.has_holder(&child.lessee, "the eviction was refused").await;
 }
 
-/// A heartbeat takes a lease out of its session, so that the lease can be handed over. The lease then has a
-/// ttl.
+/// A heartbeat takes a lease out of its session, so that the lease can be handed over.
 pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let session = case.session().await;
@@ -251,7 +248,7 @@ pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>)
     case.not_before_ttl(taken, since);
 }
 
-/// A read shows that a key is reserved, so that no client claims it: a late duplicate might be granted.
+/// A read shows that a key is reserved, so no client claims it: a late duplicate might be granted.
 pub async fn reserved_key_shows_its_reservation<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };
     let grant = case.granted("a").await;
@@ -305,12 +302,10 @@ fn absent<F: Fixture>(case: &Case<F>) -> LeaseRecord {
 
 #[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
 impl<F: Fixture> Case<F> {
-    /// Starts a session that outlasts any test.
     async fn session(&self) -> Grant {
         self.obtain(&self.long_claim(&name("conformance/session"), "a")).await
     }
 
-    /// Starts a session that expires after a ttl.
     async fn short_session(&self) -> Grant {
         self.obtain(&self.claim_of(&name("conformance/session"), "a")).await
     }
@@ -321,7 +316,6 @@ impl<F: Fixture> Case<F> {
         record.expect("the store should read a record")
     }
 
-    /// Returns the vacancy of the test's key. Panics if the key is not free.
     async fn vacancy(&self, sessions: &dyn Sessions, proof: Option<&Ended>) -> Vacancy {
         let record = self.record(sessions, &self.key()).await;
         let lessee = self.claim("a").lessee;
@@ -339,7 +333,6 @@ impl<F: Fixture> Case<F> {
         sessions.obtain_under(claim, vacancy).await.expect("the store should answer a claim")
     }
 
-    /// Obtains the test's key under `session`. The key must be free.
     async fn child(&self, sessions: &dyn Sessions, session: &Grant) -> (Claim, Grant) {
         let vacancy = self.vacancy(sessions, None).await;
         let claim = self.claim("a").under(Parent::from(session));
@@ -352,7 +345,6 @@ impl<F: Fixture> Case<F> {
         sessions.end_session(&session).await.expect("the store should answer the end of a session")
     }
 
-    /// Waits until the session can be ended, and returns the proof.
     async fn ended(&self, sessions: &dyn Sessions, session: &Grant) -> Ended {
         for _ in 0..80 {
             if let SessionState::Ended(proof) = self.end(sessions, session).await {

@@ -43,8 +43,7 @@ pub async fn record_lasts_after_claim_with_attributes<F: Fixture<Store: LeaseTab
     case.attributes_are(&step("1"), "a claim without attributes should set none").await;
 }
 
-/// A refused claim changes no attributes. The key may be held or reserved, or the claim may be a late
-/// duplicate after its own release.
+/// A refused claim changes no attributes: of a held key, of a reserved key, or as a late duplicate.
 pub async fn refused_claim_sets_no_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let first = case.long_claim(&case.key(), "a").with_attributes(colours());
@@ -64,8 +63,7 @@ pub async fn refused_claim_sets_no_attributes<F: Fixture<Store: LeaseTable>>(cas
     assert!(reserved.is_ok(), "the store should answer a release: {reserved:?}");
 }
 
-/// A repeated claim, as after a lost reply, does not set its attributes again: the holder may have updated
-/// them since.
+/// A repeated claim does not set its attributes again: the holder may have updated them since.
 pub async fn repeated_claim_does_not_undo_update<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let claim = case.long_claim(&case.key(), "a").with_attributes(step("1"));
     let grant = case.obtain(&claim).await;
@@ -118,8 +116,7 @@ pub async fn repeated_adoption_does_not_undo_update<F: Fixture<Store: LeaseTable
 }
 
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
-    /// Fails if the claim was refused and the attributes differ from `before`. If the claim was granted,
-    /// another promise fails.
+    /// Checks nothing if the claim was granted: another promise fails then.
     async fn has_set_nothing(&self, answer: &Obtained, before: &Attributes) {
         if let Obtained::Held(_) = answer {
             self.attributes_are(before, REFUSED).await;
@@ -139,7 +136,6 @@ fn returned(answer: Obtained) -> Option<Attributes> {
     }
 }
 
-/// A changed `sky`, and an attribute of each type.
 fn grey_and_every_type() -> Attributes {
     let mut attributes = every_type();
     attributes.insert("sky".to_owned(), Value::from("grey"));

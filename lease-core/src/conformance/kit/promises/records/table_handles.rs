@@ -31,8 +31,7 @@ pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: Lease
     }
 }
 
-/// If two updates that expect the same value arrive at once through two handles, exactly one of them is
-/// applied.
+/// Of two updates that expect the same value and arrive at once, exactly one is applied.
 pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     for (round, race) in case.races() {

@@ -45,8 +45,8 @@ pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTabl
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// A late duplicate of a claim may be granted after another lessee's grant has ended. The store still refuses
-/// updates under the first grant of this claim.
+/// An update under an earlier grant of the same claim is refused. A late duplicate may have been
+/// granted again.
 pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -94,7 +94,7 @@ pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>
     case.not_extended(&grant.key, &other).await;
 }
 
-/// An update is applied if all expected values match. If one value does not match, it changes nothing.
+/// An update is applied only if all expected values match.
 pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -145,8 +145,7 @@ pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTabl
     }
 }
 
-/// An update can expect an absent attribute, also on a record without attributes. An attribute whose value is
-/// null is not absent.
+/// An update can expect an absent attribute. An attribute whose value is null is not absent.
 pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let first = Change::new().expecting_none("sky").set("sky", Value::Null);

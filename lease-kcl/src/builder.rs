@@ -1,4 +1,4 @@
-//! The builder of a KCL table: its settings, their defaults and ranges.
+//! The builder of a KCL table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::{KclTable, Settings};
 ///
 /// # Examples
 ///
-/// Uses a lease table whose KCL workers have other settings than the defaults:
+/// KCL workers with other settings than the defaults:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -50,10 +50,7 @@ pub struct KclTableBuilder {
 
 impl KclTable {
     /// Uses the lease table that has the name of the KCL `application`, with default settings. The store
-    /// `ours` keeps all rows that are not rows of shards.
-    ///
-    /// Sends nothing: the first operation, or [`ensure_table`](Self::ensure_table), sends the first request.
-    /// Uses the client's connections, credentials and retries unchanged.
+    /// `ours` keeps the rows of our workers. Sends no request.
     ///
     /// # Errors
     ///
@@ -93,45 +90,39 @@ impl KclTableBuilder {
         self
     }
 
-    /// Takes over a KCL worker's lease if its counter has not changed for `failover`. The setting is KCL's
-    /// `failoverTimeMillis`, and is more than 0. Defaults to 10 s, as in KCL.
+    /// Takes over a KCL worker's lease if its counter has not changed for `failover`, which is more than 0.
+    /// Set the value of the KCL workers' `failoverTimeMillis`. Defaults to 10 s, as in KCL.
     ///
-    /// Set the value of the KCL workers. It must not be shorter than the ttl of our workers: KCL workers do
-    /// not know that ttl, and take over a lease after their own failover time.
+    /// Our workers' ttl must not be longer, because KCL workers take over a lease after their own failover
+    /// time.
     pub fn with_failover_time(mut self, failover: Duration) -> Self {
         self.settings.failover = failover;
         self
     }
 
-    /// Sets the start position of shards that no worker has read, as in the settings of the KCL workers.
-    ///
-    /// Defaults to the newest record. KCL writes `AT_TIMESTAMP` without the time, so this setting must supply
-    /// the time.
+    /// Sets the start position of shards that no worker has read, as in the KCL workers' settings. Rows with
+    /// `AT_TIMESTAMP` lack the time, so this setting must supply the time. Defaults to the newest record.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self
     }
 
-    /// Assumes that the rates of two machines' clocks differ by at most `error`, 0 to 0.1.
-    ///
-    /// Defaults to 0.01, as
-    /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
+    /// Assumes that the rates of two machines' clocks differ by at most `error`, 0 to 0.1. Defaults to 0.01,
+    /// as in [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error).
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
         self.settings.timing.clock_rate_error = error;
         self
     }
 
-    /// Waits at most `limit` for each answer, including the SDK's retries. `limit` is more than 0.
-    ///
-    /// Defaults to 3 s, below the heartbeat period of a lease of 10 s.
+    /// Waits at most `limit` for each answer, including the SDK's retries. `limit` is more than 0. Defaults
+    /// to 3 s, below the heartbeat period of a lease of 10 s.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.settings.timing.request_timeout = limit;
         self
     }
 
-    /// Lists rows with strongly consistent reads, at twice the cost.
-    ///
-    /// Off by default: a claim starts with a consistent read, so a stale list costs at most a refused claim.
+    /// Lists rows with strongly consistent reads, at twice the cost. Off by default, because a claim reads
+    /// its row consistently.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self
@@ -143,7 +134,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Builds the table. Sends nothing.
+    /// Builds the table. Sends no request.
     ///
     /// # Errors
     ///

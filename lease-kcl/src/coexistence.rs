@@ -1,9 +1,8 @@
-//! Shares a table with workers of KCL 1 and 2. Our workers leave the KCL workers their share, and steal
-//! leases until our workers have their own share.
+//! Shares a table with workers of KCL 1 and 2.
 //!
-//! KCL workers follow no plan and never hand a lease over. `DynamoDBLeaseTaker` implements their rule: each
-//! worker's share is the number of leases divided by the number of workers, rounded up. A worker below its
-//! share takes expired leases. Without expired leases, it steals from the worker with the most leases.
+//! KCL's rule is in `DynamoDBLeaseTaker`. A worker's share is the number of leases divided by the number of
+//! workers, rounded up. A worker below its share takes expired leases. If no lease has expired, the worker
+//! steals from the worker with the most leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,33 +16,28 @@ use crate::store::KclTable;
 
 /// Shares a [`KclTable`] with workers of KCL 1 and 2.
 ///
-/// As KCL does, the worker counts the owners in the rows. It leaves KCL workers their share, and steals
-/// leases from them until it has its own share. After a steal, the records after the last checkpoint are
-/// processed again.
+/// As KCL does, our worker steals leases from KCL workers until our worker has its own share. The records
+/// after the last checkpoint are then processed again.
 ///
-/// Pass this value to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence)
-/// of a worker that uses the same table. The ttl must not be longer than the table's
-/// [failover time](crate::KclTableBuilder::with_failover_time). The worker uses the table's
-/// [initial position](crate::KclTableBuilder::with_initial_position).
+/// Pass this value to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence) of
+/// a worker that uses the same table. The ttl must not be longer than the table's [failover
+/// time](crate::KclTableBuilder::with_failover_time).
 #[derive(Debug)]
 pub struct KclCoexistence {
     table: KclTable,
     max_steals: usize,
     /// The time since which each shard has been free.
     free: BTreeMap<LeaseKey, Instant>,
-    /// The last time that this worker looked for shards to steal.
     looked: Option<Instant>,
 }
 
 impl KclCoexistence {
-    /// Shares `table` with workers of KCL 1 and 2. The worker must use the same table.
+    /// Shares `table` with workers of KCL 1 and 2.
     pub fn new(table: KclTable) -> Self {
         Self { table, max_steals: 1, free: BTreeMap::new(), looked: None }
     }
 
-    /// Steals at most `shards` within twice the failover time. With 0, the worker takes only free
-    /// shards.
-    ///
+    /// Steals at most `shards` within twice the failover time. With 0, the worker takes only free shards.
     /// Defaults to 1, KCL's default for `maxLeasesToStealAtOneTime`.
     #[must_use]
     pub fn with_max_steals(mut self, shards: usize) -> Self {
@@ -75,7 +69,7 @@ impl Coexistence for KclCoexistence {
     }
 
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey> {
-        // Steals as rarely as KCL, because each steal repeats the records after the last checkpoint.
+        // Each steal repeats the records after the last checkpoint, so steals are as rare as in KCL.
         if self.looked.is_some_and(|last| now - last < self.table.failover_time() * 2) {
             return Vec::new();
         }
@@ -86,7 +80,7 @@ impl Coexistence for KclCoexistence {
     }
 }
 
-/// Applies the rule of KCL's `DynamoDBLeaseTaker` to one listing of the table.
+/// Applies the rule of KCL's `DynamoDBLeaseTaker` to one listing.
 struct LeaseTaker<'a>(&'a SharedTable<'a>);
 
 impl LeaseTaker<'_> {
@@ -94,7 +88,7 @@ impl LeaseTaker<'_> {
         self.0.held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key)
     }
 
-    /// The leases of each KCL worker. The table does not show a worker without a lease.
+    /// The table does not show a KCL worker without a lease.
     fn kcl_workers(&self) -> BTreeMap<&Lessee, Vec<&LeaseKey>> {
         let mut workers: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for key in self.0.foreign {
@@ -109,14 +103,13 @@ impl LeaseTaker<'_> {
         self.0.members.iter().filter(|member| member.state == MemberState::Live).count()
     }
 
-    /// One worker's share, in leases.
     fn share(&self) -> usize {
         let workers = self.live_members() + self.kcl_workers().len();
         self.0.held.len().div_ceil(workers.max(1))
     }
 
-    /// Returns the shards that our workers may plan. These are their own shards, shards that have been free
-    /// for very long, and other free shards up to our workers' share.
+    /// Returns our workers' shards, and free shards up to our workers' share. Also returns the shards that
+    /// have been free for very long.
     fn plannable(
         &self,
         is_very_old: impl Fn(&LeaseKey) -> bool,
@@ -139,7 +132,7 @@ impl LeaseTaker<'_> {
         plannable
     }
 
-    /// Returns the shards, at most `max`, that `me` steals from KCL workers; none while a shard is free.
+    /// Returns at most `max` shards, and none while a shard is free.
     fn steals(&self, me: &Member, max: usize) -> Vec<(LeaseKey, Lessee)> {
         if self.free().next().is_some() {
             return Vec::new();
@@ -155,8 +148,7 @@ impl LeaseTaker<'_> {
         let need = share.min(me.most.unwrap_or(usize::MAX)).saturating_sub(mine);
         let spare = leases.len().saturating_sub(share);
         let count = match need.min(spare) {
-            // If all KCL workers have exactly their share, a new worker would never get a lease without
-            // this case.
+            // If all KCL workers had exactly their share, a new worker would otherwise never get a lease.
             0 if need > 1 && leases.len() == share => 1,
             count => count,
         };
@@ -168,8 +160,7 @@ impl LeaseTaker<'_> {
     }
 }
 
-/// If a lease has been free for this number of failover times, a worker takes it even beyond its share. The
-/// number is KCL's `VERY_OLD_LEASE`.
+/// KCL's `VERY_OLD_LEASE`: a number of failover times.
 const VERY_OLD: u32 = 3;
 
 #[cfg(test)]
@@ -180,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// The holder of each shard: `a` and `b` are our workers, capitals are KCL workers, a dot means free.
+    /// `a` and `b` are our workers, capitals are KCL workers, a dot means free.
     struct Table {
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         foreign: BTreeSet<LeaseKey>,
@@ -209,7 +200,6 @@ mod tests {
             SharedTable { held: &self.held, foreign: &self.foreign, members: &self.members }
         }
 
-        /// The number of free shards and the number of held shards that our workers may plan.
         fn plannable(&self) -> (usize, usize) {
             let plannable = LeaseTaker(&self.listing()).plannable(|_| false);
             let free = plannable.values().filter(|holder| holder.is_none()).count();
@@ -278,7 +268,6 @@ mod tests {
         assert_eq!(LeaseTaker(&table.listing()).steals(&me, 10).len(), 1);
     }
 
-    /// A KCL worker may have the name of our worker.
     #[test]
     fn lease_of_kcl_worker_with_own_name_is_not_stolen() {
         let mut table = table("aaaa", "ab");
@@ -289,7 +278,6 @@ mod tests {
     }
 
     proptest! {
-        /// Our two workers steal in turns, at most `max` leases each time.
         #[test]
         fn repeated_steals_end_in_equal_shares(
             owners in "[ABab]{1,24}",

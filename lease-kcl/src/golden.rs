@@ -1,7 +1,5 @@
-//! Reads rows as each version of KCL writes them. The rows are in files.
-//!
-//! Rows of leases match KCL's `DynamoDBLeaseSerializer` and `DynamoDBMultiStreamLeaseSerializer`. The other
-//! rows of KCL 3.5 match the classes of KCL's packages `coordinator` and `worker/metricstats`.
+//! Reads rows as each version of KCL writes them, from files. The rows match KCL's `DynamoDBLeaseSerializer`,
+//! `DynamoDBMultiStreamLeaseSerializer`, and KCL 3.5's packages `coordinator` and `worker/metricstats`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +56,6 @@ fn read(raw: &RawItem) -> Option<Row> {
     Row::read(&key, raw.clone(), InitialPosition::Latest).unwrap()
 }
 
-/// Reads all leases in `file`, as a worker does.
 fn shards(file: &str) -> BTreeMap<String, ShardRow> {
     let application: Application = "orders".parse().unwrap();
     let rows = rows(file).into_iter().filter_map(|raw| Some((raw.clone(), read(&raw)?)));
@@ -136,7 +133,7 @@ fn kcl_3_hand_over_has_an_owner_and_a_processor() {
     assert_eq!(owner(KCL_3, "shardId-000000000000").1, None);
 }
 
-/// KCL 3 assigns a lease under the same condition: the row's owner and processor are unchanged.
+/// KCL 3 assigns a lease under the same condition.
 #[test]
 fn obtain_expects_owner_and_processor_of_kcl_3_hand_over() {
     let raw = rows(KCL_3).into_iter().find(|raw| key_of(raw) == Some("shardId-000000000001"));
@@ -191,7 +188,7 @@ fn at_timestamp_without_time_uses_initial_position() {
     assert_eq!(position(raw("AT_TIMESTAMP", None), at).unwrap(), Position::AtTimestamp(9));
     assert_eq!(position(raw("AT_TIMESTAMP", Some(7)), at).unwrap(), Position::AtTimestamp(7));
     assert!(position(raw("AT_TIMESTAMP", None), latest).is_err(), "the time is unknown");
-    // After the first checkpoint, the row still has the start time. The reader uses the checkpoint.
+    // After the first checkpoint, the row still has the start time.
     assert_eq!(position(raw("5", Some(7)), latest).unwrap(), number("5", 0));
 }
 

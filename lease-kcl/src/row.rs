@@ -12,49 +12,38 @@ use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNE
 
 use crate::liveness::{Liveness, LivenessSign};
 
-/// The lease of a shard, read from its row.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// The owner of the lease. During a hand-over of KCL 3, this is the next owner.
+    /// During a hand-over of KCL 3, this field has the next owner.
     pub(crate) owner: Option<Lessee>,
     /// The worker that processes the shard until the hand-over of KCL 3 is done.
     pub(crate) processor: Option<Lessee>,
     counter: u64,
-    /// The attributes of this crate; `None` if it has never written to the row.
+    /// `None` if this crate has never written to the row.
     mark: Option<Mark>,
     pub(crate) attributes: Attributes,
 }
 
-/// The attributes that this crate adds to a row.
-///
-/// KCL ignores attributes that it does not know, and its updates name only KCL's attributes. So the attributes
-/// of this crate stay until the row is deleted, and may be outdated. Each write of this crate that increments
-/// `leaseCounter` also stores the value in `grantCounter`. If KCL sets an owner, it changes `leaseCounter`.
-/// If both counters are equal, the last write came from this crate.
+/// The attributes that this crate adds to a row. KCL keeps them, so they may be outdated. If `leaseCounter`
+/// and `grantCounter` are equal, the last write came from this crate. See docs/design/011-kcl-tables.md.
 #[derive(Debug, Clone)]
 struct Mark {
-    /// The nonce of the last granted claim. A release keeps it, so that the store recognises late duplicates.
+    /// The nonce of the last granted claim. A release keeps the nonce, to recognise late duplicates.
     nonce: String,
     token: FencingToken,
     beat: u64,
     ttl: Duration,
     /// The value of `leaseCounter` after our last write.
     counter: u64,
-    /// Set if the last holder released the lease with a reservation. For this time, only the row's owner may
-    /// obtain the lease. If the row has no owner, no worker may obtain the lease.
+    /// For this time after a release, only the row's owner may obtain the lease.
     reserved: Option<Duration>,
-    /// The lessee that last released the lease.
     former: Option<Lessee>,
     evicted: bool,
 }
 
 impl Row {
-    /// Reads the row with the key `lease_key`; `None` if it is not a lease. Since version 3.5, KCL keeps rows
-    /// of workers, streams and its leader in the same table.
-    ///
-    /// # Errors
-    ///
-    /// If an attribute is missing, or has a value that no version of KCL writes.
+    /// `None` if the row is not a lease: KCL 3.5 and later keeps other rows in the same table. Fails if an
+    /// attribute is missing, or has a value that no version of KCL writes.
     pub(crate) fn read(
         lease_key: &str,
         mut raw: RawItem,
@@ -79,17 +68,15 @@ impl Row {
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
 
-    /// Whether this crate wrote last: KCL has not taken, assigned or renewed the lease since then.
+    /// Whether KCL has not taken, assigned or renewed the lease since this crate's last write.
     pub(crate) fn is_ours(&self) -> bool {
         self.processor.is_none() && self.mark.as_ref().is_some_and(|m| m.counter == self.counter)
     }
 
-    /// The time for which the last holder reserved the lease at its release.
     pub(crate) fn reserved(&self) -> Option<Duration> {
         self.mark.as_ref().filter(|_| self.is_ours())?.reserved
     }
 
-    /// The ttl of our grant.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         self.mark.as_ref().filter(|_| self.is_ours()).map(|mark| mark.ttl)
     }
@@ -106,12 +93,10 @@ impl Row {
         self.counter
     }
 
-    /// The token of our last grant; `None` before the first.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.mark.as_ref().map(|mark| mark.token)
     }
 
-    /// The token of our last grant, or zero for a lease that only KCL has held.
     pub(crate) fn token_or_zero(&self) -> FencingToken {
         self.token().unwrap_or_else(no_token)
     }
@@ -124,17 +109,15 @@ impl Row {
         self.mark.as_ref()?.former.as_ref()
     }
 
-    /// Whether a claim with `nonce` obtained our last grant.
     pub(crate) fn carries(&self, nonce: Nonce) -> bool {
         self.nonce() == Some(nonce.to_string().as_str())
     }
 
-    /// Whether our last grant was `grant`.
     pub(crate) fn shows(&self, grant: &Grant) -> bool {
         self.carries(grant.nonce) && self.token() == Some(grant.token)
     }
 
-    /// Whether `grant` holds the lease. Does not check whether its ttl has passed.
+    /// Does not check whether the ttl has passed.
     pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
         self.is_ours()
             && self.shows(grant)
@@ -142,7 +125,6 @@ impl Row {
             && self.owner.as_ref() == Some(&grant.lessee)
     }
 
-    /// The values that a running owner changes.
     pub(crate) fn liveness(&self) -> Liveness {
         let sign = match &self.mark {
             Some(mark) if self.is_ours() => LivenessSign::Heartbeat {
@@ -157,11 +139,7 @@ impl Row {
     }
 }
 
-/// Completes a start position: makes it `AT_TIMESTAMP` with a time if the row or the setting has the time.
-///
-/// KCL does not write the time, because its workers have it in their settings. This crate writes it beside
-/// KCL's `AT_TIMESTAMP` and `LATEST`. Then a restart at `LATEST` does not skip the records between
-/// the first start and the first checkpoint.
+/// Completes a start position with the time in the row or in the setting. KCL itself writes no time.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
         (Some(LATEST), Some(_)) => {
@@ -176,23 +154,22 @@ fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     }
 }
 
-/// The key of a row. The row is a lease or, in tables of KCL 3.5, another entity.
+/// The row may be another entity of KCL 3.5.
 pub(crate) fn key_of(raw: &RawItem) -> Option<&str> {
     raw.get(LEASE_KEY)?.as_s().ok().map(String::as_str)
 }
 
-/// Zero, the token of a lease without a grant.
+/// The token of a lease without a grant.
 pub(crate) fn no_token() -> FencingToken {
     // Zero is a valid token, so `MAX` is never used.
     FencingToken::new(0).unwrap_or(FencingToken::MAX)
 }
 
-/// Whether the attribute describes the lease itself. Users of the table must not set such an attribute.
+/// Users of the table must not set an attribute of the lease itself.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// Removes the lease's own attributes from a row.
 struct Fields<'a> {
     lease_key: &'a str,
     raw: &'a mut RawItem,

@@ -5,16 +5,13 @@ use lease_core::StoreError;
 use crate::store::KclTable;
 
 impl KclTable {
-    /// If the table does not exist, creates it as KCL does, billed on demand, and waits until it is active.
-    /// Checks an existing table, and does not change it.
-    ///
-    /// Many processes may call it at every start. Needs the actions `dynamodb:DescribeTable` and
-    /// `dynamodb:CreateTable`. KCL 3 adds an index itself.
+    /// Creates a missing table as KCL does, billed on demand, and waits until it is active. Does not change
+    /// an existing table. Needs the actions `dynamodb:DescribeTable` and `dynamodb:CreateTable`.
     ///
     /// # Errors
     ///
-    /// If the existing table has another key, which the error names; if a request fails; if the table is not
-    /// active after five minutes.
+    /// If the existing table has another key, or a request fails. If the table is not active after five
+    /// minutes.
     ///
     /// # Cancel safety
     ///

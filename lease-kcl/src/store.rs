@@ -29,12 +29,11 @@ use crate::write;
 
 /// Keeps leases in a lease table of the Kinesis Client Library (KCL).
 ///
-/// [Workers](lease_kinesis::Worker) use it before, after or beside workers of KCL. The rows of shards are in
-/// KCL's table. The rows of our workers are in another store, because KCL reads each row of its table as a
-/// lease.
+/// The rows of shards are in KCL's table. The rows of our [workers](lease_kinesis::Worker) are in another
+/// store, because KCL reads each row of its table as a lease. Every change of a row is one conditional write.
+/// Clones share one table.
 ///
-/// Every change of a row is one conditional write. A claim reads the row first. See
-/// [the crate's page](crate#what-happens-when-something-fails) for faults. Clones share one table.
+/// See [the crate's page](crate#what-happens-when-something-fails) for faults.
 ///
 /// # Examples
 ///
@@ -60,7 +59,7 @@ pub struct KclTable {
 
 pub(crate) struct Shared {
     pub(crate) requests: TableClient,
-    /// The prefix of the keys of shards. The part of a key after this prefix is KCL's lease key.
+    /// KCL's lease key follows this prefix.
     pub(crate) shards: String,
     pub(crate) ours: Arc<dyn LeaseTable>,
     pub(crate) settings: Settings,
@@ -69,7 +68,6 @@ pub(crate) struct Shared {
     to_steal: Mutex<BTreeMap<LeaseKey, Lessee>>,
 }
 
-/// The settings that the builder collects.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) failover: Duration,
@@ -78,17 +76,13 @@ pub(crate) struct Settings {
     pub(crate) consistent_listing: bool,
 }
 
-/// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// The lease is free.
     Free,
-    /// The lease is reserved for this time: only the row's owner may obtain it. If the row has no owner, no
-    /// worker may obtain the lease.
+    /// For this time, only the row's owner may obtain the lease.
     Reserved(Duration),
-    /// A grant of this crate or a KCL worker holds the lease.
     Held(Holder),
-    /// The ttl of the grant, or KCL's failover time, has passed. The next claim obtains the lease.
+    /// The next claim obtains the lease.
     Expired(Holder),
 }
 
@@ -113,27 +107,20 @@ impl KclTable {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A lease of KCL expires if its row has not changed for this time.
     pub(crate) fn failover_time(&self) -> Duration {
         self.shared.settings.failover
     }
 
-    /// The start position of shards that no worker has read.
     pub(crate) fn initial_position(&self) -> InitialPosition {
         self.shared.settings.initial
     }
 
-    /// Lets the next claim of `key` steal the lease from `owner`, a live KCL worker. Workers of KCL 1 and 2
-    /// steal from each other in the same way.
+    /// `owner` is a live KCL worker. Workers of KCL 1 and 2 steal in the same way.
     pub(crate) fn steal(&self, key: &LeaseKey, owner: &Lessee) {
         self.to_steal().insert(key.clone(), owner.clone());
     }
 
-    /// Returns KCL's key of a shard's row. Returns `None` for all other rows, which are in the store `ours`.
-    ///
-    /// # Errors
-    ///
-    /// If `key` belongs to a shard of another application.
+    /// `None` for rows in the store `ours`. Fails if `key` belongs to a shard of another application.
     pub(crate) fn lease_key<'a>(&self, key: &'a LeaseKey) -> Result<Option<&'a str>, StoreError> {
         if let Some(lease_key) = key.as_str().strip_prefix(&self.shared.shards) {
             return Ok(Some(lease_key));
@@ -168,8 +155,7 @@ impl KclTable {
         Row::read(lease_key, raw, self.shared.settings.initial)
     }
 
-    /// Returns the row from the reply to a refused write. If the reply has no row, reads the row: some
-    /// servers other than AWS never return a row.
+    /// Some servers other than AWS never return the row with a refusal.
     pub(crate) async fn row_after_refusal(
         &self,
         lease_key: &str,
@@ -181,7 +167,7 @@ impl KclTable {
         }
     }
 
-    /// Returns the state of the lease in `row`. The caller has just received the row.
+    /// The caller has just received the row.
     pub(crate) fn state(&self, lease_key: &str, row: &Row) -> LeaseState {
         let shared = &self.shared;
         let token = row.token_or_zero();
@@ -195,7 +181,7 @@ impl KclTable {
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
         // In a hand-over of KCL 3, the shard's processor increments the counter. If the counter stops, the
-        // processor has stopped, and the lease expires here. KCL 3 also assigns the lease again in this case.
+        // lease expires here, as in KCL 3.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return LeaseState::Free;
@@ -212,11 +198,10 @@ impl KclTable {
         }
     }
 
-    /// Returns `None` if a claim may take `row` now. Otherwise returns the row's holder, or the lessee for
-    /// which the row is reserved.
+    /// Returns `None` if a claim may take `row` now. Otherwise returns the holder to report.
     fn refusal(&self, claim: &Claim, lease_key: &str, row: &Row) -> Option<Holder> {
         let state = self.state(lease_key, row);
-        // The claim is a late duplicate. The store granted it before, and that grant was released or lost.
+        // The claim is a late duplicate. Its grant was released or lost.
         if row.carries(claim.nonce) {
             return Some(match state {
                 LeaseState::Held(holder) | LeaseState::Expired(holder) => holder,
@@ -233,16 +218,13 @@ impl KclTable {
         }
     }
 
-    /// Whether the claim may steal the lease: its owner is a KCL worker that [`steal`](Self::steal) named.
-    /// `steal` never names the claim's own lessee: such an owner is a KCL worker with the same name.
+    /// `steal` never names the claim's own lessee.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
-    /// Whether this process has observed that `grant` expired, although no worker has taken the lease.
-    ///
-    /// The holder got no answer to a heartbeat after the observed one. So its deadline has passed. A late
-    /// request does not make the grant valid again.
+    /// Whether this process has observed that `grant` expired. The holder got no answer to a later heartbeat,
+    /// so its deadline has passed. A late request does not make the grant valid again.
     pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
         let Some(watched) = self.shared.observations.get(lease_key) else { return false };
         let nonce = grant.nonce.to_string();
@@ -255,7 +237,6 @@ impl KclTable {
             && self.now().since(watched.since) >= self.with_margin(watched.ttl.unwrap_or(grant.ttl))
     }
 
-    /// Records a heartbeat of `grant`.
     fn observe_heartbeat(&self, lease_key: &str, grant: &Grant, beat: Beat) {
         let nonce = grant.nonce.to_string();
         let sign = LivenessSign::Heartbeat {
@@ -268,7 +249,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// Adds the margin for clock rates: if this time has passed on one clock, `ttl` has passed on all clocks.
+    /// If this time has passed on one clock, `ttl` has passed on all clocks.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
@@ -283,7 +264,7 @@ impl KclTable {
 
     async fn take(&self, claim: &Claim, lease_key: &str) -> Result<Obtained, StoreError> {
         let attributes = Change::from(claim.attributes.clone());
-        // Checked before any request, so that an invalid attribute is refused even if the lease is held.
+        // An invalid attribute is refused even if the lease is held.
         drop(self.changing(Expression::default(), &attributes)?);
         let mut shown = self.row(lease_key).await?;
         let mut tries = 0;
@@ -304,7 +285,7 @@ impl KclTable {
                 return Ok(Obtained::Held(reserved_holder(claim, &row, Duration::ZERO)));
             }
             tries += 1;
-            // The first token is the current time. So it is larger than the tokens of a deleted row.
+            // The first token is the current time, which is larger than the tokens of a deleted row.
             let next = row.token().map_or_else(micros_since_1970, |last| last.get() + 1);
             let token = FencingToken::new(next)
                 .map_err(|refused| corrupt_column(lease_key, "grantToken", refused))?;
@@ -332,7 +313,7 @@ impl LockStore for KclTable {
             return self.shared.ours.obtain(claim).await;
         };
         let obtained = self.take(claim, lease_key).await;
-        // The permission to steal is for one claim. At the next tick, the worker decides again.
+        // At the next tick, the worker decides again.
         self.to_steal().remove(&claim.key);
         obtained
     }
@@ -367,7 +348,7 @@ impl LockStore for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.release(grant, reserved).await;
         };
-        // A refusal is no error: the lease was released before, or another worker holds it.
+        // A refusal is no error: the grant is over.
         self.write(lease_key, write::release(grant, reserved), ReturnItem::Never).await?;
         Ok(())
     }
@@ -437,16 +418,15 @@ impl LockStore for KclTable {
     }
 }
 
-/// Error messages end with this advice. It is correct for table names from code and from a properties file.
+/// Correct for table names from code and from a properties file.
 const ADVICE: Advice = Advice {
     missing: "create it, or correct its name",
     other_key: "another program uses it, so correct the name",
 };
 
-/// The store observes at most this number of rows, about twice the default limit of shards per stream.
+/// The number is about twice the default limit of shards per stream.
 const MAX_OBSERVATIONS: usize = 20_000;
 
-/// Derives from the row why `grant` was lost.
 pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     let Some(row) = row else { return LossCause::Expired };
     let is_anothers = row.shows(grant) && !row.is_ours() || row.token() > Some(grant.token);
@@ -459,13 +439,11 @@ pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     }
 }
 
-/// The holder to report for a free lease: the lessee for which it is reserved, or its last holder.
 fn reserved_holder(claim: &Claim, row: &Row, left: Duration) -> Holder {
     let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
     Holder::new(lessee.clone(), Some(left)).with_token(row.token_or_zero())
 }
 
-/// The holder to report for a missing row.
 fn missing_holder(claim: &Claim) -> Holder {
     Holder::new(claim.lessee.clone(), Some(Duration::ZERO)).with_token(no_token())
 }

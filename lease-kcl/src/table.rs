@@ -23,7 +23,7 @@ use crate::write;
 
 #[async_trait]
 impl LeaseTable for KclTable {
-    /// Reads a row. If a KCL worker holds the lease, the attributes include `leaseOwner`.
+    /// If a KCL worker holds the lease, the attributes include `leaseOwner`.
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         let Some(lease_key) = self.lease_key(key)? else {
             return self.shared.ours.read(key).await;
@@ -132,8 +132,7 @@ impl LeaseTable for KclTable {
         Ok(if is_done { Written::Applied } else { Written::Lost(why_lost(grant, row.as_ref())) })
     }
 
-    /// Removes the row without a tombstone, which KCL would read as a lease. The first token of a later row
-    /// is the current time.
+    /// KCL would read a tombstone as a lease. The first token of a later row is the current time.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.delete(grant).await;
@@ -144,14 +143,12 @@ impl LeaseTable for KclTable {
             return Ok(Written::Applied);
         };
         let row = self.row_after_refusal(lease_key, raw).await?;
-        // If the row is missing, an earlier attempt or another process has removed it.
+        // An earlier attempt or another process has removed a missing row.
         Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
     }
 }
 
-/// The next step of a listing.
 enum Next {
-    /// Reads the page after this key. Without a key, reads the first page.
     Page(Option<RawItem>),
     Nothing,
 }
@@ -177,7 +174,6 @@ impl KclTable {
         LeaseRecord::new(key, holder, token, attributes)
     }
 
-    /// Adds the assignments, removals and conditions of `change` to a write.
     pub(crate) fn changing(
         &self,
         mut write: Expression,
@@ -208,7 +204,7 @@ impl KclTable {
         Ok(write)
     }
 
-    /// Returns the value to write: `LATEST` for `AT_TIMESTAMP`, unless the initial position is a time.
+    /// Returns `LATEST` for `AT_TIMESTAMP`, unless the initial position is a time.
     fn to_stored(&self, name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
         let is_for_times = matches!(self.shared.settings.initial, InitialPosition::AtTimestamp(_));
         if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) && !is_for_times {

@@ -1,9 +1,7 @@
-//! The conditional writes to a KCL table: their conditions and changes.
+//! The conditional writes to a KCL table.
 //!
-//! A granted claim and each write under a grant increment `leaseCounter`, as KCL's own writes do. DynamoDB
-//! then refuses the write of a KCL worker that has read an older row. The same writes store the new counter in
-//! `grantCounter`. An eviction changes neither counter. A write under one of our grants requires that both
-//! counters are equal. Then no KCL worker has taken or renewed the lease since our last write.
+//! A granted claim and each write under a grant increment `leaseCounter`, and store the new value in
+//! `grantCounter`. A write under a grant requires that both are equal. See docs/design/011-kcl-tables.md.
 
 use std::time::Duration;
 
@@ -13,7 +11,6 @@ use lease_core::{FencingToken, Lessee};
 
 use crate::row::{Row, is_reserved};
 
-/// Requires that the row does not exist.
 pub(crate) fn create() -> Expression {
     let mut write = Expression::default();
     write.condition("attribute_not_exists(#leaseKey)");
@@ -41,7 +38,7 @@ pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
     match &seen.processor {
-        // The lease was in a hand-over of KCL 3, and its processor stopped. This write ends the hand-over.
+        // The processor of a KCL 3 hand-over has stopped. This write ends the hand-over.
         Some(processor) => {
             write.value("seenProcessor", processor.as_str());
             write.condition("#checkpointOwner = :seenProcessor");
@@ -65,7 +62,6 @@ pub(crate) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
     write
 }
 
-/// Extends a grant.
 pub(crate) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
     let mut write = under(grant);
     write.condition("attribute_not_exists(#grantEvicted)");
@@ -76,9 +72,7 @@ pub(crate) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
     write
 }
 
-/// Releases a grant. For the time `reserved`, none of our workers can obtain the lease.
-///
-/// KCL workers ignore the reservation: they take a row without an owner at their next listing.
+/// KCL workers ignore the reservation.
 pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
     let mut write = under(grant);
     write.set(["#grantFormer = :owner"]);
@@ -89,10 +83,8 @@ pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
     write
 }
 
-/// Releases a grant, and reserves the lease for the lessee `to`.
-///
-/// Writes `to` as the owner. KCL workers take a row with an owner only after it has expired. They take
-/// a row without an owner at their next listing, even beyond their share.
+/// Writes `to` as the owner. KCL workers take a row without an owner at their next listing, but a row with an
+/// owner only after its expiry.
 pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
     let mut write = under(grant);
     write.set(["#grantFormer = :owner", "#leaseOwner = :to"]);
@@ -102,17 +94,15 @@ pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expres
     write
 }
 
-/// Changes attributes under a grant.
 pub(crate) fn update(grant: &Grant) -> Expression {
     under(grant)
 }
 
-/// The condition of a delete: `grant` is valid.
 pub(crate) fn delete(grant: &Grant) -> Expression {
     held_by(grant)
 }
 
-/// Marks the grant with `token` as evicted. Does not extend the grant.
+/// Does not extend the grant.
 pub(crate) fn evict(token: FencingToken) -> Expression {
     let mut write = Expression::default();
     write.value("token", token.get());
@@ -123,15 +113,13 @@ pub(crate) fn evict(token: FencingToken) -> Expression {
     write
 }
 
-/// Increments the counter, if `grant` is valid.
 fn under(grant: &Grant) -> Expression {
     let mut write = held_by(grant);
     count(&mut write, 1);
     write
 }
 
-/// Requires that `grant` holds the row. The condition includes the token, because a late duplicate of the
-/// claim may have obtained the row again with the same nonce.
+/// A late duplicate of the claim may have obtained the row again with the same nonce, so the token matters.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("owner", grant.lessee.as_str());
@@ -142,17 +130,16 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// Requires that the last write was under one of our grants and did not release it.
+/// The last write was under one of our grants and did not release the grant.
 fn is_granted(write: &mut Expression) {
     write.condition("#leaseCounter = #grantCounter");
     write.condition("attribute_not_exists(#checkpointOwner)");
     write.condition("attribute_not_exists(#grantReservedMs)");
 }
 
-/// Sets the attributes of a new grant, except its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    // Counts by two, because a KCL worker may have our name. After a refused renewal, KCL treats the renewal
-    // as done if the row has its own name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
+    // Counts by two, because a KCL worker may have our name. KCL treats a refused renewal as done if the row
+    // has its own name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
     count(write, 2);
     write.set([
         "#leaseOwner = :lessee",
@@ -177,7 +164,7 @@ fn reserve(write: &mut Expression, reserved: Duration) {
     write.value("reserved", reserved);
 }
 
-/// Returns the column of a placeholder, if it is a column of the lease itself. Both have the same name.
+/// Returns the column of a placeholder, if the column belongs to the lease itself.
 pub(crate) fn column(placeholder: &str) -> Option<ColumnName> {
     is_reserved(placeholder).then(|| ColumnName::Renamed(placeholder.to_owned()))
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use tracing::subscriber::{DefaultGuard, set_default};
 
-/// The log messages of this thread since [`listen`](Self::listen).
 #[derive(Clone, Default)]
 pub(crate) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
@@ -22,7 +21,6 @@ impl CapturedLog {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Counts the lines that contain `words`.
     pub(crate) fn count(&self, words: &str) -> usize {
         self.text().lines().filter(|line| line.contains(words)).count()
     }

@@ -1,9 +1,8 @@
 //! Items for crates that extend this crate.
 //!
 //! - [`Coexistence`]: shares a table with workers of another library, as `lease-kcl` does.
-//! - [`CheckpointScope`] and [`CheckpointWriter`]: for a program that calls a
-//!   [`RecordProcessor`](crate::RecordProcessor) without a [`Worker`](crate::Worker), as
-//!   `lease-multilang` does.
+//! - [`CheckpointScope`] and [`CheckpointWriter`]: call a [`RecordProcessor`](crate::RecordProcessor) without
+//!   a [`Worker`](crate::Worker), as `lease-multilang` does.
 //! - [`shard_row`]: the attributes of a shard's row, for a store that maps them.
 //! - [`LogThrottle`]: limits the log messages of an event that repeats.
 

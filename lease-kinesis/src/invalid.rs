@@ -13,7 +13,7 @@ pub struct InvalidText {
 
 impl InvalidText {
     pub(crate) fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
-        // The text may have any length. Its first 40 characters are enough to identify it.
+        // The text may have any length.
         Self { what, text: text.chars().take(40).collect(), rule }
     }
 }

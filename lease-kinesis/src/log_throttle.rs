@@ -1,16 +1,15 @@
-//! Limits the log messages of an event that repeats: logs the first occurrences, and then fewer and
-//! fewer.
+//! Limits the log messages of an event that repeats.
 
 use std::collections::BTreeMap;
 
 /// Counts the occurrences of one event, and decides how each is logged.
 ///
-/// The first 10 occurrences are logged as warnings, and then the 20th, the 40th, the 80th and so on. All
-/// other occurrences are logged at the level `debug`.
+/// The first 10 occurrences are warnings, and then the 20th, the 40th, the 80th and so on. All other
+/// occurrences have the level `debug`.
 #[derive(Debug, Default)]
 pub struct LogThrottle(u64);
 
-/// Several throttles, one for each event. A text identifies the event.
+/// A text identifies each event.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottles(BTreeMap<String, LogThrottle>);
 
@@ -47,8 +46,6 @@ impl LogThrottle {
 }
 
 impl LogThrottles {
-    /// Counts one more occurrence of the event `what`. Events beyond [`MAX_EVENTS`] share one
-    /// throttle.
     pub(crate) fn once_more(&mut self, what: &str) -> LogLevel {
         let is_new = !self.0.contains_key(what);
         let what = if is_new && self.0.len() >= MAX_EVENTS { "" } else { what };
@@ -56,10 +53,8 @@ impl LogThrottles {
     }
 }
 
-/// Warns of each occurrence up to this number. After that, warns each time that the number has doubled.
 const ALWAYS_LOGGED: u64 = 10;
 
-/// The maximum number of events that have their own throttle.
 const MAX_EVENTS: usize = 100;
 
 #[cfg(test)]

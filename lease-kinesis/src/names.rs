@@ -11,20 +11,17 @@ use crate::shard::ShardId;
 
 /// Names an application. All workers of one application on one table share its streams.
 ///
-/// Has 1 to [256](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`. Several applications can
-/// share a table without affecting each other.
+/// Has 1 to [256](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application(Arc<str>);
 
-/// Identifies a stream for a worker that reads several streams: the account, the name, and the creation
-/// time in seconds since 1970.
+/// Identifies a stream for a worker that reads several streams.
 ///
-/// The text form is `account:name:created`, as in the Kinesis Client Library's keys for several streams. A
-/// stream that was deleted and created again has another id.
+/// The text is `account:name:created`, as in the Kinesis Client Library's keys. `created` is the stream's
+/// creation time in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);
 
-/// Identifies a shard of an application: the stream and the shard's id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ShardName {
     /// `None` if the application has one stream.
@@ -41,7 +38,6 @@ impl Application {
         &self.0
     }
 
-    /// Returns the prefix of the keys of all rows of this application: `APPLICATION/`.
     pub(crate) fn prefix(&self) -> String {
         format!("{}/", self.0)
     }
@@ -64,8 +60,7 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// Returns the key of the row that stores the time of a stream's first start. No worker leases this row,
-    /// and a tick ignores the row.
+    /// No worker leases this row.
     #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
     pub(crate) fn start(&self, stream: Option<&StreamId>) -> LeaseKey {
         let key = match stream {
@@ -75,7 +70,7 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// Parses `key`. Returns `None` for a row that this version does not know.
+    /// Returns `None` for a row that this version does not know.
     pub(crate) fn row(&self, key: &LeaseKey) -> Option<RowName> {
         let rest = key.as_str().strip_prefix(self.as_str())?.strip_prefix('/')?;
         if let Some(worker) = rest.strip_prefix(WORKERS) {
@@ -90,7 +85,6 @@ impl Application {
     }
 }
 
-/// The worker or the shard to which a row belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowName {
     Worker(Lessee),

@@ -1,4 +1,4 @@
-//! Positions in a shard: record numbers, and the positions that have no record number.
+//! Positions in a shard.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::invalid::InvalidText;
 
-/// The number that Kinesis assigns to a record. It grows with each record of a shard.
+/// The number that Kinesis assigns to a record. Each record of a shard has a larger number than earlier
+/// records.
 ///
 /// Has up to [129](Self::MAX_DIGITS) decimal digits, as the [API
-/// reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html) says, and
-/// compares as an integer. Clones share the digits.
+/// reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html) says. Compares as an
+/// integer.
 ///
 /// # Examples
 ///
@@ -26,21 +27,19 @@ use crate::invalid::InvalidText;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 
-/// States how far a shard has been read: up to and including a record, or to a position that names no
-/// record.
+/// States how far a shard has been read.
 ///
 /// Positions order as in the Kinesis Client Library: times, the oldest record, the newest record,
 /// records by their numbers, the end of the shard.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum Position {
-    /// Nothing has been read. Reading starts with the first record that arrived at this time or
-    /// later, in milliseconds since 1970.
+    /// Reading starts with the first record that arrives at this time or later, in milliseconds since 1970.
     AtTimestamp(u64),
-    /// Nothing has been read. Reading starts with the oldest record that the stream retains.
+    /// Reading starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// Nothing has been read. Reading starts with the next record that arrives. This crate never writes
-    /// this position to a table, because a restart at it skips records. Other libraries write it.
+    /// Reading starts with the next record that arrives. This crate never writes this position to a table,
+    /// because a restart at `Latest` skips records.
     Latest,
     /// All records up to and including this record have been read.
     Record(RecordNumber),
@@ -50,15 +49,15 @@ pub enum Position {
 
 /// Identifies a record by its sequence number and its index within an aggregate.
 ///
-/// The user records that a producer aggregated into one record
-/// ([KPL](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md))
-/// share a sequence number. Their index starts at 0.
+/// The records of an
+/// [aggregate](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md) share a
+/// sequence number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers, as in each record and each row")]
 pub struct RecordNumber {
     /// The number that Kinesis assigned.
     pub sequence: SequenceNumber,
-    /// The index within an aggregate; 0 for a record outside of aggregates.
+    /// The index within an aggregate, from 0. A record outside of aggregates has 0.
     pub sub_sequence: u64,
 }
 
@@ -66,10 +65,8 @@ pub struct RecordNumber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum InitialPosition {
-    /// Starts with the records that arrive from now on. *Now* is the moment at which the first
-    /// worker starts to read the stream. The table stores that moment, so restarts skip no record, even
-    /// if another worker completes an interrupted start. This is the default, as in the Kinesis
-    /// Client Library.
+    /// Starts with the records that arrive after the first worker's start, as in the Kinesis Client Library.
+    /// The table stores the time of that start, so restarts skip no record. This is the default.
     #[default]
     Latest,
     /// Starts with the oldest record that the stream retains.
@@ -79,11 +76,8 @@ pub enum InitialPosition {
 }
 
 impl InitialPosition {
-    /// Reports whether the position in a row is a start time that contradicts this initial position. `now`
-    /// is in milliseconds since 1970.
-    ///
-    /// For [`Latest`](Self::Latest), a row may have the time of the first start on the stream. Such a time
-    /// must not be in the future.
+    /// Reports whether the start time in a row contradicts this initial position. `now` is in milliseconds
+    /// since 1970. Under [`Latest`](Self::Latest), a row may have any start time that is not in the future.
     pub(crate) fn is_overruled_by(self, row: &Position, now: u64) -> bool {
         let Position::AtTimestamp(at) = row else { return false };
         match self {
@@ -119,7 +113,6 @@ impl FromStr for SequenceNumber {
 
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Without leading zeros, a number with more digits is larger.
         self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0))
     }
 }
@@ -184,7 +177,7 @@ impl From<RecordNumber> for Position {
     }
 }
 
-/// The assumed maximum difference between the clocks of two workers, in milliseconds.
+/// The assumed maximum difference between two workers' clocks, in milliseconds.
 const CLOCKS_APART: u64 = 60 * 60 * 1000;
 
 #[cfg(test)]
@@ -263,7 +256,6 @@ mod tests {
         assert_eq!(record("7", 2).to_string(), "7+2");
     }
 
-    /// Compares digit by digit, after padding both numbers with zeros.
     fn compared(one: &str, other: &str) -> Ordering {
         format!("{one:0>129}").cmp(&format!("{other:0>129}"))
     }

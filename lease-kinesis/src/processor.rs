@@ -14,27 +14,25 @@ use crate::shard::ShardId;
 
 /// Processes the records of one shard while the worker holds its lease.
 ///
-/// The worker creates one processor for each shard that it obtains. It calls the processor's
-/// methods one at a time: first `initialize`, then `process_records` any number of times, then at
-/// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
-/// If `shard_ended` fails, the worker may call it again, or call `lease_lost` or `shutdown_requested`. The
-/// [`Checkpointer`] ends with its processor.
+/// The worker creates one processor for each shard that it obtains. The worker calls one method at a time.
+/// The first call is `initialize`. Any number of calls of `process_records` follow. Then the worker calls at
+/// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. After a failed `shard_ended`, the worker
+/// may call any of these three.
 ///
-/// If the lease is lost, the worker drops the running call at the call's next await, before another worker
-/// can obtain the shard. Then it calls `lease_lost`. If work cannot be stopped, let its destination
-/// reject late writes by the [fencing token](ShardContext::token).
+/// If the lease is lost, the worker drops the running call before another worker can obtain the shard. For
+/// work that cannot be stopped, check the [fencing token](ShardContext::token) at the destination.
 ///
 /// # Cancel safety
 ///
-/// The worker may drop any call at its await points. It drops calls when the lease is lost, at the [time
-/// limit](crate::WorkerBuilder::with_batch_limit), and at the end of the grace time. A dropped worker
-/// drops all calls. A later processor then repeats the work after the last checkpoint.
+/// The worker may drop any call when the lease is lost, at the [time
+/// limit](crate::WorkerBuilder::with_batch_limit), and at the end of the grace time. A dropped worker drops
+/// all calls. A later processor repeats the work after the last checkpoint.
 #[async_trait]
 pub trait RecordProcessor: Send {
     /// Prepares for the records after [`ShardContext::position`].
     ///
-    /// If the worker must hand over the shard during this call, it drops the call at the call's next
-    /// await. Then the worker calls no other method.
+    /// If the worker must hand over the shard during this call, the worker drops the call. No other method is
+    /// called then.
     ///
     /// # Errors
     ///
@@ -46,12 +44,10 @@ pub trait RecordProcessor: Send {
 
     /// Processes one batch and returns how to continue.
     ///
-    /// Records after the last checkpoint may be delivered again: after a failure, or after another
-    /// worker has read them.
+    /// Records after the last checkpoint may be delivered again.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
-    /// Called after the lease is lost or the grace time has ended. Another worker reads the shard now or will
-    /// soon read it. All checkpoints fail.
+    /// Called after the lease is lost or the grace time has ended. All checkpoints fail.
     async fn lease_lost(&mut self) {}
 
     /// Called when all records of a closed shard have been processed. The implementation must checkpoint the
@@ -61,19 +57,16 @@ pub trait RecordProcessor: Send {
     ///
     /// # Errors
     ///
-    /// If the call fails, the worker repeats it after a backoff. If the error is a [`NeedsRestart`], the
-    /// worker calls a new processor instead. After an `Ok` with a pending checkpoint, the worker
-    /// writes the checkpoint without another call.
+    /// The worker repeats a failed call after a backoff. After a [`NeedsRestart`], the worker calls a new
+    /// processor instead. After an `Ok` with a pending checkpoint, the worker itself writes the checkpoint.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())
     }
 
-    /// Called when the worker stops, or hands over this shard. After this call, the processor cannot
-    /// checkpoint.
+    /// Called when the worker stops, or hands over this shard. Later checkpoints fail.
     ///
-    /// The default implementation checkpoints all delivered records, so that none is delivered
-    /// twice.
+    /// The default implementation checkpoints all delivered records.
     ///
     /// # Errors
     ///
@@ -103,15 +96,12 @@ pub struct ShardContext {
     pub shard: ShardId,
     /// The last checkpoint of the shard, by any worker. Without a checkpoint, the start position.
     pub position: Position,
-    /// The fencing token of the lease: larger than the token of every earlier reader of this shard.
-    /// [The destination of writes](lease_core::fence) can refuse writes under smaller tokens.
-    ///
-    /// `None` in a child of a MultiLang daemon: its protocol has no token. Then a destination cannot
-    /// refuse late writes.
+    /// The fencing token of the lease, larger than the token of every earlier reader of this shard. [The
+    /// destination of writes](lease_core::fence) can refuse writes under smaller tokens. `None` in a child of
+    /// a MultiLang daemon.
     pub token: Option<FencingToken>,
-    /// Cancelled shortly before the lease is lost. Also cancelled when the lease or the processor ends in any
-    /// other way. On cancellation, stop the processor's own tasks and threads, so that they do not run
-    /// concurrently with the next processor.
+    /// Cancelled shortly before the lease is lost, and at any other end of the lease or the processor. Stop
+    /// the processor's own tasks and threads then.
     pub cancellation: CancellationToken,
 }
 
@@ -133,21 +123,17 @@ impl ShardContext {
 pub enum Outcome {
     /// Continues with the next batch.
     Continue,
-    /// Delivers the batch again after this time. Omits the records up to the last checkpoint that
-    /// the processor requested.
+    /// Delivers the batch again after this time, without the records up to the last requested checkpoint.
     Retry(Duration),
-    /// Delivers the batch again after a backoff that grows with each consecutive failure. Omits the
-    /// records up to the last checkpoint that the processor requested. If no record is left,
-    /// continues with the next batch. After [the maximum
-    /// number](crate::WorkerBuilder::with_max_failures) of consecutive failures without a
-    /// checkpoint, the worker releases the shard as for `StopShard`. If the error is a
-    /// [`NeedsRestart`], another processor receives the records.
+    /// Delivers the batch again, as for `Retry`. The pause grows with each consecutive failure. If no record
+    /// is left, the worker continues with the next batch. After [the maximum
+    /// number](crate::WorkerBuilder::with_max_failures) of consecutive failures without a checkpoint, the
+    /// worker acts as for `StopShard`. After a [`NeedsRestart`], another processor receives the records.
     Failed(ProcessorError),
-    /// Continues with the next batch, although this batch was not processed. The worker logs and
-    /// counts the skip. If you need the records, save them before you return this outcome.
+    /// Continues with the next batch, although this batch was not processed.
     Skip,
-    /// Releases the shard for a time that grows with each consecutive stop. After that time, the plan assigns
-    /// the shard to a worker again. That worker reads the shard from its checkpoint.
+    /// Releases the shard, for a time that grows with each consecutive stop. The next reader starts at the
+    /// checkpoint.
     StopShard(ProcessorError),
     /// Hands over all shards and ends the worker.
     StopWorker(ProcessorError),
@@ -156,9 +142,8 @@ pub enum Outcome {
 /// The error of a processor: any error, so that `?` works.
 pub type ProcessorError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error that makes the worker replace the processor. The worker creates another processor after a
-/// backoff. The backoff grows with each consecutive processor that ends without a checkpoint. The new
-/// processor starts at the last checkpoint.
+/// An error that makes the worker replace the processor after a backoff. The new processor starts at the last
+/// checkpoint.
 #[derive(Debug, Error)]
 #[error("the processor must be replaced")]
 pub struct NeedsRestart(#[source] ProcessorError);
@@ -169,7 +154,6 @@ impl NeedsRestart {
         Self(cause.into())
     }
 
-    /// If `error` is a `NeedsRestart`, returns its reason. Otherwise, returns `error` as the `Err`.
     pub(crate) fn cause(error: ProcessorError) -> Result<ProcessorError, ProcessorError> {
         error.downcast::<Self>().map(|needs| needs.0)
     }
@@ -185,14 +169,13 @@ where
     }
 }
 
-/// A pending checkpoint also becomes `Continue`, because the worker writes it later.
+/// The worker writes a pending checkpoint later.
 impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
     fn from(result: Result<Checkpointed, E>) -> Self {
         result.map(drop).into()
     }
 }
 
-/// Lets a processor return the result of a function that uses `?`.
 impl<E: Into<ProcessorError>> From<Result<(), E>> for Outcome {
     fn from(result: Result<(), E>) -> Self {
         match result {

@@ -28,11 +28,9 @@ pub struct Record {
 pub struct Batch {
     /// The records: at least one, unless empty batches are enabled.
     pub records: Vec<Record>,
-    /// How far the last record is behind the newest record of the shard; `None` if the stream does
-    /// not report it.
+    /// How far the last record is behind the shard's newest record. `None` if the stream does not report it.
     pub behind: Option<Duration>,
-    /// The number of earlier deliveries of these records: more than 0 after a failure. A later delivery
-    /// omits the records that the processor has checkpointed.
+    /// The number of earlier deliveries of these records. A later delivery omits checkpointed records.
     pub attempt: u32,
 }
 
@@ -63,7 +61,7 @@ impl Batch {
 }
 
 impl fmt::Debug for Record {
-    /// Omits the record's data from the output, because the data may be secret or long.
+    /// The data may be secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("number", &self.number)

@@ -10,7 +10,6 @@ use crate::names::Application;
 use crate::position::InitialPosition;
 use crate::source::reader::{Pace, Retrieval};
 
-/// The settings of a worker.
 pub(crate) struct Settings {
     pub(crate) application: Application,
     pub(crate) table: Arc<dyn LeaseTable>,
@@ -22,7 +21,6 @@ pub(crate) struct Settings {
     pub(crate) empty_batches: bool,
     pub(crate) batch_limit: Option<Duration>,
     pub(crate) restarts: Option<u32>,
-    /// The maximum number of consecutive failures of one batch.
     pub(crate) failures: Option<u32>,
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
@@ -42,25 +40,22 @@ pub enum Checkpoints {
     /// The processor decides, and calls its [`Checkpointer`](crate::Checkpointer).
     #[default]
     ByProcessor,
-    /// The worker checkpoints between two batches, if the last checkpoint is older than this interval and
-    /// further records were processed. It also checkpoints before it releases the shard or hands it over.
+    /// The worker checkpoints between two batches, if the last checkpoint is older than this interval. The
+    /// worker also checkpoints before it releases the shard or hands it over.
     Every(Duration),
 }
 
 impl Settings {
-    /// Returns the time from one listing of the table to the next: a third of the ttl. So a worker
-    /// lists each new lease before that lease can expire.
+    /// A third of the ttl, so that a worker lists each new lease before that lease can expire.
     pub(crate) fn tick(&self) -> Duration {
         self.options.ttl() / 3
     }
 
-    /// Returns the time for which a handed-over shard is reserved for its next worker: a ttl. A crashed
-    /// worker also delays its shards by a ttl. The next worker sees the shard at its next tick.
+    /// A ttl is enough, because the next worker sees the reserved shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }
 
-    /// Returns the pause after this number of consecutive failures. The pause doubles with each failure.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(20);
         self.first_backoff.saturating_mul(1 << doublings).min(self.last_backoff)
@@ -68,7 +63,7 @@ impl Settings {
 }
 
 impl Checkpoints {
-    /// Reports whether a checkpoint by the worker is due. `since` is the time since the last checkpoint.
+    /// `since` is the time since the last checkpoint.
     pub(crate) fn is_due(self, since: Duration) -> bool {
         match self {
             Self::ByProcessor => false,

@@ -28,12 +28,12 @@ pub struct Shard {
     pub hash_keys: HashKeyRange,
     /// The lower bound of the shard's sequence numbers.
     pub begins: SequenceNumber,
-    /// The upper bound of the shard's sequence numbers; `None` while the shard is open.
+    /// The upper bound. `None` while the shard is open.
     pub ends: Option<SequenceNumber>,
 }
 
-/// A range of hash keys, including both ends. The hash key of a record is the MD5 of its partition
-/// key, unless its producer set an explicit hash key.
+/// A range of hash keys, including both ends. The hash key of a record is the MD5 of its partition key,
+/// unless the producer has set an explicit hash key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashKeyRange {
     first: u128,
@@ -79,8 +79,7 @@ impl HashKeyRange {
     /// All 2¹²⁸ hash keys.
     pub const ALL: Self = Self { first: 0, last: u128::MAX };
 
-    /// Creates the range from `first` to `last`, including both. Returns `None` if `first` exceeds
-    /// `last`.
+    /// Creates a range that includes both ends. Returns `None` if `first` exceeds `last`.
     pub fn new(first: u128, last: u128) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }

@@ -1,5 +1,4 @@
-//! The status of a worker. Its tasks update the registry, and
-//! [`WorkerHandle::status`](crate::WorkerHandle::status) reads it.
+//! The status of a worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub struct Status {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardStatus {
-    /// The stream; `None` if the application has one stream.
+    /// The stream. `None` if the application has one stream.
     pub stream: Option<StreamId>,
     /// The shard.
     pub shard: ShardId,
@@ -40,8 +39,7 @@ pub struct ShardStatus {
     pub checkpoint: Position,
     /// The age of the last checkpoint.
     pub checkpoint_age: Duration,
-    /// How far the last read was behind the newest record. If the last read is 10 s old or older, plus the
-    /// time since that read.
+    /// How far the last read was behind the newest record. The time since a read is added after 10 s.
     pub behind: Duration,
 }
 
@@ -59,8 +57,8 @@ pub struct Counters {
     pub ended: u64,
     /// Records that were processed.
     pub records: u64,
-    /// Records that were delivered again after a failed batch or a restarted processor. Excludes records that
-    /// another worker delivered but did not checkpoint, because this worker cannot recognise them.
+    /// Records that were delivered again after a failed batch or a restarted processor. Deliveries by other
+    /// workers do not count.
     pub replayed: u64,
     /// Records of batches that a processor skipped.
     pub skipped: u64,
@@ -74,7 +72,6 @@ pub struct Counters {
     pub rows_read: u64,
 }
 
-/// The registry that a worker's tasks update.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusRegistry {
     state: Arc<Mutex<State>>,
@@ -93,7 +90,6 @@ struct TrackedShard {
     read: Instant,
 }
 
-/// The registry's entry of one shard, which the shard's task updates.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusEntry {
     registry: StatusRegistry,
@@ -134,7 +130,6 @@ impl StatusRegistry {
         counters.rows_read += count(rows);
     }
 
-    /// Adds an obtained shard.
     pub(crate) fn insert(&self, key: LeaseKey, status: ShardStatus) -> StatusEntry {
         let mut state = self.state();
         state.counters.obtained += 1;
@@ -142,7 +137,6 @@ impl StatusRegistry {
         StatusEntry { registry: self.clone(), key }
     }
 
-    /// Removes a shard that the worker no longer reads.
     pub(crate) fn remove(&self, key: &LeaseKey) {
         self.state().shards.remove(key);
     }
@@ -180,7 +174,6 @@ impl StatusEntry {
         self.count(|counters| counters.skipped += count(batch.records.len()));
     }
 
-    /// Counts a failed batch. The worker will deliver it again.
     pub(crate) fn failed(&self, batch: &Batch) {
         self.count(|counters| {
             counters.failed_batches += 1;
@@ -219,5 +212,5 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A read counts as recent for this time. A stream without new records pushes every five seconds.
+/// A stream without new records pushes every five seconds.
 const RECENT_READ: Duration = Duration::from_secs(10);

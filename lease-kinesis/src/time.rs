@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-/// Reads tokio's clock, which tests can pause. Only lease-core reads the clock for ttls.
+/// Reads tokio's clock, which tests can pause.
 #[expect(clippy::disallowed_methods, reason = "for ticks and pauses; no lease depends on it")]
 pub(crate) fn now() -> Instant {
     Instant::now()

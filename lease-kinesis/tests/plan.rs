@@ -1,4 +1,4 @@
-//! Properties that each plan has, whatever shards the workers hold before.
+//! Properties that each plan has.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn members(count: usize) -> Vec<Member> {
     (0..count).map(|number| Member::new(name(number))).collect()
 }
 
-/// Generates up to 40 keys. Each is free, held by a member, or held by a worker that has gone.
+/// Each key is free, held by a member, or held by a worker that has gone.
 fn placement() -> impl Strategy<Value = (Held, Vec<Member>)> {
     (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(
         |(count, holders)| {
@@ -42,8 +42,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// Returns the minimum number of moves: each member keeps its keys up to its quota, and all other keys move.
-/// The members with the most keys have the larger quotas.
+/// Each member keeps its keys up to its quota, and all other keys move. The members with the most keys have
+/// the larger quotas.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =
         |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
@@ -99,7 +99,7 @@ proptest! {
         }
         let room: usize = members.iter().map(|member| member.most.unwrap_or(held.len())).sum();
         prop_assert_eq!(planned.len(), held.len().min(room));
-        // A member that has at least two keys fewer than another member must be at its limit.
+        // A member with at least two keys fewer than another member must be at its limit.
         let largest = counts.iter().max().unwrap();
         for (member, count) in members.iter().zip(&counts) {
             prop_assert!(count + 1 >= *largest || member.most == Some(*count), "{:?}", counts);

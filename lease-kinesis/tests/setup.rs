@@ -87,7 +87,7 @@ async fn missing_stream_and_invalid_stream_id_are_rejected() {
     assert_eq!(error_text, "stream id \"orders\" is not valid: it must be account:name:created");
 }
 
-/// Only an error that an operator must correct ends a worker. An unavailable store does not.
+/// Only an error that an operator must correct ends a worker.
 #[tokio::test(start_paused = true)]
 async fn worker_waits_for_store_unavailable_at_start() {
     let store = Faulty::new(MemoryStore::new());

@@ -194,7 +194,7 @@ async fn old_records_then_closed_shard_are_trimmed() {
     let answer = stream.iterator(&parent, &ReadFrom::TrimHorizon).await;
     assert_eq!(kind(answer), SourceErrorKind::NoSuchShard);
     assert!(!ids(&stream.shards().await.unwrap()).contains(&parent));
-    // The stream removes no open shard, even if the shard is as old and as empty as a removed shard.
+    // An open shard stays, even if it is as old and as empty as a removed shard.
     assert!(read(&stream, &low, ReadFrom::TrimHorizon).await.next.is_some());
     assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "the list has trimmed records, too");
 }
@@ -358,7 +358,6 @@ async fn pushes_are_limited_to_two_megabytes_a_second() {
     assert_eq!(stream.wall_clock() - begun, 8_000);
 }
 
-/// Returns the answers of 100 fetches with faults.
 async fn answers(seed: u64) -> Vec<String> {
     let stream = SimStream::new(1);
     let shard = first(&stream);

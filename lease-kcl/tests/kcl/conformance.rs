@@ -1,4 +1,4 @@
-//! The table keeps the promises of `LockStore` and `LeaseTable`, except one. The tests use live servers.
+//! Tests the promises of `LockStore` and `LeaseTable` on live servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,10 @@ use lease_test_servers::dynamodb::Server;
 use lease_test_servers::promises::broken_of_both;
 use tokio::sync::OnceCell;
 
-/// The promises that this table cannot keep. Each has a reason, and a test of the actual behaviour.
+/// The promises that this table cannot keep.
 const NOT_KEPT: [&str; 1] = [
-    // KCL would read a tombstone as a lease, so a deletion leaves no row. The store refuses a late claim
-    // only until the row is created again, and the kit creates the row at once. The next token is larger,
-    // because it is the current time: `tables::recreated_row_starts_with_a_larger_token`.
+    // A deletion leaves no tombstone, so the store refuses a late claim only until the row is created again.
+    // The current time is the next token: `tables::recreated_row_starts_with_a_larger_token`.
     "tokens_grow_over_delete",
 ];
 
@@ -38,10 +37,9 @@ fn all_promises_hold_except_the_listed_ones() {
     assert_eq!(broken, NOT_KEPT);
 }
 
-/// A server in this process. Each promise is tested on its own server.
+/// A server in this process. Each promise has its own server.
 struct Dynoxide {
     server: OnceCell<Server>,
-    /// The store of all leases that are not in KCL's table.
     ours: Arc<dyn LeaseTable>,
 }
 
@@ -53,7 +51,6 @@ impl Fixture for Dynoxide {
         let server = self.server.get_or_init(Server::dynoxide).await;
         let table = KclTable::builder(server.client(), "kit", Arc::clone(&self.ours))
             .with_failover_time(self.ttl())
-            // Long enough for a busy machine.
             .with_request_timeout(Duration::from_secs(30))
             .build()
             .unwrap();
@@ -71,8 +68,7 @@ impl Fixture for Dynoxide {
     }
 }
 
-/// Maps all keys of the kit to rows of shards. Creates these rows first, each with a checkpoint, because
-/// a claim cannot obtain a key without a row.
+/// Maps all keys of the kit to rows of shards, and creates these rows with a checkpoint.
 #[derive(Debug)]
 struct OnRows(KclTable);
 

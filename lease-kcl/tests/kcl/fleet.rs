@@ -1,4 +1,4 @@
-//! Workers of KCL 2 and ours on one table, in virtual time: either side may be stopped at any time.
+//! KCL 2 workers and our workers on one table, in virtual time. A test may stop either side at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -24,16 +24,15 @@ use crate::kcl2::Kcl2;
 use crate::model::{Figures, Kind, Setup, Table};
 use crate::wire::client;
 
-/// The failover time of KCL workers, and the ttl of ours.
+/// The failover time of KCL workers, and the ttl of our workers.
 const FAILOVER: Duration = Duration::from_secs(2);
 
-/// The default number of seeds in each run. The environment variable `LEASE_SEEDS` sets another number.
+/// The default number of seeds. The environment variable `LEASE_SEEDS` sets another number.
 const SEEDS: u64 = 6;
 
 /// A control is a test that removes a check. One of this number of seeds must then find a violation.
 const FEW: u64 = 60;
 
-/// The records that were processed, by workers of both libraries.
 #[derive(Clone, Default)]
 pub(crate) struct Reads(Arc<Mutex<BTreeMap<ShardId, BTreeSet<SequenceNumber>>>>);
 
@@ -185,7 +184,7 @@ impl World {
         self.simulation.kill(actor.process);
     }
 
-    /// Stops our worker gracefully. Kills a KCL worker, because it would release nothing at a stop.
+    /// Kills a KCL worker, because it would release nothing at a stop.
     fn stop(&mut self, number: usize) {
         match &self.actors[number].handle {
             None => self.kill(number),
@@ -222,7 +221,6 @@ impl World {
         self.actors.iter().filter(|actor| actor.side == side).count()
     }
 
-    /// Applies one random event.
     fn strike(&mut self) {
         let some = self.random.random_range(0..self.actors.len());
         let now = self.simulation.now();
@@ -252,7 +250,6 @@ impl World {
         self.stream.open_shards().len()
     }
 
-    /// Runs until every record was processed.
     fn until_all_is_read(&mut self) -> Result<(), String> {
         let end = self.simulation.now() + FAILOVER * 40;
         while self.reads.count() < self.stream.everything_put().len() {
@@ -273,7 +270,7 @@ impl World {
     }
 }
 
-/// Runs a mixed fleet through random events and then stops one side. The other side must read all records.
+/// After random events, stops one side. The other side must read all records.
 fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
     let mut world = World::new(seed, 4, setup);
     // If the seed is odd, some requests of our workers fail, arrive twice or arrive late.
@@ -320,7 +317,6 @@ fn mixed_fleets_keep_one_owner_and_every_checkpoint() {
     }
 
     println!("{} fleets beside KCL 2: {all:?}", seeds());
-    // The seeds prove nothing if one side took no lease.
     assert!(all.taken_by_ours > 0 && all.taken_by_kcl > 0 && all.stolen > 0, "{all:?}");
 }
 
@@ -403,7 +399,6 @@ fn rows_are_listed_consistently_on_request() {
     }
 }
 
-/// An unreadable row, written by another program or an operator, affects one shard only.
 #[test]
 fn unreadable_row_stops_only_its_own_shard() {
     let mut world = World::new(7, 4, Setup::default());
@@ -423,7 +418,7 @@ fn unreadable_row_stops_only_its_own_shard() {
     world.sound().unwrap();
 }
 
-/// Removes the checks of owner and counters, because each one alone detects that a KCL worker took the row.
+/// Each check alone detects that a KCL worker took the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
     const CHECKS: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];

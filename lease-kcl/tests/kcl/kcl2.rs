@@ -24,7 +24,7 @@ pub(crate) struct Kcl2 {
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,
 }
 
-/// A lease that the worker has taken. It may have lost the lease without noticing.
+/// The worker may have lost the lease without noticing.
 pub(crate) struct InHand {
     right: Right,
     counter: tokio::sync::Mutex<u64>,
@@ -47,7 +47,6 @@ impl Kcl2 {
         }
     }
 
-    /// Tries to renew each lease in `in_hand`. A renewal fails if another worker wrote to the row.
     async fn renew(&self) {
         let in_hand = self.in_hand.lock().unwrap().clone();
         for (key, lease) in in_hand {
@@ -55,7 +54,7 @@ impl Kcl2 {
         }
     }
 
-    /// Renews a lease, or writes a checkpoint under it. Returns whether the worker still has the lease.
+    /// Returns whether the worker still has the lease.
     async fn write(&self, key: &str, lease: &InHand, checkpoint: Option<String>) -> bool {
         let mut counter = lease.counter.lock().await;
         if lease.lost.is_cancelled() {
@@ -65,7 +64,6 @@ impl Kcl2 {
         if let Some(next) = written {
             *counter = next;
         } else {
-            // The worker notices the loss only now, and stops the processor.
             lease.lost.cancel();
             self.in_hand.lock().unwrap().remove(key);
         }
@@ -194,7 +192,6 @@ impl Kcl2 {
         parents.any(|parent| position(parent) != Position::ShardEnd)
     }
 
-    /// Creates the children's rows first, then checkpoints the end of the shard.
     async fn end(&self, key: &str, shard: &ShardId, lease: &InHand) {
         let Ok(shards) = self.source.shards().await else { return };
         for child in shards.iter().filter(|child| child.parents.contains(shard)) {

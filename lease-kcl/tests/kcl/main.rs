@@ -1,4 +1,4 @@
-//! Tests of KCL's lease tables: the promises of every store, KCL's writes to a row, and mixed fleets.
+//! Tests of KCL's lease tables.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,4 @@
-//! A KCL table that all workers of a simulation share: items with conditional writes, and the invariants of
-//! each write.
+//! A model of a KCL table, which checks the invariants of each write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +11,6 @@ use tokio::runtime::Handle;
 
 use lease_test_servers::simulation::expression::{Bindings, Condition, Item, Refusal, Update};
 
-/// The table. All clones share one state.
 #[derive(Clone)]
 pub(crate) struct Table {
     time: WorldTime,
@@ -24,36 +22,31 @@ pub(crate) struct Table {
 struct Inside {
     setup: Setup,
     items: BTreeMap<String, Item>,
-    /// For each row, the latest right to write it. A release removes the right.
+    /// The latest right to write each row. A release removes the right.
     rights: BTreeMap<String, Right>,
     taken: u64,
     tokens: BTreeMap<String, u64>,
-    /// The time at which each row was last taken or renewed. For our workers, only heartbeats count as
-    /// renewals.
+    /// The time at which each row was last taken or renewed. For our workers, only heartbeats are renewals.
     alive: BTreeMap<String, Duration>,
-    /// The versions of each row, with their times.
     versions: BTreeMap<String, Vec<(Duration, Option<Item>)>>,
     figures: Figures,
     violations: Vec<String>,
 }
 
-/// The behaviour of the table, and the checks that a control removes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Setup {
     /// For writes of this kind, the table treats these parts of the condition as true.
     pub(crate) assumes: Option<(Kind, &'static [&'static str])>,
-    /// Reads may be stale by up to this time.
     pub(crate) stale: Duration,
-    /// If set, our workers may take a lease of another owner only if it was not renewed for this time.
+    /// Our workers may take a lease of another owner only if it was not renewed for this time.
     pub(crate) failover: Option<Duration>,
 }
 
-/// Counts of events.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
     pub(crate) taken_by_kcl: usize,
-    /// The number of takes from another owner that had taken or renewed the lease shortly before.
+    /// The number of takes from an owner that had taken or renewed the lease shortly before.
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
@@ -71,10 +64,9 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// The right under which a write was made.
 enum By {
     Takes(Right),
-    /// A write under an existing right. The flag is true if the write renews the lease.
+    /// The flag is true if the write renews the lease.
     Under(Right, bool),
 }
 
@@ -108,14 +100,13 @@ impl Table {
         open.map(|(key, item)| (key.clone(), owner(item))).collect()
     }
 
-    /// Stores a row of `key` that no worker can read: its counter is not a number.
+    /// Stores a row that no worker can read: its counter is not a number.
     pub(crate) fn spoil(&self, key: &str) {
         let item = json!({ KEY: { "S": key }, "leaseCounter": { "S": "many" } });
         let item = item.as_object().cloned();
         self.inside().keep(Duration::ZERO, key, item);
     }
 
-    /// Serves a request of the SDK.
     pub(crate) fn serve(&self, operation: &str, body: &Value) -> (u16, Value) {
         let mut inside = self.inside();
         let served = inside.serve(self.time.now(), operation, body);
@@ -163,7 +154,7 @@ impl Table {
         .await;
     }
 
-    /// `takeLease`: takes the lease if the counter is still `seen`.
+    /// `takeLease`
     pub(crate) async fn kcl_takes(&self, key: &str, seen: u64, worker: &str) -> Option<Right> {
         let (key, worker) = (key.to_owned(), worker.to_owned());
         self.carried(move |inside, now| {
@@ -182,7 +173,6 @@ impl Table {
         .await
     }
 
-    /// `renewLease` or `setCheckpoint`: writes if the counter is still `seen`. Then returns the new counter.
     pub(crate) async fn kcl_writes(
         &self,
         key: &str,
@@ -297,8 +287,7 @@ impl Inside {
         }
     }
 
-    /// Checks the invariants of each write: the writer has the latest right, the checkpoint does not
-    /// decrease, and tokens increase.
+    /// The writer has the latest right, the checkpoint does not decrease, and tokens increase.
     fn judge(&mut self, now: Duration, key: &str, by: By, before: &Item, after: &Item) {
         match by {
             By::Takes(right) => {

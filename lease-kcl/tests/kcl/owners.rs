@@ -1,12 +1,11 @@
-//! The holder of a row after KCL workers write its owner: takes, hand-overs, assignments, equal names.
+//! The holder of a row after KCL workers write its owner.
 
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
 use lease_core::{Lessee, LossCause, Written};
 
 use crate::shop::{Shop, TTL, key, s};
 
-/// KCL 3's leader may assign our lease to another worker and back. The owner's name is then ours again, but
-/// the other worker may have processed records.
+/// The other worker may have processed records meanwhile.
 #[tokio::test]
 async fn lease_is_lost_after_kcl_held_it_under_another_name() {
     let shop = Shop::new().await;
@@ -40,7 +39,7 @@ async fn lease_in_kcl_3_hand_over_belongs_to_renewing_processor() {
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
 
-    // While the processor renews the lease, even the next owner is refused, however long the hand-over lasts.
+    // While the processor renews the lease, even the next owner is refused.
     for _ in 0..4 {
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
         assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
@@ -52,7 +51,6 @@ async fn lease_in_kcl_3_hand_over_belongs_to_renewing_processor() {
     assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
 }
 
-/// As in KCL 3, a lease in a hand-over expires if the processor stops renewing it.
 #[tokio::test]
 async fn lease_in_kcl_3_hand_over_is_taken_after_processor_died() {
     let shop = Shop::new().await;
@@ -88,8 +86,7 @@ async fn our_lease_is_lost_when_kcl_3_hands_it_over() {
     assert_eq!(shop.raw().await, before);
 }
 
-/// If KCL 3's leader assigns a row to us, the row looks like the row of a KCL worker with our name. Such a
-/// worker exists if an operator copied a properties file together with its `workerId`.
+/// The row may have our name because KCL 3's leader assigned the lease to us. Or a KCL worker has our name.
 #[tokio::test]
 async fn kcl_worker_of_our_name_keeps_lease_while_it_renews() {
     let shop = Shop::new().await;
@@ -113,8 +110,7 @@ async fn lease_assigned_to_us_is_taken_after_a_failover_time() {
     shop.granted("a").await;
 }
 
-/// After a refused renewal, KCL treats the renewal as done if the row has its own name and the next counter
-/// (`DynamoDBLeaseRefresher.renewLease`).
+/// KCL treats a refused renewal as done if the row has its own name and the next counter.
 #[tokio::test]
 async fn paused_kcl_worker_of_our_name_cannot_renew_our_grant() {
     let shop = Shop::new().await;
@@ -130,7 +126,7 @@ async fn paused_kcl_worker_of_our_name_cannot_renew_our_grant() {
     assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
 }
 
-/// A worker of KCL takes a row without an owner at its next listing, even beyond its share.
+/// KCL takes a row without an owner at its next listing.
 #[tokio::test]
 async fn transferred_lease_has_an_owner_for_kcl() {
     let shop = Shop::new().await;

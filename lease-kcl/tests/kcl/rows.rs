@@ -1,4 +1,4 @@
-//! Rows that KCL has written, on a live server: each write keeps the attributes of other programs.
+//! Tests on a live server that each write keeps the attributes of other programs.
 
 use async_trait::async_trait;
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
@@ -27,7 +27,7 @@ async fn attributes_of_kcl_and_others_survive_every_operation() {
     }
     assert_eq!(after["checkpoint"], s("20"));
     assert!(!after.contains_key("leaseOwner"), "the lease is free for KCL, too");
-    // A grant increments the counter by two. Each other write increments it by one, as in KCL.
+    // A grant increments the counter by two, and each other write by one.
     assert_eq!(after["leaseCounter"], n(7 + 5));
 }
 
@@ -143,7 +143,7 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         let written = shop.table.update(&grant, &change).await.unwrap();
 
         assert_eq!(written, Written::Applied, "{word}");
-        // The first write changed the checkpoint, so the row no longer has the expected value.
+        // The first write changed the checkpoint.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
     }

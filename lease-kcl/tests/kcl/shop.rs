@@ -13,7 +13,6 @@ use lease_kcl::{KclTable, KclTableBuilder};
 use lease_memory::MemoryStore;
 use lease_test_servers::dynamodb::Server;
 
-/// A table with one shard's row. The methods `kcl_…` write to the row as KCL workers do.
 pub(crate) struct Shop {
     pub(crate) table: KclTable,
     pub(crate) client: Client,
@@ -21,7 +20,7 @@ pub(crate) struct Shop {
     _server: Server,
 }
 
-/// The ttl and the failover time. It is so long that it passes only if the test calls [`Shop::pass`].
+/// This time passes only if the test calls [`Shop::pass`].
 pub(crate) const TTL: Duration = Duration::from_mins(10);
 
 impl Shop {
@@ -42,12 +41,10 @@ impl Shop {
         Self { table, client, clock, _server: server }
     }
 
-    /// Advances the table's clock by `length`.
     pub(crate) fn pass(&self, length: Duration) {
         self.clock.leap(length);
     }
 
-    /// Puts a row as KCL writes it, with or without an owner.
     pub(crate) async fn put(&self, owner: Option<&str>) {
         let mut row = HashMap::from([
             ("leaseKey".to_owned(), s("shardId-1")),
@@ -79,7 +76,7 @@ impl Shop {
         self.raw().await["leaseCounter"].as_n().unwrap().parse().unwrap()
     }
 
-    /// Sends the update of a KCL worker, which requires the counter `seen`. Returns whether it was applied.
+    /// Sends the update of a KCL worker, which requires the counter `seen`.
     pub(crate) async fn kcl_writes(
         &self,
         seen: u64,
@@ -114,7 +111,7 @@ impl Shop {
         self.kcl_writes(seen, "SET leaseCounter = :next", &[]).await
     }
 
-    /// Starts a hand-over as KCL 3's leader does, without changing the counter.
+    /// KCL 3's leader does not change the counter.
     pub(crate) async fn kcl_hands_over(&self, from: &str, to: &str) {
         let changes = "SET leaseOwner = :to, checkpointOwner = :from";
         let seen = self.counter().await;

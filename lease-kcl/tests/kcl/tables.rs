@@ -1,4 +1,4 @@
-//! The table: creation, deletion and listing of rows, and refused inputs.
+//! Tests of creation, deletion and listing of rows, and of refused inputs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,14 +14,13 @@ use tokio::time::sleep;
 
 use crate::model::Table;
 
-/// Carries requests on the network's runtime. So a request is served even if its sender was killed.
+/// The network's runtime serves a request even if its sender was killed.
 #[derive(Clone)]
 struct Wire {
     table: Table,
     faults: NetworkFaults,
 }
 
-/// Returns a client of `table` behind a network with `faults`.
 pub(crate) fn client(table: &Table, faults: &NetworkFaults) -> Client {
     let wire = Wire { table: table.clone(), faults: faults.clone() };
     Client::from_conf(dynamodb_model::config(move |request| wire.send(request)).build())

@@ -9,12 +9,11 @@ use crate::position::{Position, RecordNumber};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Checkpointed {
-    /// The store has this checkpoint, or a later one.
+    /// The store has this checkpoint, or a later checkpoint.
     Stored,
-    /// The checkpoint is not stored yet. The error is the reason. The worker retries the write, and the
-    /// processor may continue. The worker writes the latest pending checkpoint within 5 s of the store's
-    /// recovery, and before it hands the shard over to another worker. If the process crashes or loses the
-    /// lease before that write, records are delivered again.
+    /// The store does not have the checkpoint yet, because of this error. The processor may continue. The
+    /// worker writes the checkpoint within 5 s of the store's recovery, and before a hand-over. If the
+    /// process crashes or loses the lease first, the records are delivered again.
     Pending(StoreError),
 }
 
@@ -22,12 +21,12 @@ pub enum Checkpointed {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The lease is lost. Another worker reads the shard now or will soon read it.
+    /// The lease is lost, and another worker may read the shard.
     #[error("the lease on the shard is lost: {0}")]
     Lost(LossCause),
-    /// The record was not delivered yet, or comes before the checkpoint. Only
-    /// [`try_checkpoint_at`](crate::Checkpointer::try_checkpoint_at) and a MultiLang daemon reject
-    /// a record before the checkpoint.
+    /// The record was not delivered yet. Under a MultiLang daemon and in
+    /// [`try_checkpoint_at`](crate::Checkpointer::try_checkpoint_at), the record may come before the
+    /// checkpoint.
     #[error(
         "record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}"
     )]
@@ -39,10 +38,10 @@ pub enum CheckpointError {
         /// The last delivered record.
         delivered: Position,
     },
-    /// The processor has ended. Its shard was released, or another processor reads the shard.
+    /// The processor has ended.
     #[error("the processor has ended and cannot checkpoint")]
     Over,
-    /// The store rejects the write until an operator corrects the cause. The worker retries.
+    /// The store rejects the write until an operator corrects the cause.
     #[error("checkpoint not written")]
     Store(#[from] StoreError),
 }

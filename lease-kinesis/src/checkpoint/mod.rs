@@ -1,8 +1,4 @@
-//! A checkpoint states how far a shard was read. Only the holder of the shard's lease can store it.
-//!
-//! A checkpoint never decreases. Start with [`Checkpointer`], the processor's handle. `state` holds the
-//! stored checkpoint and the requested checkpoint, and retries failed writes. `row_writer` writes a
-//! checkpoint to the shard's row. `error` has the results and the errors.
+//! A checkpoint states how far a shard was read. Start with [`Checkpointer`].
 
 mod error;
 mod row_writer;
@@ -26,12 +22,10 @@ use crate::position::{Position, RecordNumber};
 
 /// Writes how far a shard has been read.
 ///
-/// Each checkpoint is one write that requires the lease and the previous checkpoint. So the write of a former
-/// reader changes nothing, and a late write does not undo a newer write. Clones share one state, and other
-/// tasks may use them. After the processor has ended, all calls return [`CheckpointError::Over`].
+/// Each write requires the lease and the previous checkpoint. Clones share one state. After the processor has
+/// ended, all calls return [`CheckpointError::Over`].
 ///
-/// A checkpoint states that all records up to it are processed. If a processor checkpoints inside a
-/// batch, and the batch then fails, the worker delivers only the records after that checkpoint again.
+/// If a batch fails after a checkpoint inside the batch, the worker delivers only the later records again.
 #[derive(Clone)]
 pub struct Checkpointer {
     shared: Arc<Shared>,
@@ -44,9 +38,8 @@ struct Shared {
 
 /// The checkpointer of one processor, and the records that this processor has received.
 ///
-/// A [`Worker`](crate::Worker) creates its scopes itself. This type is public for programs that call a
-/// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
-/// Drop the scope to end the checkpointer and its clones.
+/// This type is for programs that call a [`RecordProcessor`](crate::RecordProcessor) without a
+/// [`Worker`](crate::Worker). Dropping the scope ends the checkpointer and its clones.
 pub struct CheckpointScope(Checkpointer);
 
 /// The records that a processor has received, and may checkpoint.
@@ -57,10 +50,10 @@ pub enum Delivered {
     Nothing,
     /// All records up to and including this position were delivered.
     UpTo(Position),
-    /// The end of the shard was delivered, after all records up to and including this position. `None`
-    /// if the shard had no records.
+    /// The end of the shard was delivered, after all records up to and including this position. `None` stands
+    /// for a shard without records.
     End(Option<Position>),
-    /// The processor has ended. It may checkpoint nothing.
+    /// The processor has ended, and may not checkpoint.
     Over,
 }
 
@@ -79,7 +72,6 @@ impl Drop for CheckpointScope {
 }
 
 impl CheckpointScope {
-    /// Creates the checkpointer of a new processor.
     pub(crate) fn of(state: &Arc<CheckpointState>) -> Self {
         let (state, reach) = (Arc::clone(state), Mutex::new(Delivered::Nothing));
         Self(Checkpointer { shared: Arc::new(Shared { state, reach }) })
@@ -106,15 +98,13 @@ impl CheckpointScope {
         self.0.reach()
     }
 
-    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is
-    /// later.
-    ///
-    /// Returns the last requested checkpoint. The caller delivers the records after it again.
+    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is later.
+    /// Returns the last requested checkpoint.
     pub async fn take_back(&self, before: Delivered) -> Position {
         self.0.take_back(before).await
     }
 
-    /// Writes the pending checkpoint, if there is one.
+    /// Writes the pending checkpoint.
     ///
     /// # Errors
     ///
@@ -123,7 +113,7 @@ impl CheckpointScope {
         self.0.flush().await
     }
 
-    /// Ends the checkpointer and its clones: each call then returns [`CheckpointError::Over`].
+    /// Ends the checkpointer and its clones.
     pub fn close(&self) {
         self.0.close();
     }
@@ -138,20 +128,20 @@ impl fmt::Debug for CheckpointScope {
 }
 
 impl Checkpointer {
-    /// Checkpoints all delivered records. In [`shard_ended`](crate::RecordProcessor::shard_ended), checkpoints
-    /// the end of the shard.
+    /// Checkpoints all delivered records. In [`shard_ended`](crate::RecordProcessor::shard_ended),
+    /// checkpoints the end of the shard.
     ///
-    /// Writes nothing if the store has this checkpoint already, or no record was delivered yet.
-    /// While the store does not answer, this returns [`Checkpointed::Pending`].
+    /// Writes nothing if the store has this checkpoint already. Returns [`Checkpointed::Pending`] while the
+    /// store does not answer.
     ///
     /// # Errors
     ///
-    /// Fails if the lease is lost, the processor has ended, or the store rejects the write with an
+    /// Fails if the lease is lost or the processor has ended. Fails if the store rejects the write with an
     /// error that is not retryable.
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped, the checkpoint is still requested, and the worker writes it.
+    /// If the caller drops the call, the worker still writes the checkpoint.
     pub async fn checkpoint(&self) -> Result<Checkpointed, CheckpointError> {
         let mut progress = self.shared.state.lock().await;
         self.request_all(&mut progress)?;
@@ -164,8 +154,8 @@ impl Checkpointer {
     ///
     /// # Errors
     ///
-    /// Fails as [`checkpoint`](Self::checkpoint) does, and with [`CheckpointError::OutOfRange`] if
-    /// the record was not delivered yet.
+    /// Fails as [`checkpoint`](Self::checkpoint) does. Fails with [`CheckpointError::OutOfRange`] if the
+    /// record was not delivered yet.
     ///
     /// # Cancel safety
     ///
@@ -173,8 +163,7 @@ impl Checkpointer {
     ///
     /// # Examples
     ///
-    /// This processor checkpoints every 100 records. If the batch fails later, it is delivered
-    /// again from the record after the last checkpoint:
+    /// This processor checkpoints every 100 records:
     ///
     /// ```
     /// use async_trait::async_trait;
@@ -234,13 +223,12 @@ impl Checkpointer {
 
     /// Checkpoints all delivered records, and waits for the store's answer.
     ///
-    /// Unlike [`checkpoint`](Self::checkpoint), this sends a request even shortly after a failed request.
-    /// It returns the store's error instead of [`Checkpointed::Pending`].
+    /// Unlike [`checkpoint`](Self::checkpoint), sends a request even shortly after a failed request. Returns
+    /// the store's error instead of [`Checkpointed::Pending`].
     ///
     /// # Errors
     ///
-    /// Fails as [`checkpoint`](Self::checkpoint) does. Also fails if the store did not answer or throttled
-    /// the request.
+    /// Fails as [`checkpoint`](Self::checkpoint) does, and if the store throttles or does not answer.
     ///
     /// # Cancel safety
     ///
@@ -253,15 +241,13 @@ impl Checkpointer {
 
     /// Checkpoints all records up to and including `record`, and waits for the store's answer.
     ///
-    /// Unlike [`checkpoint_at`](Self::checkpoint_at), this rejects a record before the checkpoint,
-    /// as the Kinesis Client Library does, and returns the store's error instead of
-    /// [`Checkpointed::Pending`].
+    /// Unlike [`checkpoint_at`](Self::checkpoint_at), rejects a record before the checkpoint, as the Kinesis
+    /// Client Library does. Returns the store's error instead of [`Checkpointed::Pending`].
     ///
     /// # Errors
     ///
-    /// Fails as [`try_checkpoint`](Self::try_checkpoint) does, and with
-    /// [`CheckpointError::OutOfRange`] if the record was not delivered yet, or comes before the
-    /// checkpoint.
+    /// Fails as [`try_checkpoint`](Self::try_checkpoint) does. Fails with [`CheckpointError::OutOfRange`] if
+    /// the record was not delivered yet, or comes before the checkpoint.
     ///
     /// # Cancel safety
     ///
@@ -284,13 +270,11 @@ impl Checkpointer {
         matches!(&*self.shared.reach(), Delivered::UpTo(upto) if *upto > progress.requested)
     }
 
-    /// Writes the pending checkpoint, if there is one.
     pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
         let mut progress = self.shared.state.lock().await;
         self.shared.write(&mut progress).await
     }
 
-    /// While the caller polls this future, retries pending checkpoints until the store answers again.
     pub(crate) async fn settle(&self) -> Infallible {
         self.shared.state.settle(|| self.shared.is_over()).await
     }
@@ -315,8 +299,7 @@ impl Checkpointer {
         };
     }
 
-    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is
-    /// later. Returns the last requested checkpoint. The caller delivers the records after it again.
+    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is later.
     pub(crate) async fn take_back(&self, before: Delivered) -> Position {
         let progress = self.shared.state.lock().await;
         let requested = progress.requested.clone();
@@ -329,7 +312,6 @@ impl Checkpointer {
         requested
     }
 
-    /// Ends this checkpointer and its clones.
     pub(crate) fn close(&self) {
         *self.shared.reach() = Delivered::Over;
     }
@@ -373,7 +355,7 @@ impl Checkpointer {
         &self,
         progress: &mut Progress,
     ) -> Result<Checkpointed, CheckpointError> {
-        // Sends no write before the pause after a failed write has passed, however fast the batches are.
+        // Fast batches must not shorten the pause after a failed write.
         let text = "the last write failed, the next one is not due yet";
         let paused = progress.paused_by().map(|kind| StoreError::new(kind, text));
         if let Some(cause) = paused.filter(StoreError::is_retryable) {

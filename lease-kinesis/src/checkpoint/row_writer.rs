@@ -16,21 +16,18 @@ use crate::position::Position;
 use crate::status::StatusEntry;
 use crate::table::row::{self, CheckpointAttributes, ShardRow};
 
-/// The row of one shard, under one grant.
 pub(crate) struct RowWriter {
     table: Arc<dyn LeaseTable>,
     grant: Grant,
-    /// The time limit of each request. Without a limit, an unanswered request would block the processor.
+    /// An unanswered request would otherwise block the processor.
     request_timeout: Duration,
     entry: StatusEntry,
-    /// The checkpoint attributes of the row. Each write requires them, so a late write does not
-    /// undo a newer write.
+    /// Each write requires these values in the row.
     attributes: CheckpointAttributes,
     failures: LogThrottle,
 }
 
 impl RowWriter {
-    /// Writes to `row` of `table`, under `grant`. Each request may take `request_timeout`.
     pub(crate) fn new(
         table: Arc<dyn LeaseTable>,
         request_timeout: Duration,
@@ -68,7 +65,7 @@ impl RowWriter {
 
     async fn read_again(&mut self) -> Result<Position, CheckpointError> {
         let record = within(self.request_timeout, self.table.read(&self.grant.key)).await?;
-        // Another process has deleted the row. Its grant is lost with it.
+        // Another process has deleted the row and the grant.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
         let attributes = row::written(&record);
         if attributes == self.attributes {

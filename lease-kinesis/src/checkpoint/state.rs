@@ -13,26 +13,22 @@ use super::error::CheckpointError;
 use crate::position::Position;
 use crate::time::now;
 
-/// The checkpoints of one shard under one lease, for all of its processors.
 pub(crate) struct CheckpointState {
-    /// A writer locks this during its whole write, so that writes do not overlap.
+    /// A writer locks this mutex during its whole write, so that writes do not overlap.
     progress: tokio::sync::Mutex<Progress>,
-    /// Notified when a checkpoint is requested.
     requested: Notify,
     /// Returns the pause after a number of consecutive failed writes.
     pause: Box<dyn Fn(u32) -> Duration + Send + Sync>,
 }
 
-/// The stored checkpoint and the requested checkpoint.
 pub(super) struct Progress {
     pub(super) written: Position,
-    /// The largest requested position. Never smaller than `written`.
+    /// This position is never smaller than `written`.
     pub(super) requested: Position,
     writer: Box<dyn CheckpointWriter>,
     failed: Option<Failed>,
 }
 
-/// Consecutive failed writes.
 struct Failed {
     times: u32,
     kind: StoreErrorKind,
@@ -42,17 +38,16 @@ struct Failed {
 /// Writes the checkpoints of one shard: to its row, or through another process.
 #[async_trait]
 pub trait CheckpointWriter: Send + 'static {
-    /// Stores `requested` or an earlier checkpoint, and sets `written` to what it stored. The caller repeats
-    /// the call until `written` has reached `requested`.
+    /// Stores `requested` or an earlier checkpoint, and sets `written` to the stored checkpoint. The caller
+    /// repeats the call until `written` has reached `requested`.
     ///
     /// # Errors
     ///
-    /// Fails if the checkpoint was not stored. The next call retries.
+    /// Fails if the checkpoint was not stored.
     ///
     /// # Cancel safety
     ///
-    /// The write of a dropped call may or may not be applied. The next call gets the same `requested`,
-    /// or a later position.
+    /// The store may or may not apply the write of a dropped call.
     async fn write(
         &mut self,
         written: &mut Position,
@@ -61,8 +56,6 @@ pub trait CheckpointWriter: Send + 'static {
 }
 
 impl CheckpointState {
-    /// Creates a state that writes through `writer`. `pause` returns the pause after a number of
-    /// consecutive failures.
     pub(crate) fn new(
         writer: Box<dyn CheckpointWriter>,
         written: Position,
@@ -76,9 +69,7 @@ impl CheckpointState {
         })
     }
 
-    /// Returns the start position of the next processor: the last requested checkpoint. All records up to
-    /// this checkpoint are processed. If the store does not have the checkpoint yet, the worker retries the
-    /// write.
+    /// The next processor starts at this position.
     pub(crate) async fn start_position(&self) -> Position {
         self.progress.lock().await.requested.clone()
     }
@@ -87,22 +78,19 @@ impl CheckpointState {
         self.progress.lock().await
     }
 
-    /// Writes the requested checkpoint. Fails if `is_over` reports that the processor has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the call is dropped, the write may or may not be applied. [`settle`](Self::settle) repeats it.
+    /// Fails if `is_over` reports that the processor has ended. If the caller drops the call, `settle`
+    /// repeats the write.
     pub(super) async fn write(
         &self,
         progress: &mut Progress,
         is_over: impl Fn() -> bool + Send,
     ) -> Result<(), CheckpointError> {
         while progress.is_pending() {
-            // This check precedes each request, because the processor may have ended during the last request.
+            // The processor may have ended during the last request.
             if is_over() {
                 return Err(CheckpointError::Over);
             }
-            // Notifies `settle` before the write, because the caller may drop this call during the write.
+            // `settle` must know of this write even if the caller drops the call.
             self.requested.notify_one();
             if let Err(cause) =
                 progress.writer.write(&mut progress.written, &progress.requested).await
@@ -119,11 +107,7 @@ impl CheckpointState {
         Ok(())
     }
 
-    /// While the caller polls this future, retries pending checkpoints until the store answers again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: the next write reads the stored checkpoint.
+    /// Retries pending checkpoints while the caller polls this future.
     pub(super) async fn settle(&self, is_over: impl Fn() -> bool + Send + Sync) -> Infallible {
         loop {
             let next_try = {
@@ -163,6 +147,5 @@ impl Progress {
     }
 }
 
-/// The maximum pause between two tries. It is short, because a crash with a pending checkpoint repeats
-/// records. After the store's recovery, the checkpoint is written within this time.
+/// The maximum pause between two tries. Short, because a crash with a pending checkpoint repeats records.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -8,21 +8,18 @@ use tokio::time::Instant;
 
 use crate::plan::{Member, rendezvous_hash};
 
-/// The next steps of one worker towards the plan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// Free keys that the plan assigns to this worker.
     pub(crate) claim: Vec<LeaseKey>,
-    /// Keys that this worker holds but the plan does not assign to it. The target is `None` if the
-    /// plan names no worker.
+    /// Keys that this worker holds beyond the plan. The target is `None` if the plan names no worker.
     pub(crate) give: Vec<(LeaseKey, Option<Lessee>)>,
-    /// Keys that the plan assigns to this worker. Their holders will hand them over.
+    /// Keys that the plan assigns to this worker, while other workers hold them.
     pub(crate) expect: Vec<LeaseKey>,
 }
 
-/// Compares the holders with the plan, for the worker `me` that reads `reading`.
-///
-/// No worker takes a lease that another worker holds. A crashed worker's leases expire and become free.
+/// Returns the steps of the worker `me`, which reads the shards `reading`. No worker takes a lease that
+/// another worker holds.
 pub(crate) fn decide(
     me: &Lessee,
     reading: &BTreeSet<LeaseKey>,
@@ -46,11 +43,8 @@ pub(crate) fn decide(
     decision
 }
 
-/// Returns the steps of the worker `me` before it counts for the plan: it claims one shard, gives up none.
-///
-/// If workers outnumber shards, the plan leaves each holder its shard. Otherwise, it gives each worker at
-/// least one shard. So the claimed shard stays with this worker, which starts to read before all new workers
-/// are known. With unequal weights, the shard may move once more.
+/// Returns the steps of the worker `me` before `me` counts for the plan. The worker claims at most one free
+/// shard and hands over none. With equal weights, the plan leaves this shard with the worker.
 pub(crate) fn begin(
     me: &Member,
     reading: &BTreeSet<LeaseKey>,
@@ -66,18 +60,15 @@ pub(crate) fn begin(
     decision
 }
 
-/// The keys that a worker holds and the plan does not assign to it, each with the time of its hand-over.
-///
-/// After workers joined or left, hand-overs are due at once. After shards changed, a worker waits before it
-/// hands over its surplus. While a stream is resharded, many shards start and end, and a plan may be
-/// outdated before its hand-overs are done.
+/// The keys that a worker holds beyond the plan, each with the time of its hand-over. After shards changed,
+/// the worker waits, because another change may follow soon.
 #[derive(Debug, Default)]
 pub(crate) struct Surplus {
     due: BTreeMap<LeaseKey, Instant>,
 }
 
 impl Surplus {
-    /// Returns the entries of `give` that are due `now`. A new entry is due after `wait`.
+    /// A new entry of `give` is due after `wait`.
     pub(crate) fn due_hand_overs(
         &mut self,
         give: Vec<(LeaseKey, Option<Lessee>)>,
@@ -114,7 +105,6 @@ mod tests {
         name(0)
     }
 
-    /// Returns the decision of worker 0 about one shard.
     fn about(reads: bool, holder: Option<usize>, to: Option<usize>) -> Decision {
         let reading = reads.then(|| key(1)).into_iter().collect();
         let held = BTreeMap::from([(key(1), holder.map(name))]);
@@ -153,7 +143,6 @@ mod tests {
         );
     }
 
-    /// The plan leaves each worker the shard that it claimed first.
     #[test]
     fn first_claims_of_workers_that_start_together_stay() {
         for (shards, workers) in [(1, 1), (1, 5), (7, 3), (9, 9), (40, 9)] {
@@ -282,7 +271,6 @@ mod tests {
                     prop_assert!(acted.insert(key));
                 }
             }
-            // If the holder of a key differs from the plan, one worker acts on the key.
             for (key, holder) in &held {
                 let right = planned.get(key) == holder.as_ref();
                 prop_assert_eq!(acted.contains(key), !right);

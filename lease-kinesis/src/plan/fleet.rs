@@ -1,4 +1,4 @@
-//! The workers of an application: their rows, and the choice of the workers that count for the plan.
+//! Reads and writes the rows of workers, and chooses the workers that count for the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use crate::plan::{Member, MemberState};
 
-/// Returns the change by which a worker writes its own row.
 pub(crate) fn change(member: &Member) -> Change {
     let state = match member.state {
         MemberState::Live => LIVE,
@@ -26,7 +25,7 @@ pub(crate) fn change(member: &Member) -> Change {
     }
 }
 
-/// Reads a worker's row. Returns `None` if the row's lease is free, because the worker has then ended.
+/// `None` if the row's lease is free, because the worker has then ended.
 pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     let holder = record.holder.as_ref()?;
     let text = |name: &str| record.attributes.get(name).and_then(Value::as_text);
@@ -42,15 +41,11 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     Some(member)
 }
 
-/// Decides which workers count for the plan.
-///
-/// A worker stops counting as soon as its row's lease is free. New workers start to count together, once no
-/// new worker has appeared for a settling time. So the plan changes once for workers that start together.
-/// Before it counts, a new worker claims at most one shard.
+/// Decides which workers count for the plan. New workers start to count together, after a settling time
+/// without a further new worker. So the plan changes once.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTracker {
     seen: BTreeMap<Lessee, Tracked>,
-    /// The time at which the last new worker appeared.
     newest: Option<Instant>,
 }
 
@@ -61,7 +56,6 @@ struct Tracked {
 }
 
 impl MemberTracker {
-    /// Reports whether a worker counts for the plan.
     fn counts(&self, name: &Lessee) -> bool {
         self.seen.get(name).is_some_and(|tracked| tracked.counts)
     }
@@ -71,8 +65,7 @@ impl MemberTracker {
         !self.seen.is_empty() && self.seen.values().all(|tracked| tracked.counts)
     }
 
-    /// Adds a listing of all workers; `at` is the time when the listing started. Returns the workers
-    /// that count. New workers count once no further worker has appeared for `settling`.
+    /// `at` is the time when the listing started. Returns the workers that count.
     pub(crate) fn look(
         &mut self,
         members: Vec<Member>,
@@ -95,8 +88,8 @@ impl MemberTracker {
     }
 }
 
-/// After this number of settling times, a worker counts even if new workers keep appearing. Otherwise, a
-/// worker that crashes at each start would delay other new workers for ever.
+/// After this number of settling times, a worker counts even if new workers keep appearing. One worker may
+/// crash at each start, and appear again.
 const MAX_SETTLING_TIMES: u32 = 10;
 
 const STATE: &str = "state";
@@ -111,7 +104,7 @@ mod tests {
     use super::*;
     use crate::time::now;
 
-    /// A tracker, and the time of its last listing. A worker's name is one letter.
+    /// A worker's name is one letter.
     struct Listings {
         members: MemberTracker,
         at: Instant,

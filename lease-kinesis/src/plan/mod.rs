@@ -1,8 +1,4 @@
-//! Assigns the shards of an application to its workers.
-//!
-//! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
-//! compares the plan with the shards that one worker holds, and returns the worker's next steps. `fleet`
-//! reads the rows in which the workers announce themselves.
+//! Assigns the shards of an application to its workers. Start with [`plan`].
 
 pub(crate) mod decide;
 pub(crate) mod fleet;
@@ -21,13 +17,12 @@ pub struct Member {
     pub name: Lessee,
     /// Whether the worker stays or leaves.
     pub state: MemberState,
-    /// The worker's share relative to other workers, 1 to 1,000. With twice the weight, a worker gets twice
-    /// the shards.
+    /// The worker's share relative to other workers, 1 to 1,000.
     pub weight: u16,
     /// The maximum number of shards that the worker reads.
     pub most: Option<usize>,
-    /// The predecessor, if any. This worker gets no shards until the predecessor leaves. Then this worker
-    /// gets all shards of the predecessor. So a rolling deployment moves each shard once.
+    /// The predecessor, if any. This worker gets no shards until the predecessor leaves, and then gets all of
+    /// the predecessor's shards. So a rolling deployment moves each shard once.
     pub replaces: Option<Lessee>,
 }
 
@@ -50,16 +45,13 @@ impl Member {
 
 /// Assigns a worker to each key. The values of `held` are the current holders.
 ///
-/// All workers compute the same plan from the same input, whatever the order of `members`. For members of
-/// equal weight and without a limit, the numbers of keys of two members differ by at most one. No other plan
-/// with this property moves fewer keys. A key has no entry if there are no members, or all members have
-/// reached their limit.
+/// All workers compute the same plan from the same input, whatever the order of `members`. With equal weights
+/// and no limits, the numbers of keys of two members differ by at most one. No other plan with this property
+/// moves fewer keys. A key has no entry if no member may get another key.
 ///
-/// A quota is `keys / members`, rounded down. If keys remain, they raise some quotas by one: first the
-/// quotas of members that already hold more. So keys move only away from members above their quota. A
-/// free key goes to a member below its quota: the member with the largest hash of key and name ([rendezvous
-/// hashing](https://doi.org/10.1109/90.663936)). So if two workers have different views of one key,
-/// their plans differ in few other keys.
+/// A free key goes to a member below its quota: the member with the largest hash of key and name ([rendezvous
+/// hashing](https://doi.org/10.1109/90.663936)). So different views of one key change the plan of few other
+/// keys.
 pub fn plan(
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
     members: &[Member],
@@ -67,7 +59,6 @@ pub fn plan(
     plan_amid(&Reshaping::default(), held, members)
 }
 
-/// The shards of an application that are being split or merged.
 #[derive(Debug, Default)]
 pub(crate) struct Reshaping {
     /// The *ending* shards: shards that were split or merged, and that no worker has read to the end.
@@ -76,12 +67,11 @@ pub(crate) struct Reshaping {
     pub(crate) waiting: usize,
 }
 
-/// Computes the [`plan`] while shards are split or merged.
+/// Computes the [`plan`] while shards are split or merged. *Lasting* shards are not ending.
 ///
-/// *Lasting* shards are not ending. A member that finishes merged parents early has room for more children
-/// than its final share, and would later hand over the extra children. So a free lasting shard goes to a
-/// member below its quota of lasting shards. Ending shards may raise this member above its total quota. It
-/// hands ending shards over first.
+/// A free lasting shard goes to a member below its quota of lasting shards, even above its total quota.
+/// Otherwise, a member that finishes merged parents early would get too many children, and hand them over
+/// later.
 pub(crate) fn plan_amid(
     reshaping: &Reshaping,
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -94,7 +84,7 @@ pub(crate) fn plan_amid(
     let mut total = Capacity::new();
     for (member, quota) in quotas(&eligible, held.len(), &counts(&holdings, |_key| true)) {
         let Some(keys) = holdings.get_mut(member) else { continue };
-        // A member gives away ending shards first, then lasting shards, each kind by ascending hash.
+        // A member gives away ending shards first.
         keys.sort_by_cached_key(|key| {
             (!ends(key), rendezvous_hash(key.as_str(), member.as_str()), *key)
         });
@@ -126,24 +116,22 @@ pub(crate) fn plan_amid(
     planned
 }
 
-/// The keys of each member: keys that the member holds or that its predecessor holds.
+/// The keys that each member or its predecessor holds.
 type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
 
-/// A number of keys for each member, such as the number that it may still get.
 type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
 
-/// The number of keys that each member may still get. Three bounds apply.
+/// Three bounds of the number of keys that each member may still get.
 struct Capacities<'a> {
-    /// Up to the member's quota of all keys.
+    /// The quota of all keys.
     total: Capacity<'a>,
-    /// Up to the member's quota of the keys of lasting shards.
+    /// The quota of the keys of lasting shards.
     lasting: Capacity<'a>,
-    /// Up to the member's own limit.
+    /// The member's own limit.
     limit: Capacity<'a>,
 }
 
 impl<'a> Capacities<'a> {
-    /// Assigns the key of an ending shard to a member below its total quota.
     fn assign_ending(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
         let member = self.best(key, |member| count(&self.total, member) > 0)?;
         take_one(&mut self.total, member);
@@ -151,9 +139,8 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Assigns the key of a lasting shard. The first choice is a member below both quotas. The second choice
-    /// is a member below its quota of lasting keys and its own limit. The third choice is a member below its
-    /// total quota.
+    /// The first choice is a member below both quotas. The second choice is a member below its quota of
+    /// lasting keys and its own limit. The third choice is a member below its total quota.
     fn assign_lasting(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
         let has_total = |member: &Lessee| count(&self.total, member) > 0;
         let has_lasting = |member: &Lessee| count(&self.lasting, member) > 0;
@@ -168,7 +155,6 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Returns the member with the largest hash for `key`, of the members that `fits` accepts.
     fn best(&self, key: &LeaseKey, fits: impl Fn(&Lessee) -> bool) -> Option<&'a Lessee> {
         let fitting = self.total.keys().copied().filter(|member| fits(member));
         fitting.max_by_key(|member| (rendezvous_hash(key.as_str(), member.as_str()), *member))
@@ -200,7 +186,6 @@ fn holdings<'a>(
     (holdings, free)
 }
 
-/// Counts, for each member, the keys that `counted` accepts.
 fn counts<'a>(holdings: &Holdings<'a>, counted: impl Fn(&LeaseKey) -> bool) -> Capacity<'a> {
     let number = |keys: &Vec<&LeaseKey>| keys.iter().filter(|key| counted(key)).count();
     holdings.iter().map(|(member, keys)| (*member, number(keys))).collect()
@@ -210,7 +195,7 @@ fn count(counts: &Capacity<'_>, member: &Lessee) -> usize {
     counts.get(member).copied().unwrap_or(0)
 }
 
-/// Maps each member that has left or is leaving to its successor, if it has one.
+/// Omits members without a successor.
 fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
     let replacing =
@@ -218,7 +203,7 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
     let mut successors = BTreeMap::new();
     for (replaced, successor) in replacing {
-        // If a member has two successors, the smaller name wins. So the order of the rows does not matter.
+        // If a member has two successors, the smaller name wins, whatever the order of the rows.
         let first = successors.entry(replaced).or_insert(successor);
         *first = successor.min(first);
     }
@@ -242,8 +227,8 @@ fn staying(members: &[Member]) -> impl Iterator<Item = &Member> {
     members.iter().filter(|member| member.state == MemberState::Live)
 }
 
-/// Returns the quota of each member: its share of `keys`, rounded down. If keys remain, they go first
-/// to members that hold more than their share, then to the members that lost most by the rounding.
+/// Returns each member's share of `keys`, rounded down. Remaining keys go first to members that hold more
+/// than their share. The next keys go to the members that lost most by the rounding.
 fn quotas<'a>(
     eligible: &[&'a Member],
     keys: usize,
@@ -251,8 +236,7 @@ fn quotas<'a>(
 ) -> BTreeMap<&'a Lessee, usize> {
     let mut quotas = BTreeMap::new();
     let (mut left, mut open) = (keys, eligible.to_vec());
-    // If a member's limit is below its share, the other members get more keys. So they may reach their
-    // limits, too.
+    // If a member's limit is below its share, other members get more keys, and may reach their own limits.
     loop {
         let weights: usize = open.iter().map(|member| weight(member)).sum();
         let full = |member: &&Member| {
@@ -295,11 +279,11 @@ fn weight(member: &Member) -> usize {
 
 /// Returns the score of `member` for `key`, by which [`plan`] breaks ties (rendezvous hashing).
 ///
-/// The score is the same in every process and every version, because the algorithm and its seed are fixed.
+/// The algorithm and its seed are fixed, so all processes and versions compute the same score.
 pub fn rendezvous_hash(key: &str, member: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(key.as_bytes());
-    // This byte separates the two texts. No UTF-8 text has it.
+    // No UTF-8 text has this byte, so it separates the two texts.
     hasher.write_u8(0xff);
     hasher.write(member.as_bytes());
     hasher.finish()
@@ -317,8 +301,7 @@ mod tests {
         LeaseKey::new(key).unwrap()
     }
 
-    /// Builds the input of a plan from holders and their keys. The holder `-` stands for free keys. Keys with
-    /// `old` in front belong to ending shards.
+    /// The holder `-` stands for free keys. Keys with `old` in front belong to ending shards.
     fn held(by: &[(&str, &str)]) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let keys = by.iter().flat_map(|(holder, keys)| {
             let holder = (*holder != "-").then(|| name(holder));

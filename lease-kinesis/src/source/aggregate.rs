@@ -1,8 +1,6 @@
-//! Splits aggregated records of the Kinesis Producer Library into single records.
-//!
-//! The
-//! [format](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md)
-//! consists of four magic bytes, a message, and the message's digest.
+//! Splits [aggregated
+//! records](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md) of the
+//! Kinesis Producer Library.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -17,12 +15,11 @@ use crate::record::Record;
 use crate::shard::{HashKeyRange, hash_key_of};
 use crate::source::RawRecord;
 
-/// Returns the records in `raw`. If `raw` is an aggregate, returns its records with hash keys in `hash_keys`.
-/// Otherwise, returns `raw` itself as a plain record.
+/// Returns the records of an aggregate whose hash keys are in `hash_keys`. If `raw` is no valid aggregate,
+/// returns `raw` itself.
 ///
-/// If a shard is split while a producer writes an aggregate, the aggregate goes to one child. The producer
-/// writes the other child's records again. Data that looks like an aggregate but does not parse counts as a
-/// plain record, so nothing is lost.
+/// During a split, one child may get the whole aggregate. The producer writes the other child's records
+/// again.
 pub(crate) fn deaggregate(raw: RawRecord, hash_keys: HashKeyRange) -> impl Iterator<Item = Record> {
     let records = aggregate_in(&raw.data).and_then(|aggregate| aggregate.records(&raw, hash_keys));
     let (records, whole) = match records {
@@ -47,7 +44,6 @@ fn aggregate_in(data: &Bytes) -> Option<Aggregate> {
 }
 
 impl Aggregate {
-    /// Returns the records, or `None` if the aggregate is empty or a record does not parse.
     fn records(self, raw: &RawRecord, hash_keys: HashKeyRange) -> Option<Vec<Record>> {
         if self.records.is_empty() {
             return None;
@@ -60,8 +56,7 @@ impl Aggregate {
 
         let count = self.records.len();
         let mut records = Vec::with_capacity(count);
-        // Counts the omitted records, too, so that a number identifies the same record in every
-        // shard.
+        // Counts the omitted records, too, so that a number identifies the same record in every shard.
         for (sub_sequence, record) in (0..).zip(self.records) {
             let partition_key = entry(&partition_keys, record.partition_key?)?;
             let hash_key = match record.explicit_hash_key {
@@ -84,7 +79,6 @@ impl Aggregate {
     }
 }
 
-/// A partition key. Many records of an aggregate may have the same key.
 struct PartitionKey {
     text: Arc<str>,
     hash_key: OnceCell<u128>,
@@ -108,7 +102,7 @@ fn entry<T>(table: &[T], index: u64) -> Option<&T> {
     table.get(usize::try_from(index).ok()?)
 }
 
-/// `AggregatedRecord` of the format. The texts are `Bytes`, not `String`, which saves a copy.
+/// `AggregatedRecord` of the format. `Bytes` instead of `String` saves a copy.
 #[derive(Clone, PartialEq, Message)]
 struct Aggregate {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -119,14 +113,11 @@ struct Aggregate {
     records: Vec<UserRecord>,
 }
 
-/// `Record` of the format. The first and the last field are required. Tags have no use yet and are
-/// skipped.
+/// `Record` of the format. Tags are skipped. The first and the last field are required.
 #[derive(Clone, PartialEq, Message)]
 struct UserRecord {
-    /// The index into the aggregate's partition keys.
     #[prost(uint64, optional, tag = "1")]
     partition_key: Option<u64>,
-    /// The index into the aggregate's explicit hash keys.
     #[prost(uint64, optional, tag = "2")]
     explicit_hash_key: Option<u64>,
     #[prost(bytes = "bytes", optional, tag = "3")]

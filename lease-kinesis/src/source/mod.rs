@@ -1,8 +1,4 @@
-//! Streams as sources of records, and the reader of one shard.
-//!
-//! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
-//! tests. `reader` reads one shard through a source: it limits the rate, retries and resumes. `aggregate`
-//! splits the aggregated records of the Kinesis Producer Library.
+//! Streams as sources of records. Start with the trait [`Source`].
 
 pub(crate) mod aggregate;
 #[cfg(feature = "aws")]
@@ -28,28 +24,26 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.
 ///
-/// One source reads one stream. Each method makes one attempt, and returns an error if it fails. The caller
-/// limits the rate of calls, retries, and renews iterators.
+/// Each method makes one attempt. The caller limits the rate of calls, retries, and renews iterators.
 ///
 /// # Cancel safety
 ///
-/// The caller may drop any call. A call has only two effects on later calls: each call
-/// counts towards the rate limits, and a dropped subscription may delay the next subscription.
+/// The caller may drop any call. A dropped call counts towards the rate limits, and may delay the next
+/// subscription.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Lists all shards, open and closed, over all pages, in any order.
     ///
     /// # Errors
     ///
-    /// Fails if the stream did not return all shards. Never returns a partial list.
+    /// Fails if the stream did not return all shards.
     async fn shards(&self) -> Result<Vec<Shard>, SourceError>;
 
     /// Creates an iterator that reads `shard` from `from` on.
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard because all of its
-    /// records have expired; other kinds if the request failed.
+    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard.
     async fn iterator(
         &self,
         shard: &ShardId,
@@ -60,19 +54,17 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::ExpiredIterator`] if the caller must create another iterator;
+    /// [`SourceErrorKind::ExpiredIterator`] if the caller must create another iterator.
     /// [`SourceErrorKind::Throttled`] if the caller must wait.
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError>;
 
-    /// Subscribes to the records of `shard`: enhanced fan-out. A subscription ends after some
-    /// minutes. The caller then subscribes again, from the position after the last push.
-    ///
-    /// The default implementation returns [`SourceErrorKind::Unsupported`].
+    /// Subscribes to the records of `shard` (enhanced fan-out). A subscription ends after some minutes. The
+    /// caller then subscribes again, from the position after the last push.
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::Unsupported`] if the source cannot push; [`SourceErrorKind::Throttled`]
-    /// if the consumer subscribed a moment ago.
+    /// [`SourceErrorKind::Unsupported`] if the source cannot push, as in the default implementation.
+    /// [`SourceErrorKind::Throttled`] if the consumer subscribed a moment ago.
     async fn subscribe(
         &self,
         shard: &ShardId,
@@ -97,7 +89,7 @@ pub enum ReadFrom {
     Latest,
 }
 
-/// A read position in a shard, as text that the source understands. It expires after some minutes.
+/// A read position in a shard, as text that the source understands. An iterator expires after some minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ShardIterator(Arc<str>);
 
@@ -105,20 +97,20 @@ pub struct ShardIterator(Arc<str>);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Fetched {
-    /// The records, in order. May be empty although the shard has records. The read at `next` continues.
+    /// The records, in order. May be empty although the shard has records.
     pub records: Vec<RawRecord>,
-    /// The position of the next read; `None` at the end of a closed shard. In a push, the sequence
-    /// number at which the next subscription starts. Any other text in a push means only that the shard has
-    /// more records.
+    /// The position of the next read. `None` at the end of a closed shard. In a push, the sequence number at
+    /// which the next subscription starts. Any other text in a push means only that the shard has more
+    /// records.
     pub next: Option<ShardIterator>,
     /// How far these records are behind the newest record of the shard.
     pub behind: Duration,
-    /// At the end of a shard, the shards into which it was split or merged. Empty if the source does not
-    /// report them. A child's [`begins`](Shard::begins) is 0 if the source does not report it.
+    /// The shards into which an ended shard was split or merged, if the source reports them. A child's
+    /// [`begins`](Shard::begins) is 0 if the source does not report this number.
     pub children: Vec<Shard>,
 }
 
-/// A record as the stream stores it. It may be an aggregate of several records.
+/// A record as the stream stores it: a plain record or an aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct RawRecord {
@@ -156,15 +148,14 @@ pub enum SourceErrorKind {
     Denied,
     /// The source does not support the operation.
     Unsupported,
-    /// The source rejected the request: the shard has no such position, or the time is in the
-    /// future.
+    /// The source rejected the request: the shard has no such position, or the time is in the future.
     Refused,
     /// The stream did not answer, gave an invalid answer, or returned an error that may be temporary.
     Unavailable,
 }
 
 impl SourceError {
-    /// Creates an error of `kind` with the cause `source`. It is an error, or a text that says what to do.
+    /// Creates an error of `kind` with the cause `source`, an error or a text.
     pub fn new(
         kind: SourceErrorKind,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

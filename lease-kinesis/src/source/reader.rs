@@ -1,4 +1,4 @@
-//! Reads one shard from a position to its end: paces the requests, and retries temporary failures.
+//! Reads one shard from a position to its end.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,23 +24,20 @@ pub enum Retrieval {
     /// Polls, at most five times a second. All readers of a shard share 2 MB/s.
     #[default]
     Polling,
-    /// Subscribes: enhanced fan-out. It costs extra, and each consumer has 2 MB/s of its own.
+    /// Subscribes (enhanced fan-out). A subscription costs extra. Each consumer has 2 MB/s of its own.
     FanOut,
 }
 
-/// The size and the pause of polls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// The maximum number of records of one fetch: 1 to 10,000.
     pub(crate) most_records: u16,
-    /// The pause after a fetch that reached the end of the available records.
     pub(crate) idle: Duration,
 }
 
-/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// Records; empty if none has arrived.
+    /// The list is empty if no record has arrived.
     Records { records: Vec<Record>, behind: Duration },
     /// The end of a closed shard, and its children, if the stream reports them.
     End { children: Vec<Shard> },
@@ -48,7 +45,6 @@ pub(crate) enum Read {
     Gone,
 }
 
-/// Reads one shard.
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
     shard: ShardId,
@@ -57,20 +53,16 @@ pub(crate) struct Reader {
     pace: Pace,
     /// All records up to and including this position were returned.
     position: Position,
-    /// The sequence number at which the next subscription continues. Kinesis reports this number with every
-    /// push, even while the shard has no records.
+    /// Kinesis reports the start of the next subscription with every push.
     continuation: Option<SequenceNumber>,
     cursor: Cursor,
-    /// The earliest time of the next fetch.
     next_fetch: Instant,
-    /// The earliest time of the next subscription.
     next_subscription: Instant,
-    /// Whether the reader has renewed the iterator or subscription, and has read nothing since.
+    /// Whether the reader has read nothing since the last renewal of the cursor.
     renewed: bool,
     backoff: Backoff,
 }
 
-/// The iterator or subscription for the next read, or the end of the shard.
 enum Cursor {
     Unknown,
     Iterator(ShardIterator),
@@ -78,7 +70,6 @@ enum Cursor {
     End(Vec<Shard>),
 }
 
-/// The backoff after consecutive failures, and the time of the first failure.
 #[derive(Default)]
 struct Backoff(Option<(Instant, backon::ExponentialBackoff)>);
 
@@ -109,11 +100,7 @@ impl Reader {
         }
     }
 
-    /// Returns the next records, an empty answer or the end, as soon as the stream's rate limits allow.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: the next call returns the records that a dropped call did not return.
+    /// Cancel safe: the next call returns the same records.
     pub(crate) async fn read(&mut self) -> Read {
         loop {
             sleep_until(self.next_fetch).await;
@@ -128,9 +115,7 @@ impl Reader {
             };
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
-                // The reader renews an expired iterator or an ended subscription at once, from the last
-                // returned record. If no read has succeeded since the last renewal, the reader pauses
-                // before it renews again.
+                // If no read has succeeded since the last renewal, the reader pauses before it renews again.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
                     self.cursor = Cursor::Unknown;
                     self.pause(&failed).await;
@@ -172,13 +157,12 @@ impl Reader {
         Ok(Some(self.take(fetched)))
     }
 
-    /// Opens a cursor after the last returned record.
     async fn open_cursor(&mut self) -> Result<Cursor, SourceError> {
         let from = match (&self.position, &self.continuation) {
             (Position::ShardEnd, _) => return Ok(Cursor::End(Vec::new())),
-            // Starts at the last returned record, because more records of the same aggregate may follow.
+            // More records of the same aggregate may follow the last returned record.
             (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
-            // No record was returned yet. A new start at `Latest` would skip records that arrived in between.
+            // No record was returned yet. A new start at `Latest` would skip records.
             (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
             (Position::AtTimestamp(at), None) => ReadFrom::Timestamp(*at),
             (Position::TrimHorizon, None) => ReadFrom::TrimHorizon,
@@ -230,8 +214,8 @@ impl Reader {
         sleep(pause).await;
     }
 
-    /// Reports whether the stream may have rejected the start time because its clock is behind the
-    /// clock of the worker that set the time. If the difference is small, a later attempt succeeds.
+    /// Reports whether the stream may have rejected a start time that is in the future by the stream's clock.
+    /// If the clocks differ little, a later attempt succeeds.
     fn is_clock_difference(&self, error: &SourceError) -> bool {
         error.kind() == SourceErrorKind::Refused
             && matches!(self.position, Position::AtTimestamp(_))
@@ -240,10 +224,9 @@ impl Reader {
 }
 
 impl Pace {
-    /// Returns the time from the start of one fetch to the next. It allows five fetches and 2 MB a second, by
-    /// [Kinesis'
-    /// limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html). A
-    /// reader that is behind the newest record makes no further pause.
+    /// Returns the time between two fetches. It allows five fetches and 2 MB a second, by [Kinesis'
+    /// limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html). A reader that
+    /// is behind the newest record makes no further pause.
     fn until_next(&self, fetched: &Fetched) -> Duration {
         let bytes: usize = fetched.records.iter().map(|record| record.data.len()).sum();
         #[expect(clippy::cast_precision_loss, reason = "10 MB at most")]
@@ -288,7 +271,7 @@ impl std::fmt::Debug for Reader {
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
 
-/// The limit for one consumer and one shard, from the documentation of
+/// This limit is in the documentation of
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(1);
 
@@ -296,7 +279,7 @@ const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A failure that lasts longer is logged as a warning, because an operator may have to correct it.
+/// A failure that lasts longer is logged as a warning.
 const LONG: Duration = Duration::from_mins(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

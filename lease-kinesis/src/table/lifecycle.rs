@@ -1,5 +1,4 @@
 //! Decides when a shard's row is created, when a worker may read the shard, and when the row is removed.
-//! All functions are pure. They take the stream's list of shards and the table's rows.
 //!
 //! The rules are those of the Kinesis Client Library's `HierarchicalShardSyncer` and
 //! `LeaseCleanupManager`, except for rules that lose records.
@@ -9,10 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::position::{InitialPosition, Position};
 use crate::shard::{HashKeyRange, Shard, ShardId};
 
-/// The rows of a stream's shards.
 pub(crate) type Rows = BTreeMap<ShardId, RowState>;
 
-/// The state of a shard as its row stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowState {
     pub(crate) checkpoint: Position,
@@ -20,16 +17,14 @@ pub(crate) struct RowState {
     pub(crate) hash_keys: HashKeyRange,
 }
 
-/// Returns the shards of `listed` whose rows are missing, with the positions to start at. Parents
-/// come first. The caller creates the rows in this order.
+/// Returns the shards without rows, with the positions to start at. Parents come first. The caller creates
+/// the rows in this order.
 ///
-/// A descendant of a shard with a row is read from its first record. If the initial position is a time, the
-/// descendant is read from that time. So no record that arrived after the application's first start is skipped.
-/// A descendant gets no row before its parents.
+/// A descendant of a shard with a row starts at its first record, or at the configured time. So no record is
+/// skipped.
 ///
-/// With [`Latest`](InitialPosition::Latest), reading begins at the open shards. Their rows store the start
-/// time, not the word `LATEST`, because with that word, a restart would skip records. With any other initial
-/// position, reading begins at the oldest listed shards, and their descendants follow.
+/// With [`Latest`](InitialPosition::Latest), reading begins at the open shards, at the stored start time.
+/// With any other initial position, reading begins at the oldest listed shards.
 pub(crate) fn missing(
     listed: &[Shard],
     rows: &Rows,
@@ -37,8 +32,7 @@ pub(crate) fn missing(
 ) -> Vec<(Shard, Position)> {
     let by_id: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
     let descendants = descendants(listed, rows);
-    // Visits each shard once. If a stream is split and merged daily, too many paths lead from its open shards
-    // to its oldest shards.
+    // In a stream that is split and merged daily, too many paths lead from the open to the oldest shards.
     let mut reached = BTreeSet::new();
     let mut next: Vec<_> = listed.iter().filter(|shard| shard.is_open()).collect();
     let mut missing = Vec::new();
@@ -61,13 +55,11 @@ pub(crate) fn missing(
         };
         missing.push((shard.clone(), position));
     }
-    // The Kinesis Client Library uses this order, too. If creation stops half way, the table is still
-    // consistent.
+    // In this order, the table is consistent even if the creation stops half way.
     missing.sort_by(|(one, _), (other, _)| (&one.begins, &one.id).cmp(&(&other.begins, &other.id)));
     missing
 }
 
-/// Returns the start position of a descendant: its first record, or the configured time.
 pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     match initial {
         InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
@@ -75,33 +67,22 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     }
 }
 
-/// Reports whether a row may be created for `shard` at the end of one of its parents. This requires that all
-/// of its parents have rows.
-///
-/// One parent of a merged shard may be read to its end before the other parent has a row. A parent without
-/// a row delays no child. So, if `shard` got a row, a worker would read it before the other parent. A later
-/// sync finds such a shard [`missing`].
+/// All parents of `shard` must have rows. A parent without a row would delay no child, so a worker would read
+/// the child first. A later sync finds such a shard [`missing`].
 pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
 
-/// Reports whether `child` names all of its parents. The child comes from Kinesis' report of the end
-/// of one parent. The hash keys of this parent are `hash_keys`.
-///
-/// A child with a hash key outside of `hash_keys` also has another parent. An emulator reports only one
-/// parent of a merged shard. Without this check, a worker would read the merged shard before its other
-/// parent.
+/// Whether `child` names all of its parents. An emulator reports only one parent of a merged shard. The
+/// reported parent has the hash keys `hash_keys`. A child with another hash key also has another parent.
 pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
     let Shard { parents, hash_keys: of_child, .. } = child;
     parents.len() > 1
         || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
 }
 
-/// Reports whether `listed` has all children of `shard`. The stream may have dropped a child. Then open
-/// shards with the same hash keys count instead. The hash keys of `shard` are `hash_keys`.
-///
-/// A stream may list a shard as closed before it lists the shard's children. It may list one child before the
-/// other child.
+/// Whether `listed` has all children of `shard`. A stream may list a shard as closed before its children.
+/// Open shards with the same hash keys replace children that the stream has dropped.
 pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[Shard]) -> bool {
     let others = listed.iter().filter(|other| other.id != *shard);
     let later = others.filter(|other| other.is_open() || other.parents.contains(shard));
@@ -111,9 +92,9 @@ pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[S
 
 /// Returns the shards of `listed` that descend from a shard with a row.
 ///
-/// The stream may have dropped such a shard and its children. Then no listed shard names the dropped
-/// shard. But each listed shard that shares a hash key with it descends from it. If two shards share a hash
-/// key, the younger descends from the older. A dropped shard is older than the listed shards.
+/// The stream may have dropped the shard with the row, and all shards between. Then shared hash keys prove
+/// the descent. Of two shards that share a hash key, the younger descends from the older. A dropped shard is
+/// older than the listed shards.
 fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
     let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for shard in listed {
@@ -144,8 +125,6 @@ fn overlap(one: HashKeyRange, other: HashKeyRange) -> bool {
     one.first() <= other.last() && other.first() <= one.last()
 }
 
-/// Reports whether a worker may read a shard: each of its parents has been read to its end, or has no
-/// row.
 pub(crate) fn may_be_read(shard: &RowState, rows: &Rows) -> bool {
     let over = |parent| rows.get(parent).is_none_or(|row| row.checkpoint == Position::ShardEnd);
     shard.parents.iter().all(over)
@@ -154,30 +133,25 @@ pub(crate) fn may_be_read(shard: &RowState, rows: &Rows) -> bool {
 /// Why a row is obsolete, or seems to be obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obsolete {
-    /// The shard was read to its end, or all of its children have rows. Removing the row loses no record.
+    /// The shard was read to its end, or all of its children have rows.
     Succeeded,
-    /// The stream does not list the shard or a child of it, and the shard was not read to its end. Either
-    /// its records have expired, or the worker reads another stream than before.
+    /// The stream lists neither the unread shard nor a child of it. Either its records have expired, or the
+    /// worker reads another stream than before.
     Stray,
     /// A stray row that shares hash keys with an open shard of a smaller id. In one stream, that shard would
-    /// descend from the row's shard and have a larger id. So the row belongs to another stream.
+    /// descend from the row's shard, and have a larger id.
     Foreign,
-    /// The row says that the shard was read to its end, but the shard is open. So a shard of the same name
-    /// was read in another stream.
+    /// The row says that an open shard was read to its end. So a worker read a shard of the same name in
+    /// another stream.
     ReadElsewhere,
 }
 
-/// Returns the obsolete rows. Returns none while rows of `missing` must be created.
+/// Returns the obsolete rows. Returns none while rows of [`missing`] shards must be created. An ended shard
+/// may descend from a missing shard, and would get a row again at the parent's end.
 ///
-/// A shard that was read to its end may descend from a [`missing`] shard, for example after an
-/// interrupted first start. If its row were removed, the worker would create it again at the parent's end.
-///
-/// The row of a shard that was read to its end is obsolete once all children have checkpoints and
-/// no parent has a row. The row of a shard that the stream has dropped is obsolete once all
-/// children have rows, whether it was read or not. If the row were removed before that, it would be
-/// created again, or its children would start at the initial position. If an unread shard has no
-/// listed child, its row may still be needed, and the reason is [`Stray`](Obsolete::Stray) or
-/// [`Foreign`](Obsolete::Foreign).
+/// The row of an ended shard is obsolete once all children have checkpoints and no parent has a row. The row
+/// of a dropped shard is obsolete once all children have rows. Otherwise, a sync would create the row again,
+/// or the children would start at the initial position.
 pub(crate) fn obsolete(
     listed: &[Shard],
     rows: &Rows,
@@ -223,13 +197,11 @@ pub(crate) fn obsolete(
     rows.iter().filter_map(|(id, row)| Some((id.clone(), obsolete(id, row)?))).collect()
 }
 
-/// Reports whether an open shard with a smaller id shares hash keys with the row.
 fn is_younger_than_open_shard(id: &ShardId, row: &RowState, listed: &[Shard]) -> bool {
     let mut open = listed.iter().filter(|shard| shard.is_open());
     open.any(|open| open.id < *id && overlap(open.hash_keys, row.hash_keys))
 }
 
-/// Returns the hash keys that no range covers.
 pub(crate) fn gaps(ranges: impl IntoIterator<Item = HashKeyRange>) -> Vec<HashKeyRange> {
     let mut ranges: Vec<_> = ranges.into_iter().collect();
     ranges.sort_unstable();
@@ -247,7 +219,6 @@ pub(crate) fn gaps(ranges: impl IntoIterator<Item = HashKeyRange>) -> Vec<HashKe
 }
 
 impl RowState {
-    /// Reports whether the row has a checkpoint at a record or at the end.
     fn is_begun(&self) -> bool {
         matches!(self.checkpoint, Position::Record(_) | Position::ShardEnd)
     }

@@ -1,5 +1,4 @@
-//! The row of a shard: the attributes besides its lease. If the Kinesis Client Library has an attribute
-//! for a value, the row uses the name of that attribute.
+//! The row of a shard. Attributes that the Kinesis Client Library also has keep that library's names.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ use crate::table::lifecycle::RowState;
 pub struct ShardRow {
     /// The key of the shard's lease.
     pub key: LeaseKey,
-    /// The shard's stream; `None` if the application reads one stream.
+    /// The shard's stream. `None` if the application reads one stream.
     pub stream: Option<StreamId>,
     /// The shard.
     pub shard: ShardId,
@@ -25,15 +24,14 @@ pub struct ShardRow {
     pub holder: Option<Lessee>,
     /// How far the shard was read.
     pub checkpoint: Position,
-    /// The checkpoint's attributes, unchanged as the table has them.
     pub(crate) written: CheckpointAttributes,
-    /// The parents: the shard that was split, or the shards that were merged, to create this shard.
+    /// The shards that were split or merged to create this shard.
     pub parents: BTreeSet<ShardId>,
-    /// The children: the shards into which this shard was split or merged. Empty until this shard has ended.
+    /// The shards into which this shard was split or merged. Empty until this shard has ended.
     pub children: BTreeSet<ShardId>,
-    /// The hash keys of the shard's records. If the row has no hash keys, all hash keys.
+    /// The hash keys of the shard's records, or all hash keys if the row has none.
     pub hash_keys: HashKeyRange,
-    /// Whether the row has hash keys. Rows of the Kinesis Client Library 1 have no hash keys.
+    /// False in rows of the Kinesis Client Library 1.
     pub(crate) has_hash_keys: bool,
     /// How often workers have obtained the shard since its last checkpoint.
     pub switches: u32,
@@ -42,8 +40,7 @@ pub struct ShardRow {
 }
 
 impl ShardRow {
-    /// Reads the row of a shard from `record`. Returns `None` if the record is not for a shard of
-    /// `application`.
+    /// Reads a row. Returns `None` if the record is not for a shard of `application`.
     ///
     /// # Errors
     ///
@@ -58,11 +55,7 @@ impl ShardRow {
         }
     }
 
-    /// Reads the row of the shard `name`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`StoreErrorKind::Corrupt`] if an attribute cannot be read.
+    /// Fails if an attribute cannot be read.
     pub(crate) fn read(name: ShardName, record: LeaseRecord) -> Result<Self, StoreError> {
         let checkpoint = position(&record)?;
         let attributes = &record.attributes;
@@ -99,7 +92,6 @@ impl ShardRow {
         })
     }
 
-    /// Returns the part of the row that [`lifecycle`](crate::table::lifecycle) uses.
     pub(crate) fn row_state(&self) -> RowState {
         let (checkpoint, parents) = (self.checkpoint.clone(), self.parents.clone());
         RowState { checkpoint, parents, hash_keys: self.hash_keys }
@@ -121,49 +113,40 @@ pub(crate) fn new_row(shard: &Shard, checkpoint: &Position) -> Attributes {
     attributes
 }
 
-/// Returns the attributes of a stream's start row. `at` is the start time in milliseconds since
-/// 1970.
+/// `at` is the start time in milliseconds since 1970.
 pub(crate) fn start_row(at: u64) -> Attributes {
     [(START.to_owned(), Value::from(at))].into()
 }
 
-/// Reads the time at which a stream was first started.
-///
-/// # Errors
-///
-/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. A default time would start
-/// the stream a second time.
+/// A default time would start the stream a second time, so an unreadable time is an error.
 pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     let at = record.attributes.get(START).and_then(Value::as_i64);
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
 }
 
-/// Returns the change that a worker writes after it has obtained the shard: the new number of switches.
 pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
 }
 
-/// Returns the change that reserves the shard for its next worker, before the hand-over.
 pub(crate) fn reserved_for(to: &Lessee) -> Change {
     Change::new().set(RESERVED_FOR, to.as_str())
 }
 
-/// Reports whether the shard is free, and was last handed over to `worker`.
+/// The shard is free, and was last handed over to `worker`.
 pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
     let named = record.attributes.get(RESERVED_FOR).and_then(Value::as_text);
     record.holder.is_none() && named == Some(worker.as_str())
 }
 
-/// Returns the change that sets the children of the shard.
 pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
     let change = Change::new();
     if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
 }
 
-/// The attributes of a checkpoint; `None` for an absent attribute.
+/// `None` stands for an absent attribute.
 pub(crate) type CheckpointAttributes = [(&'static str, Option<Value>); 3];
 
-/// Returns the change that sets the checkpoint to `next`. It requires that the checkpoint is still `before`.
+/// Requires that the checkpoint is still `before`.
 pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
     for (name, value) in before.clone() {
@@ -181,12 +164,7 @@ pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Chan
     change
 }
 
-/// Reads a row's checkpoint.
-///
-/// # Errors
-///
-/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. A default checkpoint would
-/// start the shard a second time.
+/// A default checkpoint would start the shard a second time, so an unreadable checkpoint is an error.
 pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let attribute = |name: &str| record.attributes.get(name);
     let corrupt = |name: &str| corrupt(record, name);
@@ -212,12 +190,10 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     })
 }
 
-/// Returns a row's checkpoint attributes unchanged, because another library may have written them.
 pub(crate) fn written(record: &LeaseRecord) -> CheckpointAttributes {
     [CHECKPOINT, SUB_SEQUENCE, TIMESTAMP].map(|name| (name, record.attributes.get(name).cloned()))
 }
 
-/// Converts a position to attributes.
 pub(crate) fn checkpoint_attributes(position: &Position) -> CheckpointAttributes {
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
@@ -245,8 +221,7 @@ fn set_of<'a, S: IntoIterator<Item = &'a ShardId>>(shards: S) -> Value {
     Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 
-/// Creates the error for an unreadable attribute. The error quotes the value, so that an operator need not
-/// read the row.
+/// Quotes the value, so that an operator need not read the row.
 fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
     let key = &record.key;
     let text = match record.attributes.get(name) {
@@ -272,7 +247,6 @@ pub const CHECKPOINT: &str = "checkpoint";
 pub const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// The attribute for the start time of an [`AT_TIMESTAMP`] checkpoint, in milliseconds since 1970.
-/// The Kinesis Client Library has no such attribute.
 pub const TIMESTAMP: &str = "checkpointTimestamp";
 /// The checkpoint of a shard that is read from the time in [`TIMESTAMP`].
 pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
@@ -283,7 +257,7 @@ const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";
 const LAST_HASH_KEY: &str = "endingHashKey";
-/// The attribute with the worker to which the shard is handed over. Only this crate uses it.
+/// The worker to which the shard is handed over. Only this crate uses this attribute.
 const RESERVED_FOR: &str = "reservedFor";
 const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 

@@ -16,17 +16,14 @@ use crate::position::Position;
 use crate::table::lifecycle::{self, Rows};
 use crate::table::row::ShardRow;
 
-/// All rows of an application at one tick.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Snapshot {
-    /// The running workers: the workers that hold the lease of their own row.
+    /// The workers that hold the lease of their own row.
     pub(crate) members: Vec<Member>,
     pub(crate) streams: BTreeMap<Option<StreamId>, Stream>,
-    /// The number of rows that were read.
     pub(crate) rows: usize,
 }
 
-/// The shards of one stream.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Stream {
     pub(crate) rows: BTreeMap<crate::shard::ShardId, ShardRow>,
@@ -34,12 +31,8 @@ pub(crate) struct Stream {
 }
 
 impl Snapshot {
-    /// Lists all rows.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the store did not list all rows, because a partial list leads to a wrong plan.
-    /// Logs an unreadable row through `unreadable`, and skips the row and its shard.
+    /// Fails if the store did not list all rows, because a partial list leads to a wrong plan. Skips
+    /// unreadable rows.
     pub(crate) async fn take(
         table: &dyn LeaseTable,
         application: &Application,
@@ -74,8 +67,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Returns the holders of all readable shards. A shard is readable if it has not ended and waits for no
-    /// parent.
+    /// Returns the holders of all shards that have not ended and wait for no parent.
     pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let streams = self.streams.values();
         let rows = streams.flat_map(|stream| stream.rows.values().map(move |row| (stream, row)));
@@ -84,11 +76,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// Returns, by readable shard, the parents whose rows are not in this listing.
-    ///
-    /// A listing does not show the table at one moment. A parent's row may have been created after its page
-    /// was read and before the page of its child was read. So the worker reads the row of each such parent
-    /// before it claims the child.
+    /// Returns, for each readable shard, the parents whose rows are not in this listing. A listing has
+    /// several pages, so a parent's row may have been created after its page was read.
     pub(crate) fn unlisted_parents(
         &self,
         application: &Application,
@@ -109,9 +98,7 @@ impl Snapshot {
         unlisted
     }
 
-    /// Returns the shards that were split or merged and are not read to their end, and the number of shards
-    /// that wait for them. Omits shards that workers of other libraries hold, because those workers do not
-    /// follow the plan.
+    /// Omits shards that workers of other libraries hold, because those workers do not follow the plan.
     pub(crate) fn reshaping(&self) -> Reshaping {
         let mut reshaping = Reshaping::default();
         for stream in self.streams.values() {
@@ -129,7 +116,6 @@ impl Snapshot {
         reshaping
     }
 
-    /// Returns the shards that workers of another library hold.
     pub(crate) fn foreign(&self) -> BTreeSet<LeaseKey> {
         let rows = self.streams.values().flat_map(|stream| stream.rows.values());
         rows.filter(|row| row.is_foreign).map(|row| row.key.clone()).collect()
@@ -151,7 +137,6 @@ impl Stream {
     }
 }
 
-/// Logs that a row cannot be read, and what follows from this.
 fn log_unreadable(
     unreadable: &mut LogThrottles,
     key: Option<&LeaseKey>,

@@ -24,50 +24,43 @@ use crate::table::row::{self, ShardRow};
 use crate::table::snapshot::{Snapshot, Stream};
 use crate::time::now;
 
-/// The result of a sync. If two streams have different results, the later of these variants counts.
+/// If two streams have different results, the later of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SyncResult {
-    /// Every shard has its row.
     Unchanged,
-    /// The shards of a stream were not listed, or a row was not created. The next sync is due soon.
+    /// A stream did not list its shards, or a row was not created. The next sync is due soon.
     Failed,
-    /// New rows were created, or another worker is about to create them.
+    /// New rows were created, or another worker will soon create rows.
     Changed,
 }
 
-/// The error of a source or of the store.
 type SyncError = Box<dyn Error + Send + Sync>;
 
 /// The start time of a stream, in milliseconds since 1970.
 enum Start {
-    /// This worker has just stored the start time.
     Ours(u64),
-    /// Another worker stored the start time earlier, but has not created all rows.
+    /// Another worker stored the start time, but has not created all rows.
     Earlier(u64),
     /// Another worker stored the start time a moment ago, and will now create the rows.
     Another,
 }
 
-/// Creates rows for new shards, and removes obsolete rows.
 pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     obsolete: Mutex<BTreeMap<Option<StreamId>, ObsoleteRows>>,
-    /// A throttle for the log messages about each stream's consecutive failures.
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
 }
 
-/// The time since which all syncs have found a row obsolete, and whether the row was logged.
+/// The time since which all syncs have found a row obsolete.
 #[derive(Debug)]
 struct ObsoleteSince {
     since: Instant,
     is_logged: bool,
 }
 
-/// The obsolete rows of a stream.
 #[derive(Debug, Default)]
 struct ObsoleteRows {
-    /// The rows that the last sync found obsolete, each with the time since which it is obsolete.
     found: BTreeMap<(ShardId, Obsolete), ObsoleteSince>,
     strays: LogThrottle,
 }
@@ -84,13 +77,11 @@ impl ShardSync {
         self.sources.get(&stream.cloned()).cloned()
     }
 
-    /// Reports whether a stream has no row yet. Then the first sync is due at once.
+    /// The first sync of a new stream is due at once.
     pub(crate) fn is_new_to(&self, snapshot: &Snapshot) -> bool {
         self.sources.keys().any(|stream| !snapshot.streams.contains_key(stream))
     }
 
-    /// Compares the shards of all streams with `snapshot`. Creates missing rows, and removes obsolete rows.
-    ///
     /// Every write is conditional, so several workers may sync at once.
     pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> SyncResult {
         let mut result = SyncResult::Unchanged;
@@ -111,7 +102,7 @@ impl ShardSync {
         result
     }
 
-    /// Logs a failed sync through a throttle, because the worker retries a failed sync every few seconds.
+    /// The worker retries a failed sync every few seconds.
     fn log_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
         let mut failures = self.failures.lock();
         let level = failures.entry(stream.cloned()).or_default().once_more();
@@ -137,7 +128,6 @@ impl ShardSync {
         let open = listed.iter().filter(|shard| shard.is_open());
         let gaps = lifecycle::gaps(open.map(|shard| shard.hash_keys));
         if !gaps.is_empty() {
-            // The stream listed a shard as closed, and did not list its children yet.
             return Err(format!("no open shard has the hash keys {gaps:?}").into());
         }
         let mut missing = lifecycle::missing(&listed, &rows.row_states, self.settings.initial);
@@ -158,10 +148,9 @@ impl ShardSync {
             }
         }
         let mut created = false;
-        // No missing shard descends from another missing shard, so the order of the shards does not matter.
+        // No missing shard descends from another missing shard, so their order does not matter.
         for some in missing.chunks(CONCURRENT_ROWS) {
-            // If this process was paused, the snapshot may be old. A row may have been created in between,
-            // and removed after its shard's end. This row must not be created again.
+            // After a pause of this process, another worker may have created and removed the row.
             if started.elapsed() > self.settings.options.ttl() {
                 return Err("the snapshot is older than a ttl".into());
             }
@@ -178,11 +167,8 @@ impl ShardSync {
         Ok(if created { SyncResult::Changed } else { SyncResult::Unchanged })
     }
 
-    /// Returns the start time of a stream whose initial position is `Latest`.
-    ///
-    /// The time is stored before the first row is created, so all first shards start at the same time.
-    /// Workers read the records that arrive before the last row is created, even if the first worker
-    /// crashes before that.
+    /// Returns the start time of a stream whose initial position is `Latest`. The time is stored before the
+    /// first row. So all first shards start at the same time, even if the first worker crashes.
     async fn start(&self, stream: Option<&StreamId>) -> Result<Start, SyncError> {
         let key = self.settings.application.start(stream);
         if let Some(record) = self.answer(self.settings.table.read(&key)).await? {
@@ -194,9 +180,7 @@ impl ShardSync {
         Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
-    /// Returns the rows that have been obsolete for long enough to be removed. If a row were removed earlier,
-    /// a worker with an older listing could create it again, and an operator could not notice a stray row.
-    /// Logs stray rows.
+    /// After an earlier removal, a worker with an older listing could create a row again. Logs stray rows.
     fn removable<'a>(
         &self,
         stream: Option<&StreamId>,
@@ -212,7 +196,7 @@ impl ShardSync {
             let found = found.entry(entry.clone()).or_insert_with(ObsoleteSince::now);
             let age = found.since.elapsed();
             let ttl = self.settings.options.ttl();
-            // `ReadElsewhere` is logged after a ttl: an old list of shards may show an ended shard as open.
+            // An old list of shards may show an ended shard as open for a ttl.
             let (logged_after, retention) = match why {
                 Obsolete::Succeeded => (None, Some(ttl * 2)),
                 Obsolete::Stray => (Some(Duration::ZERO), Some(STRAY_RETENTION)),
@@ -232,9 +216,8 @@ impl ShardSync {
         removable
     }
 
-    /// Creates rows for the children of the shard of `row`. The caller holds the shard under `lease`. The
-    /// children come from the report `reported`, or from the list of shards if the report lacks
-    /// children or parents. Fails if the list does not have all children yet.
+    /// Creates the rows of the children of `row`'s shard. Uses the list of shards if the report `reported`
+    /// lacks children or parents. Fails if the list does not have all children yet.
     pub(crate) async fn follow(
         &self,
         lease: &Lease,
@@ -277,7 +260,7 @@ impl ShardSync {
         Ok(row.is_some())
     }
 
-    /// Waits for an answer of the table, but no longer than the request timeout.
+    /// Waits no longer than the request timeout.
     async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
@@ -295,7 +278,7 @@ impl ShardSync {
         let key = self.settings.application.shard(&name);
         let attributes = row::new_row(shard, &checkpoint);
         let mut failures = 0;
-        // Retries, because one failed request would otherwise delay all later rows until the next sync.
+        // Without a retry, one failed request would delay all later rows until the next sync.
         let created = loop {
             match self.answer(self.settings.table.create(&key, &attributes)).await {
                 Ok(created) => break created,
@@ -344,16 +327,13 @@ fn log_stray(row: &ShardRow, why: Obsolete, removed_after: Option<Duration>) {
     }
 }
 
-/// The time for which a stray row is kept. If the stream's name is wrong, no records arrive. An operator
-/// notices this, and corrects the name while the checkpoints still exist. The row of a dropped shard does no
-/// harm during this time.
+/// Long enough for an operator to notice a wrong stream name while the checkpoints still exist.
 const STRAY_RETENTION: Duration = Duration::from_hours(1);
 
 const MAX_RETRIES: u32 = 3;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits the concurrent writes to a new table.
 const CONCURRENT_ROWS: usize = 16;
 
 #[cfg(test)]

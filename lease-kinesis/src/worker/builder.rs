@@ -78,17 +78,17 @@ pub struct WorkerBuilder {
     #[cfg(feature = "simulation")]
     pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
-    /// The position that the caller set. The coexistence may also specify a position.
+    /// The coexistence may also specify a position.
     initial: Option<InitialPosition>,
     settings: Settings,
 }
 
 impl Worker {
-    /// Configures a worker of `application` that keeps its leases in `table` and reads `source`
-    /// with the processors of `factory`.
+    /// Configures a worker of `application` that keeps its leases in `table` and reads `source` with the
+    /// processors of `factory`.
     ///
-    /// An application's name has 1 to 256 letters, digits, `_`, `.` and `-`. All workers of one
-    /// application must use the same table, streams and ttl.
+    /// An application's name has 1 to 256 letters, digits, `_`, `.` and `-`. All workers of one application
+    /// must use the same table, streams and ttl.
     pub fn builder(
         application: impl Into<String>,
         table: impl LeaseTable,
@@ -157,36 +157,27 @@ impl WorkerBuilder {
         }
     }
 
-    /// Sets the worker's name. The default consists of host, process id and a random part. Two
-    /// running workers must not share a name. A restarted worker of the same name, such as a pod
-    /// of a `StatefulSet`, gets its shards back.
+    /// Sets the worker's name. The default consists of host, process id and a random part. Two running
+    /// workers must not share a name. A restarted worker with the same name gets its shards back.
     pub fn with_name(mut self, name: Lessee) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. Other
-    /// workers read the shards of a crashed worker after at most 5/3 of the ttl: the lease expires
-    /// after a ttl, and the other workers notice the expiry within two ticks. A tick is a third of the
-    /// ttl.
+    /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. Other workers read
+    /// the shards of a crashed worker after at most 5/3 of the ttl.
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.settings.options = options;
         self
     }
 
-    /// Sets where reading starts in shards that no worker has read. The default is
-    /// [`InitialPosition::Latest`]: the records that arrive from now on.
+    /// Sets where reading starts in shards without a row. The default is [`InitialPosition::Latest`].
     ///
-    /// *Now* is read from this worker's clock. If the clock is ahead by a minute, the worker skips
-    /// the records of the first minute. If the clock is behind by a minute, the worker delivers the records
-    /// of the minute before its start. If clocks are not synchronized, use an explicit time. It must not be
-    /// in the future.
+    /// The start time of `Latest` comes from this worker's clock. If the clock is ahead, the worker skips
+    /// records. If clocks are not synchronized, use an explicit time, not in the future.
     ///
-    /// A shard with a row starts at the position in its row. A later change of this setting does not
-    /// affect that shard. If the row has another start time, the worker logs a warning.
-    ///
-    /// A worker [with a coexistence](Self::with_coexistence) starts where the workers of the other
-    /// library start. It needs no value here, and a different value is an error.
+    /// A worker [with a coexistence](Self::with_coexistence) starts where the other library's workers start.
+    /// A different value here is an error.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.initial = Some(initial);
         self
@@ -198,20 +189,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the maximum number of records in a batch, 1 to 10,000. The default is 10,000. An
-    /// aggregate counts as one record.
-    ///
-    /// The setting limits memory: a fetch has up to 10 MB, and each shard that is behind has one batch in
-    /// memory. The number of concurrent fetches is not limited, so 100 such shards take up to 1 GB.
-    /// Set the number of records that fit into the memory for one shard, or limit [the shards of a
-    /// worker](Self::with_max_shards).
+    /// Sets the maximum number of records in a batch, 1 to 10,000. The default is 10,000. An aggregate counts
+    /// as one record. The setting limits memory: each shard that is behind has one batch of up to 10 MB in
+    /// memory.
     pub fn with_max_records(mut self, records: u16) -> Self {
         self.settings.pace.most_records = records;
         self
     }
 
-    /// Sets the pause before the next poll of a shard without new records. The default is 1 s, the
-    /// minimum 200 ms. A shard that is behind has no such pause.
+    /// Sets the pause before the next poll of a shard without new records. The default is 1 s, the minimum
+    /// 200 ms.
     pub fn with_idle_pause(mut self, idle: Duration) -> Self {
         self.settings.pace.idle = idle;
         self
@@ -223,78 +210,71 @@ impl WorkerBuilder {
         self
     }
 
-    /// Also delivers batches without records. Each batch reports how far the processor is behind.
+    /// Also delivers batches without records, which report how far the processor is behind.
     pub fn with_empty_batches(mut self) -> Self {
         self.settings.empty_batches = true;
         self
     }
 
-    /// Limits each call of a processor to `limit`, which must be more than 0. The worker cancels a
-    /// longer call of `initialize`, `process_records`, `shard_ended` or `shutdown_requested`. After
-    /// a cancelled `shutdown_requested`, this worker starts no other processor. After any other
-    /// cancelled call, a new processor starts at the checkpoint.
+    /// Limits each call of a processor to `limit`, which must be more than 0. By default, there is no limit.
     ///
-    /// By default a processor may take any time, and the worker keeps its lease.
+    /// The worker cancels a longer call, and a new processor starts at the checkpoint. After a cancelled
+    /// `shutdown_requested`, this worker starts no other processor.
     pub fn with_batch_limit(mut self, limit: Duration) -> Self {
         self.settings.batch_limit = Some(limit);
         self
     }
 
     /// Releases a shard for a while if its processor was replaced `restarts` times without a new checkpoint.
-    /// A processor is replaced if it panicked, exceeded its time limit, failed to initialize, or [requested a
-    /// restart](crate::NeedsRestart). By default the worker retries without a limit.
+    /// The worker replaces a processor after a panic, a time limit, a failed start, or a [requested
+    /// restart](crate::NeedsRestart). By default, there is no limit.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
         self.settings.restarts = Some(restarts);
         self
     }
 
-    /// Releases a shard for a while, as [`StopShard`](crate::Outcome::StopShard) does, after the
-    /// same batch [failed](crate::Outcome::Failed) `failures` times in a row without a checkpoint.
-    /// A new processor then starts at the checkpoint, on this worker or another worker.
+    /// Acts as for [`StopShard`](crate::Outcome::StopShard) after a batch [failed](crate::Outcome::Failed)
+    /// `failures` times in a row without a checkpoint.
     ///
-    /// The default is 30: with the default backoff, the worker releases the shard after 23 minutes.
-    /// Database failovers and deployments take less time. A longer failure may be caused by this
-    /// machine or by the processor's state. The minimum is 1; `None` retries without a limit.
+    /// The default is 30. With the default backoff, this takes 23 minutes, longer than database failovers and
+    /// deployments. The minimum is 1. `None` retries without a limit.
     pub fn with_max_failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.settings.failures = failures.into();
         self
     }
 
-    /// Sets the backoff. It is `first` after a failure, and doubles after each further failure, up to `last`.
-    /// The default is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
+    /// Sets the pause after a failure: `first`, doubled after each further failure, up to `last`. The default
+    /// is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
         self
     }
 
-    /// Sets how long a new worker waits before it obtains a second shard. It never waits longer than a third
-    /// of the ttl. With this pause, workers that start together share the shards at once, without hand-overs.
-    /// The default is 1 s. The minimum is 10 ms, which suits a single worker.
+    /// Sets how long a new worker waits for other new workers before it obtains a second shard. The worker
+    /// never waits longer than a third of the ttl. The default is 1 s, the minimum 10 ms.
     pub fn with_settling(mut self, settling: Duration) -> Self {
         self.settings.settling = settling;
         self
     }
 
-    /// Sets the maximum time from a stop request to the end of the worker, even if calls hang. The default
-    /// is 30 s, the time that Kubernetes gives a pod.
+    /// Sets the maximum time from a stop request to the end of the worker, even if calls hang. The default is
+    /// 30 s, the time that Kubernetes gives a pod.
     ///
-    /// In the last eighth of this time (at most 2 s), the worker releases
-    /// shards that were not handed over. Then it removes its own row.
+    /// In the last eighth of this time (at most 2 s), the worker releases shards that were not handed over.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Limits the number of shards that this worker reads. The limit must be at least 1. By default
-    /// there is no limit. The other workers take the limit into account.
+    /// Limits the number of shards that this worker reads. The limit is at least 1. By default, there is no
+    /// limit.
     pub fn with_max_shards(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Limits the number of concurrent hand-overs, for processors that take long to start. The
-    /// limit must be at least 1. By default, the worker hands over all shards at once that the plan
-    /// assigns to other workers.
+    /// Limits the number of concurrent hand-overs, for processors that take long to start. The limit is at
+    /// least 1. By default, there is no limit.
     pub fn with_max_hand_overs(mut self, most: usize) -> Self {
         self.settings.most_hand_overs = Some(most);
         self
@@ -306,32 +286,28 @@ impl WorkerBuilder {
         self
     }
 
-    /// Replaces `worker`, which is about to stop. This worker obtains no shards until `worker`
-    /// leaves. Then this worker obtains all shards of `worker`. A rolling deployment then moves
-    /// each shard once.
+    /// Replaces `worker`, which will soon stop. This worker obtains no shards until `worker` leaves, and then
+    /// all shards of `worker`.
     pub fn replacing(mut self, worker: Lessee) -> Self {
         self.replaces = Some(worker);
         self
     }
 
-    /// Sets the time between two comparisons of the stream's shards with the rows. The default is 1 min. The
-    /// worker finds the children of a shard at the shard's end, without this delay.
+    /// Sets the time between two comparisons of the stream's shards with the rows. The default is 1 min. A
+    /// worker finds the children of a shard without this delay.
     pub fn with_sync_interval(mut self, interval: Duration) -> Self {
         self.settings.sync_interval = interval;
         self
     }
 
-    /// Shares the table with workers of another library, by the rules of `coexistence`.
-    ///
-    /// `lease_kcl::KclCoexistence` implements the rules of the Kinesis Client Library 1 and 2. The
-    /// ttl must not exceed [`Coexistence::max_ttl`].
+    /// Shares the table with workers of another library, by the rules of `coexistence`, such as
+    /// `lease_kcl::KclCoexistence`. The ttl must not exceed [`Coexistence::max_ttl`].
     pub fn with_coexistence(mut self, coexistence: impl Coexistence) -> Self {
         self.coexistence = Some(Box::new(coexistence));
         self
     }
 
-    /// Sets the wall clock, in milliseconds since 1970, for tests. A worker with [`InitialPosition::Latest`]
-    /// starts at the time of this clock.
+    /// Sets the clock of [`InitialPosition::Latest`], in milliseconds since 1970, for tests.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
         self
@@ -342,7 +318,6 @@ impl WorkerBuilder {
     /// # Errors
     ///
     /// Fails if a setting is out of range, or differs from the [coexistence](Self::with_coexistence).
-    /// Sends no request.
     pub fn build(mut self) -> Result<Worker, InvalidSetup> {
         let application: Application = self.application.parse().map_err(Reason::from)?;
         self.settings.initial = self.agreed_position()?;
@@ -407,5 +382,5 @@ fn millis_since_1970() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The first seven pauses of the default backoff take 63.5 s together, and each further pause takes 1 min.
+/// The first seven pauses take 63.5 s together, and each further pause takes 1 min.
 const DEFAULT_MAX_FAILURES: u32 = 30;

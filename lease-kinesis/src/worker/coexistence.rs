@@ -13,38 +13,34 @@ use crate::position::InitialPosition;
 /// Shares the shards of a table with workers of another library, which do not follow the
 /// [`plan`](crate::plan).
 ///
-/// At each tick, a worker calls [`plannable`](Self::plannable), and then [`take`](Self::take) if
-/// the worker is live and counts in the plan.
+/// At each tick, a worker calls [`plannable`](Self::plannable). If the worker is live and counts in the plan,
+/// the worker also calls [`take`](Self::take).
 pub trait Coexistence: fmt::Debug + Send + 'static {
-    /// Returns the longest ttl that a worker may have: the time after which the other library takes a lease
-    /// over.
+    /// Returns the time after which the other library takes a lease over. The ttl must not be longer.
     fn max_ttl(&self) -> Duration;
 
-    /// Returns the start position of the other library's workers in shards that no worker has read; `None` if
-    /// it is unknown. The worker then uses its own setting.
+    /// Returns the start position of the other library's workers. `None` lets the worker use its own setting.
     fn initial_position(&self) -> Option<InitialPosition> {
         None
     }
 
     /// Returns the shards that the workers of this library plan among themselves, with their holders.
-    /// The plan assigns no other shard to a worker of this library.
     fn plannable(
         &mut self,
         table: &SharedTable<'_>,
         now: Instant,
     ) -> BTreeMap<LeaseKey, Option<Lessee>>;
 
-    /// Returns the shards that `me` obtains now, although a worker of the other library holds them.
-    /// The implementation must make the store grant the next claim of `me` for each of these
-    /// shards.
+    /// Returns the shards that `me` obtains now, although a worker of the other library holds these shards.
+    /// The implementation must make the store grant the next claim of `me` for each of these shards.
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
 }
 
-/// The shards that can be read, as one listing of the table shows them.
+/// The readable shards in one listing of the table.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "tests of an implementation build it")]
 pub struct SharedTable<'a> {
-    /// All shards that can be read, with their holders.
+    /// The readable shards with their holders.
     pub held: &'a BTreeMap<LeaseKey, Option<Lessee>>,
     /// The shards that workers of the other library hold.
     pub foreign: &'a BTreeSet<LeaseKey>,

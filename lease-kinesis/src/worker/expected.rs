@@ -12,7 +12,6 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 use tracing::debug;
 
-/// The shards that other workers will hand over to this worker. Each shard has a watch.
 #[derive(Default)]
 pub(crate) struct Expected {
     watches: JoinSet<LeaseKey>,
@@ -20,7 +19,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Watches `keys`, and stops all other watches.
+    /// Stops all other watches.
     pub(crate) fn set(&mut self, keys: Vec<LeaseKey>, table: &Arc<dyn LeaseTable>) {
         let wanted: BTreeSet<_> = keys.into_iter().collect();
         self.keys.retain(|key, watch| {
@@ -33,7 +32,6 @@ impl Expected {
         self.include(wanted, table);
     }
 
-    /// Watches `keys` in addition to the keys that are watched already.
     pub(crate) fn include(
         &mut self,
         keys: impl IntoIterator<Item = LeaseKey>,
@@ -50,7 +48,7 @@ impl Expected {
                         }
                     };
                     select! {
-                        // The notification comes first: it usually arrives before the next poll.
+                        // The notification usually arrives before the next poll.
                         biased;
                         () = notified => (),
                         () = poll_until_free(&*table, &name) => (),
@@ -62,7 +60,6 @@ impl Expected {
         }
     }
 
-    /// Returns the next free shard; `None` if none is watched.
     pub(crate) async fn next(&mut self) -> Option<LeaseKey> {
         loop {
             if let Ok(key) = self.watches.join_next().await? {
@@ -73,13 +70,12 @@ impl Expected {
     }
 }
 
-/// Polls until `key` is free, because a store may send no notifications or lose a notification.
+/// A store may send no notifications, or lose a notification.
 async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     loop {
         sleep(POLL_INTERVAL).await;
         match table.read(key).await {
             Ok(Some(row)) if row.holder.is_none() => return,
-            // The row is held, or was removed. The next tick handles a removed row.
             Ok(_) => (),
             Err(cause) => {
                 debug!(%key, error = &cause as &dyn Error, "row not read");
@@ -88,6 +84,5 @@ async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     }
 }
 
-/// The interval is short, because no worker reads a free shard. A poll reads one row, and polling ends with
-/// the hand-over.
+/// The interval is short, because no worker reads a free shard. A poll reads one row.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

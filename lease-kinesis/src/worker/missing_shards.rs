@@ -1,5 +1,5 @@
-//! Backoff for shards that have a row but do not exist in the stream. Between attempts, their leases are
-//! free, so that the sync can remove their rows.
+//! Backoff for shards that have a row but do not exist in the stream. Meanwhile, their leases are free, so
+//! that the sync can remove their rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use crate::log_throttle::{LogLevel, LogThrottle};
 
-/// The missing shards, each with the time of its next attempt.
 #[derive(Debug, Default)]
 pub(crate) struct MissingShardBackoff {
     shards: BTreeMap<LeaseKey, MissingShard>,
@@ -17,15 +16,13 @@ pub(crate) struct MissingShardBackoff {
 
 #[derive(Debug)]
 struct MissingShard {
-    /// The number of attempts that found the shard missing.
     times: u32,
     throttle: LogThrottle,
     until: Instant,
 }
 
 impl MissingShardBackoff {
-    /// Counts one more attempt that found `key` missing, and delays the next attempt. `length`
-    /// returns the delay after a number of attempts. Returns how to log this attempt.
+    /// `length` returns the delay after a number of attempts.
     pub(crate) fn is_missing(
         &mut self,
         key: LeaseKey,
@@ -43,7 +40,7 @@ impl MissingShardBackoff {
         self.shards.get(key).is_some_and(|shard| now < shard.until)
     }
 
-    /// Forgets shards that are not in `held`: they have no row any more, or are not readable.
+    /// Forgets shards without a row, and unreadable shards.
     pub(crate) fn keep(&mut self, held: &BTreeMap<LeaseKey, Option<Lessee>>) {
         self.shards.retain(|key, _| held.contains_key(key));
     }

@@ -1,10 +1,4 @@
-//! A worker, its handle, and the tasks that it runs.
-//!
-//! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick
-//! and executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected`
-//! watches shards that other workers will hand over. `missing_shards` delays further attempts at a shard that
-//! the stream does not have. `coexistence` is for workers of other libraries on the same table. `parts` holds
-//! the state that a worker's tasks share. `simulated` sets the clock and the seed of a simulation.
+//! A worker, its handle, and the tasks that it runs. Start with [`Worker`].
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;
@@ -30,14 +24,13 @@ use crate::worker::running::Running;
 
 /// Reads its share of an application's shards, alongside the application's other workers.
 ///
-/// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), computes
-/// the same [plan](crate::plan), and executes its own part of the plan. It obtains the free shards that the
-/// plan assigns to it. It hands over the shards that the plan assigns to another worker, after the current
-/// batch. No worker takes a shard that another worker holds.
+/// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), and computes the
+/// same [plan](crate::plan). The worker obtains the free shards that the plan assigns to this worker. The
+/// worker hands over surplus shards after the current batch.
 ///
 /// # Examples
 ///
-/// This worker reads a simulated stream, with its leases in memory:
+/// This worker reads a simulated stream:
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -112,19 +105,17 @@ impl Worker {
 
     /// Reads shards until the worker is [stopped](WorkerHandle::stop).
     ///
-    /// The worker retries after a failure of a shard, a processor, a stream or the store. The
-    /// failure of one shard or its processor does not affect other shards.
+    /// The worker retries after failures. The failure of one shard does not affect other shards.
     ///
     /// # Errors
     ///
-    /// Fails with [`WorkerError::Stopped`] if a processor stopped the worker. Fails with
-    /// [`WorkerError::Store`] if the store rejects the worker's own row at the start, and the error
-    /// is not retryable.
+    /// [`WorkerError::Stopped`] if a processor stopped the worker. [`WorkerError::Store`] if the store
+    /// rejects the worker's own row at the start, with an error that is not retryable.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the worker stops reading and releases its leases in the background. Later
-    /// readers start at the last checkpoints.
+    /// If the caller drops the future, the worker stops reading and releases its leases in the background.
+    /// Later readers start at the last checkpoints.
     pub async fn run(self) -> Result<(), WorkerError> {
         let WorkerParts { settings, me, .. } = &self.parts;
         let span = info_span!("worker", application = %settings.application, name = %me.name);
@@ -133,7 +124,7 @@ impl Worker {
 }
 
 impl WorkerHandle {
-    /// Asks the worker to hand over all of its shards, and then to end. Both happen within its grace time.
+    /// Asks the worker to hand over all of its shards, and then to end, within its grace time.
     pub fn stop(&self) {
         self.stopping.cancel();
     }

@@ -32,40 +32,33 @@ use crate::worker::missing_shards::MissingShardBackoff;
 use crate::worker::parts::WorkerParts;
 use crate::worker::shard_task::{Order, TaskEnd};
 
-/// A running worker.
 pub(crate) struct Running {
     worker: WorkerParts,
     /// The lease on the worker's own row.
     row: Option<Lease>,
-    /// Whether the worker's own row has the worker's current attributes.
     row_is_written: bool,
     tracker: MemberTracker,
     /// The workers that counted for the plan at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
-    /// Free shards that this worker does not claim, each with the time at which it first saw the shard free.
+    /// Free shards that other workers should claim, each with the time at which this worker first saw the
+    /// shard free.
     free: BTreeMap<LeaseKey, Instant>,
-    /// For each shard of the last listing, its parents whose rows the listing does not have.
+    /// The parents that the last listing lacks, for each shard of that listing.
     unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
-    /// Shards that have a row but do not exist in the stream.
     missing: MissingShardBackoff,
     tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
-    /// The running comparison of streams and rows, if any.
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
-    /// Whether a shard has ended since the last comparison. Then the next comparison is due early.
     is_reshaped: bool,
     expected: Expected,
-    /// The number of consecutive ticks that got no answer from the store.
     unanswered: u32,
-    /// Throttles the log of unreadable rows.
     unreadable: LogThrottles,
-    /// Throttles the log messages about another process that holds the worker's own row.
     namesakes: LogThrottle,
     stopped_by: Option<ProcessorError>,
-    /// The time by which all shards must be handed over; `None` until the worker leaves.
+    /// The end of the time for hand-overs. `None` until the worker leaves.
     deadline: Option<Instant>,
 }
 
@@ -96,8 +89,7 @@ impl Running {
         }
     }
 
-    /// Runs until the caller or a processor stops the worker. After that, continues for at most
-    /// the grace time.
+    /// After a stop, continues for at most the grace time.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
         let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
         let out_of_time = async {
@@ -156,14 +148,13 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the time to the next tick. It is short after a failure, and while other workers should claim
-    /// free shards. It is also short while a new worker does not count yet, because such a worker reads at
-    /// most one shard.
+    /// The pause is short after a failure and while other workers should claim free shards. The pause is also
+    /// short while a new worker does not count yet.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // The first retry follows soon. Later retries back off, because the store may be overloaded. The
-            // backoff is at most a ttl, so that the worker notices the store's recovery.
+            // Later retries back off, because the store may be overloaded. After at most a ttl, the worker
+            // notices the store's recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
@@ -180,7 +171,6 @@ impl Running {
         self.worker.settings.tick().min(self.worker.settings.settling)
     }
 
-    /// Reads all rows, and executes this worker's part of the plan.
     async fn tick(&mut self, begun: Instant) -> Tick {
         let mut failed = Tick::Failed;
         let is_there = match self.be_there().await {
@@ -216,7 +206,7 @@ impl Running {
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
         if me.state == MemberState::Live && !members.iter().any(|member| member.name == me.name) {
-            // This worker does not count for the plan yet, so the plan assigns no shard to it.
+            // The plan assigns no shard to this worker yet.
             let decision = begin(me, &reading, &held);
             self.act(decision).await;
             return Tick::Stable;
@@ -235,8 +225,7 @@ impl Running {
     }
 
     /// Reports `Changing` if another worker should claim a shard that became free a moment ago. That worker
-    /// may have an older listing, by which the plan assigns the shard to this worker. Then no worker claims
-    /// it, so the next tick is due soon.
+    /// may have an older listing, so the next tick is due soon.
     fn compare_free(
         &mut self,
         held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -254,7 +243,7 @@ impl Running {
         if self.free.values().any(is_new) { Tick::Changing } else { Tick::Stable }
     }
 
-    /// Returns the shards that workers of this library may plan, and the shards to take from another library.
+    /// Returns the shards that this library's workers may plan, and the shards to take from another library.
     fn share_with_others(
         &mut self,
         snapshot: &Snapshot,
@@ -268,7 +257,6 @@ impl Running {
         let table = SharedTable { held: &held, foreign: &foreign, members };
         let now = now();
         let plannable = coexistence.plannable(&table, now);
-        // A worker that leaves or does not count yet takes no shard.
         let me = members.iter().find(|member| member.name == worker.me.name);
         let me = me.filter(|_| worker.me.state == MemberState::Live);
         let taken = me.map(|me| coexistence.take(&table, me, now)).unwrap_or_default();
@@ -280,14 +268,13 @@ impl Running {
         let stopping = &self.worker.stopping;
         let unreadable = &mut self.unreadable;
         let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
-        // A slower list is out of date, and a store may never answer. A leaving worker waits for a shorter
-        // time, because it must hand over its shards within the grace time.
+        // A slower list is out of date. A leaving worker waits less, because its grace time is running.
         let is_leaving = self.deadline.is_some();
         let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;
-            // A worker that must stop does not wait for a slow list. It lists the rows again when it leaves.
+            // A stopping worker lists the rows again when it leaves.
             () = stopping.cancelled(), if self.deadline.is_none() => return None,
             () = until(self.deadline) => return None,
             looked = in_time => looked,
@@ -313,7 +300,6 @@ impl Running {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
         let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
-        // Hand-overs that have started continue. If there are `most` of them, other hand-overs must wait.
         let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
         let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
@@ -330,19 +316,18 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Starts a comparison of streams and rows if one is due. The comparison runs in its own task,
-    /// because a stream may answer late or never.
+    /// Starts a due comparison in its own task, because a stream may answer late or never.
     fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
         if self.deadline.is_some() || !self.comparing.is_empty() {
             return;
         }
         let settings = &self.worker.settings;
-        // One worker is enough. The other workers compare rarely, in case the first worker fails.
+        // The other workers compare rarely, in case the first worker fails.
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
-        // When a stream is resharded, many shards end at once. An early comparison creates the rows of all
-        // children, so that all workers soon plan with the final number of shards.
+        // An early comparison creates the rows of all children of a reshard. So all workers soon plan with
+        // the final number of shards.
         let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
@@ -359,14 +344,13 @@ impl Running {
         self.comparing.spawn(compare.in_current_span());
     }
 
-    /// Stores the result of a comparison. Returns whether the next tick is due at once.
+    /// Returns whether the next tick is due at once.
     fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
         // After any other result, the next tick compares again: no worker reads a shard without a row.
         self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
         compared == SyncResult::Changed
     }
 
-    /// Obtains and writes the worker's own row, by which other workers know it.
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
@@ -391,7 +375,7 @@ impl Running {
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
         let options = &self.worker.settings.options;
-        // Does not use `Lease::update`. It reports a timeout as an error, so the worker would skip this tick.
+        // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
         let written = self.worker.settings.table.update(row.grant(), &change);
         // Without an answer, the next tick writes the row again.
         if let Ok(written) = timeout(options.request_timeout(), written).await {
@@ -401,12 +385,12 @@ impl Running {
     }
 }
 
-/// The store does not distinguish the three cases. The worker may repeat its own unanswered claim only for
-/// half a ttl. After that, the row stays held until the unknown grant expires.
+/// The store does not distinguish these cases. After half a ttl, the worker may not repeat its own unanswered
+/// claim.
 const NAMESAKE: &str = "the worker's own row is held: by another worker of this name, by an earlier \
 process of this worker, or through a request whose answer was lost";
 
-/// Returns an error that only an operator can correct, which ends a starting worker. Logs any other error.
+/// Returns only errors that an operator must correct.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
     if error.is_retryable() {
         warn!(error = &error as &dyn std::error::Error, "worker's own row not written yet");
@@ -422,23 +406,18 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// The result of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tick {
-    /// This worker expects no other worker to claim a shard soon.
+    /// No other worker should claim a shard soon.
     Stable,
-    /// Other workers should soon claim shards that became free.
+    /// Other workers should soon claim free shards.
     Changing,
-    /// The store did not answer.
     Unanswered,
-    /// This worker does not hold its own row, so other workers do not know it.
+    /// This worker does not hold its own row.
     Failed,
 }
 
-/// The pause after a failed tick or during changes. During this pause, the worker that should claim a free
-/// shard lists the rows.
+/// During this pause, the worker that should claim a free shard lists the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
-/// The time limit of a comparison of streams and rows, which may list many pages of shards and create as many
-/// rows.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

@@ -1,7 +1,4 @@
 //! Reads one shard and calls its processor, from the grant of the lease to the end of the lease.
-//!
-//! `delivery` passes batches to the processor. `ending` handles the shard's end and the processor's
-//! shutdown. `handing_over` transfers the lease to another worker.
 
 mod delivery;
 mod ending;
@@ -34,7 +31,6 @@ use crate::status::StatusEntry;
 use crate::table::row::{self, ShardRow};
 use crate::table::sync::ShardSync;
 
-/// The task that reads one shard.
 pub(crate) struct ShardTask {
     pub(crate) settings: Arc<Settings>,
     pub(crate) factory: Arc<dyn ProcessorFactory>,
@@ -45,59 +41,50 @@ pub(crate) struct ShardTask {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) entry: StatusEntry,
     pub(crate) orders: watch::Receiver<Order>,
-    /// The worker cancels this token when its grace time has ended.
     pub(crate) out_of_time: CancellationToken,
 }
 
-/// The order of the worker to a shard's task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Read the shard.
     Read,
-    /// Hand the shard over to the named worker. With `None`, release the shard.
+    /// Hand the shard over to this worker. `None` means to release the shard.
     Give(Option<Lessee>),
 }
 
-/// How a shard's task ended.
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
-    /// The lease was lost.
     Lost,
     /// The shard was handed over or released.
     Given,
     /// The shard was read to its end.
     ShardEnd,
-    /// The stream no longer has the shard.
     Missing,
     /// The shard was released for a while.
     GivenUp,
-    /// A processor stopped the worker.
     StopWorker(ProcessorError),
 }
 
-/// Why the work on a batch or on a shard was interrupted.
 enum Interrupted {
     Lost,
     OutOfTime,
     Ordered,
     /// The worker ordered a hand-over before the processor was initialized.
     NotStarted,
-    /// The processor failed, so its state is unknown. Another processor starts at the checkpoint.
+    /// The processor's state is unknown. Another processor starts at the checkpoint.
     Restart(ProcessorError),
     GiveUp(ProcessorError),
     StopWorker(ProcessorError),
 }
 
 impl ShardTask {
-    /// Reads the shard until its task ends.
     pub(crate) async fn run(mut self) -> TaskEnd {
         self.row.switches = self.row.switches.saturating_add(1);
         let switched = row::switched(self.row.switches);
         let table = Arc::clone(&self.settings.table);
         let counted = self.lease.update(&*table, &switched);
         match self.guarded(None, counted).await {
-            // A failed write does little harm. The count of switches only affects the backoff of a failing
-            // shard, and the next holder removes a stale `reservedFor`.
+            // The count only affects the backoff of a failing shard. The next holder removes a stale
+            // `reservedFor`.
             Ok(counted) => drop(counted),
             Err(interrupted) => return self.end(interrupted).await,
         }
@@ -118,12 +105,11 @@ impl ShardTask {
                 Err(interrupted) => return self.end(interrupted).await,
             };
             self.entry.restarted();
-            // The wait is guarded, because a clone of the old checkpointer may still lock the checkpoints.
+            // Guarded, because a clone of the old checkpointer may still lock the checkpoints.
             let reached = match self.guarded(None, checkpoints.start_position()).await {
                 Ok(reached) => reached,
                 Err(interrupted) => return self.end(interrupted).await,
             };
-            // A new checkpoint resets the count of restarts.
             if reached > position {
                 restarts = 0;
             }
@@ -135,8 +121,7 @@ impl ShardTask {
         }
     }
 
-    /// Creates the state of the shard's checkpoints. Its writer writes them to the shard's row under the
-    /// grant. It needs no `Lease`, because a [`CheckpointScope`] in another crate has no `Lease`.
+    /// Uses the grant, because a [`CheckpointScope`] in another crate has no `Lease`.
     fn checkpoints(&self) -> Arc<CheckpointState> {
         let settings = Arc::clone(&self.settings);
         let (table, limit) = (Arc::clone(&settings.table), settings.options.request_timeout());
@@ -146,7 +131,6 @@ impl ShardTask {
         CheckpointState::new(Box::new(writer), self.row.checkpoint.clone(), Box::new(pause))
     }
 
-    /// Waits before the start of the next processor, and writes pending checkpoints during the wait.
     async fn before_restart(
         &mut self,
         checkpoints: &Arc<CheckpointState>,
@@ -164,7 +148,7 @@ impl ShardTask {
         } else {
             select! {
                 biased;
-                // The pause is polled first, so that after an interruption no pending checkpoint is written.
+                // This branch is polled first, so that no pending checkpoint is written after an interruption.
                 paused = self.pause(pause) => paused,
                 never = checkpointer.settle() => match never {},
             }
@@ -175,9 +159,7 @@ impl ShardTask {
         }
     }
 
-    /// Replaces `LATEST` in the row by the current time. Each request for `LATEST` returns another
-    /// position, so a restart before the first checkpoint would skip records. Rows of this crate
-    /// have a start time from their creation. Rows of the Kinesis Client Library have no start time.
+    /// A restart at `LATEST`, which rows of the Kinesis Client Library have, would skip records.
     async fn store_start_time(&mut self) -> Result<(), Interrupted> {
         if self.row.checkpoint != Position::Latest {
             return Ok(());
@@ -205,8 +187,7 @@ impl ShardTask {
         Ok(())
     }
 
-    /// If the shard's row has no hash keys, requests them from the stream. The hash keys decide which
-    /// records of an aggregate belong to the shard.
+    /// Some rows have no hash keys. The hash keys decide which records of an aggregate belong to the shard.
     async fn find_hash_keys(&mut self) -> Result<(), Interrupted> {
         if self.row.has_hash_keys {
             return Ok(());
@@ -228,14 +209,12 @@ impl ShardTask {
         Ok(())
     }
 
-    /// Runs one processor, from the checkpoint at `position` on.
     async fn run_processor(
         &mut self,
         checkpoints: &Arc<CheckpointState>,
         position: Position,
     ) -> Result<TaskEnd, Interrupted> {
-        // Cancels the processor's own tasks at its end, because the next processor receives the same
-        // records.
+        // The next processor receives the same records, so this processor's own tasks must end.
         let cancellation = self.lease.cancelled_on_loss().child_token();
         let _cancels = cancellation.clone().drop_guard();
         let context = ShardContext {
@@ -246,11 +225,11 @@ impl ShardTask {
         };
         let made = async { self.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
-        // Declared after the processor, so that it is dropped first, even if this future is dropped.
+        // The scope is declared after the processor, so that the scope is dropped first.
         let checkpointer = CheckpointScope::of(checkpoints);
         let begun = select! {
             biased;
-            // The reading is polled first, so that after an interruption no pending checkpoint is written.
+            // This branch is polled first, so that no pending checkpoint is written after an interruption.
             begun = self.begin(&mut *processor, &context, &checkpointer) => begun,
             never = checkpointer.settle() => match never {},
         };
@@ -315,11 +294,11 @@ impl ShardTask {
             let read = loop {
                 select! {
                     biased;
-                    // The loss is polled first, so that nothing is read after it. Orders to stop come next.
+                    // This branch is polled first, so that nothing is read after a loss. Orders to stop come next.
                     _lost = self.lease.lost() => return Err(Interrupted::Lost),
                     () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
                     () = ordered(&mut orders) => return Err(Interrupted::Ordered),
-                    // A checkpoint is safe here: between batches, all delivered records are processed.
+                    // Between batches, all delivered records are processed.
                     () = self.checkpoint_due(checkpointer) => {
                         self.checkpoint_if_due(checkpointer).await?;
                     }
@@ -342,7 +321,6 @@ impl ShardTask {
         }
     }
 
-    /// Ends the task after an interruption.
     async fn end(self, interrupted: Interrupted) -> TaskEnd {
         let shard = &self.row.shard;
         match interrupted {
@@ -366,7 +344,6 @@ impl ShardTask {
         }
     }
 
-    /// Runs `work` until it ends, the lease is lost, the grace time ends, or `limit` has passed.
     async fn guarded<F: Future>(
         &self,
         limit: Option<Duration>,
@@ -381,7 +358,7 @@ impl ShardTask {
         };
         let finished = select! {
             biased;
-            // The loss is polled first, so that the work is not polled after a loss.
+            // This branch is polled first, so that the work is not polled after a loss.
             _lost = self.lease.lost() => return Err(Interrupted::Lost),
             () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
             finished = limited => finished,
@@ -393,7 +370,7 @@ impl ShardTask {
         }
     }
 
-    /// Waits for `length`. Fails if the lease is lost or a hand-over is ordered before that.
+    /// Fails if the lease is lost or a hand-over is ordered before `length` has passed.
     async fn pause(&mut self, length: Duration) -> Result<(), Interrupted> {
         let mut orders = self.orders.clone();
         select! {
@@ -413,10 +390,9 @@ impl ShardTask {
     }
 }
 
-/// Completes once the worker orders a hand-over.
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     let to_give = |order: &Order| matches!(order, Order::Give(_));
-    // The wait also completes if the worker is dropped. Then a hand-over is right, too.
+    // If the worker is dropped, a hand-over is right, too.
     drop(orders.wait_for(to_give).await);
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use lease_core::Locker;
 use lease_core::store::Clock;
 
-/// The clock and the seed that a simulation sets for a worker's locker.
 #[derive(Debug, Default)]
 pub(super) struct Simulated {
     pub(super) clock: Option<Arc<dyn Clock>>,

@@ -22,33 +22,28 @@ use tokio::runtime::Handle;
 
 use crate::fleet::Costs;
 
-/// The counters that all workers share.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) costs: Costs,
-    /// Claims of held rows.
     pub(crate) failed_claims: u64,
     /// Writes that the store accepted under a token other than the last granted token.
     pub(crate) stale_writes: u64,
     granted: BTreeMap<LeaseKey, FencingToken>,
 }
 
-/// One worker's connection to the table. By default, it delivers no notifications of free leases, as with
-/// DynamoDB.
+/// By default, delivers no notifications of free leases, as with DynamoDB.
 pub(crate) struct CountedTable {
     store: MemoryStore,
     notifications: Notifications,
     traffic: Arc<Mutex<Traffic>>,
 }
 
-/// Whether a store notifies waiters of free leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notifications {
     Sent,
     None,
 }
 
-/// The faults of one connection.
 #[derive(Clone)]
 pub(crate) struct TableFault(Arc<Mutex<State>>);
 
@@ -85,7 +80,6 @@ impl TableFault {
 }
 
 impl CountedTable {
-    /// Connects to `store` over `network`.
     pub(crate) fn to(
         store: MemoryStore,
         notifications: Notifications,

@@ -1,7 +1,5 @@
-//! The rule of the Kinesis Client Library 1 and 2: each worker takes leases for itself.
-//!
-//! Reimplements `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each constant names its
-//! class or setting in KCL.
+//! The rule of the Kinesis Client Library 1 and 2: each worker takes leases for itself. Reimplements
+//! `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +12,9 @@ use crate::model::{FAILOVER, Model, Outage, Parts, Row};
 pub(crate) struct Kcl2 {
     parts: Parts<Lease, Task>,
     workers: BTreeMap<usize, Worker>,
-    /// The maximum number of leases that a worker steals at one time.
     most_steals: usize,
 }
 
-/// The row of a lease.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
     owner: Option<usize>,
@@ -28,7 +24,7 @@ pub(crate) struct Lease {
 }
 
 struct Worker {
-    /// The leases that the worker has taken. It may have lost a lease without noticing.
+    /// The worker may have lost a lease without noticing.
     holds: BTreeSet<usize>,
     /// The last counter of each owned lease, and the time at which the worker first read this counter.
     seen: BTreeMap<usize, (u64, Millis)>,
@@ -42,7 +38,6 @@ pub(crate) enum Task {
 }
 
 impl Kcl2 {
-    /// Creates a fleet with default settings.
     pub(crate) fn new(leases: usize, seed: u64) -> Self {
         // `maxLeasesToStealAtOneTime`
         Self::stealing(1, leases, seed)
@@ -56,8 +51,7 @@ impl Kcl2 {
         }
     }
 
-    /// `DynamoDBLeaseRenewer`: renews each lease in `holds`, unless another worker wrote to the
-    /// row.
+    /// `DynamoDBLeaseRenewer`: renews a lease unless another worker wrote to the row.
     fn renew(&mut self, worker: usize) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
@@ -66,7 +60,6 @@ impl Kcl2 {
             if row.owner == Some(worker) {
                 row.counter += 1;
             } else {
-                // The worker notices the loss only now, and its processor stops.
                 self.workers.get_mut(&worker).unwrap().holds.remove(&lease);
                 self.parts.readers.stop(lease, worker);
             }
@@ -231,8 +224,7 @@ impl Fleet for Kcl2 {
         self.parts.away.insert(worker, Outage::default());
         self.workers.insert(worker, Worker { holds, seen });
         let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
-        // Processes that start together do not start in the same millisecond. On an empty table,
-        // each worker sleeps for up to half a minute before it creates the leases.
+        // If the table is empty, each worker sleeps for up to half a minute before it creates the leases.
         let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
         self.parts.agenda.at(now + delay, Task::Take(worker));
         self.parts.agenda.at(now + delay, Task::Renew(worker));
@@ -244,7 +236,7 @@ impl Fleet for Kcl2 {
         self.parts.readers.stop_all(worker);
     }
 
-    /// No version of KCL releases leases when it stops, so a stop is like a crash.
+    /// No version of KCL releases leases when it stops.
     fn leave(&mut self, now: Millis, worker: usize) {
         self.crash(now, worker);
     }

@@ -1,9 +1,6 @@
-//! The rule of the Kinesis Client Library 3: a leader assigns leases, and the workers discover
-//! them.
-//!
-//! Reimplements `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`, `WorkerMetricStatsReporter`
-//! and `DynamoDBLockBasedLeaderDecider`. Each constant names its class or setting in KCL. All leases have the
-//! same throughput.
+//! The rule of the Kinesis Client Library 3: a leader assigns leases. Reimplements `LeaseAssignmentManager`
+//! with its two deciders, `LeaseDiscoverer`, `WorkerMetricStatsReporter` and
+//! `DynamoDBLockBasedLeaderDecider`. All leases have the same throughput.
 
 mod assignment;
 
@@ -18,7 +15,7 @@ pub(crate) struct Kcl3 {
     parts: Parts<Lease, Task>,
     by: By,
     workers: BTreeMap<usize, Worker>,
-    /// The load that each worker has reported. A crashed worker's report counts until it is stale.
+    /// A crashed worker's report counts until it is stale.
     metrics: BTreeMap<usize, Metric>,
     leader: Option<Leader>,
     /// The CPU load of one lease's processor, in percent of a worker.
@@ -34,12 +31,11 @@ pub(crate) enum By {
     Variance,
 }
 
-/// The row of a lease.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
-    /// The current owner. During a hand-over, this is the next owner.
+    /// During a hand-over, this field has the next owner.
     owner: Option<usize>,
-    /// The worker that processes the lease until the end of a hand-over: `checkpointOwner`.
+    /// `checkpointOwner`: the worker that processes the lease until the end of a hand-over.
     hands_over: Option<usize>,
     counter: u64,
     /// Whether the row is at `SHARD_END`. Such a row has no owner.
@@ -47,9 +43,8 @@ pub(crate) struct Lease {
 }
 
 struct Worker {
-    /// The leases that the worker has taken. It may have lost a lease without noticing.
+    /// The worker may have lost a lease without noticing.
     holds: BTreeSet<usize>,
-    /// The leases whose processors are shutting down.
     shutting_down: BTreeSet<usize>,
 }
 
@@ -71,16 +66,13 @@ pub(crate) enum Task {
     Discover(usize),
     Report(usize),
     ShutDown(usize, usize),
-    /// A run of the leader, which assigns leases.
     Assign(usize),
-    /// The heartbeat of the leader's lock.
     Beat(usize),
     Expire(usize),
     Elect,
 }
 
 impl Kcl3 {
-    /// Creates a fleet of about `workers` workers.
     pub(crate) fn new(by: By, leases: usize, workers: usize, seed: u64) -> Self {
         Self {
             parts: Parts::new(leases, seed, Task::Wake, Task::Expire),
@@ -93,8 +85,7 @@ impl Kcl3 {
         }
     }
 
-    /// Renews each lease in `holds`. If a row names this worker as `checkpointOwner`, its processor starts to
-    /// shut down.
+    /// If a row names this worker as `checkpointOwner`, its processor starts to shut down.
     fn renew(&mut self, worker: usize, now: Millis) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
@@ -116,7 +107,6 @@ impl Kcl3 {
         }
     }
 
-    /// Completes a hand-over after the processor has checkpointed.
     fn shut_down(&mut self, worker: usize, lease: usize) {
         let me = self.workers.get_mut(&worker).unwrap();
         if !me.shutting_down.remove(&lease) {
@@ -304,7 +294,6 @@ impl Fleet for Kcl3 {
         }
         self.parts.agenda.at(begins, Task::Renew(worker));
         self.parts.agenda.at(begins, Task::Discover(worker));
-        // The first report is at a random time within the first interval.
         self.parts
             .agenda
             .at(begins + self.parts.random.random_range(0..REPORT), Task::Report(worker));
@@ -356,8 +345,8 @@ const REPORT: Millis = 30_000;
 /// `workerMetricsEMAAlpha`
 const ALPHA: f64 = 0.5;
 
-/// `DynamoDBLockBasedLeaderDecider`: the lock has a lease of 120 s and a heartbeat every 30 s. `TAKEOVER`
-/// is the resulting time to a new leader.
+/// `DynamoDBLockBasedLeaderDecider`: the lock has a lease of 120 s and a heartbeat every 30 s. `TAKEOVER` is
+/// the resulting time to a new leader.
 const LOCK_HEARTBEAT: Millis = 30_000;
 const TAKEOVER: std::ops::Range<Millis> = 120_000..165_000;
 

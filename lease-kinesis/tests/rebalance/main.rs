@@ -1,9 +1,7 @@
-//! Compares rules for sharing leases while workers join, leave and fail.
-//!
-//! Models of the Kinesis Client Library's rules and this crate's own `Worker` run in simulated
-//! time, with the same events and the same measures. The models serve to rank the rules. They do not measure
-//! the speed of a program. One command prints all tables:
-//! `cargo test --release -p lease-kinesis --test rebalance -- --nocapture --ignored`.
+//! Compares rules for sharing leases: models of the Kinesis Client Library's rules, and this crate's
+//! `Worker`. All run in simulated time, with the same events and measures. The models rank the rules, and do
+//! not measure a program's speed. All tables: `cargo test --release -p lease-kinesis --test rebalance --
+//! --nocapture --ignored`.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -31,18 +29,17 @@ use crate::measure::{Measured, run};
 use crate::real_workers::{RealWorkers, Setup};
 use crate::scenario::{Event, Scenario, Span};
 
-/// A rule by which workers share leases. Each table has a line for each rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Kcl2,
     Kcl2StealsTen,
     Kcl3Count,
     Kcl3Variance,
-    /// This crate's `Worker`, on a store that does not notify waiters of free leases.
+    /// The store does not notify waiters of free leases.
     Worker,
-    /// This crate's `Worker`, on a store that notifies waiters of free leases.
+    /// The store notifies waiters of free leases.
     WorkerNotified,
-    /// This crate's `Worker`. In a deployment, each new worker names the worker that it replaces.
+    /// In a deployment, each new worker names the worker that it replaces.
     WorkerReplacing,
 }
 
@@ -50,7 +47,6 @@ impl Rule {
     const MODELS: [Self; 4] =
         [Self::Kcl2, Self::Kcl2StealsTen, Self::Kcl3Count, Self::Kcl3Variance];
 
-    /// The variants of `Worker` that behave differently in `event`.
     fn workers(event: Event) -> &'static [Self] {
         match event {
             Event::RollingDeploy => &[Self::Worker, Self::WorkerReplacing],
@@ -101,13 +97,11 @@ impl Rule {
         seeds.map(|seed| run(&scenario, &mut *self.fleet(&scenario, seed))).collect()
     }
 
-    /// Measures this rule at `event`, with 100 leases and ten workers.
     fn at(self, event: Event) -> Vec<Measured> {
         self.runs(100, 10, event, SEEDS)
     }
 }
 
-/// Prints the results of all rules, and returns the failures of `Worker`.
 fn compare(leases: usize, workers: usize, events: &[Event], seeds: Range<u64>) -> Vec<String> {
     let mut failures = Vec::new();
     println!("{}", table::head(leases, workers));
@@ -151,7 +145,7 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     must(observed.unread == 0, format!("{} records unread", observed.unread));
     must(run.overlap == 0, format!("{} ms of overlap", run.overlap));
     must(run.spread <= 1, format!("the shares differ by {}", run.spread));
-    // In a deployment without `replacing`, more moves are allowed: no worker names its predecessor.
+    // In a deployment without `replacing`, no worker names its predecessor, so more moves are allowed.
     if (rule, event) != (Rule::Worker, Event::RollingDeploy) {
         let (moves, fewest) = (run.moves, run.fewest_moves);
         must(moves == fewest, format!("{moves} moves, not {fewest}"));
@@ -169,7 +163,7 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     broken
 }
 
-/// The longest time for which a moving lease may have no reader.
+/// The longest time without a reader that a moving lease may have.
 fn longest_idle(event: Event) -> Millis {
     match event {
         // A lease may have no reader until all workers have listed the table again.
@@ -182,7 +176,7 @@ fn longest_idle(event: Event) -> Millis {
     }
 }
 
-/// Compares our medians with the models' medians. Returns the measures in which a model is as good or better.
+/// Returns the measures in which a model's median is as good as ours or better.
 fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     let balanced =
         |runs: &[Measured]| table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole));
@@ -236,7 +230,7 @@ fn all_tables() {
     assert_eq!(failures, none);
 }
 
-/// Asserts that the store's work grows no faster than the number of leases.
+/// The store's work must grow no faster than the number of leases.
 fn costs_for(workers: usize, sizes: &[usize]) {
     println!("\n{workers} workers at rest\n leases  rows/tick  rows/s  writes/s");
     for leases in sizes {
@@ -276,8 +270,7 @@ fn costs_of_a_thousand_leases_of_fifty_workers() {
     costs_for(50, &[125, 250, 500, 1000]);
 }
 
-/// The new worker takes one lease at each run of its taker, every 20.05 s: nine leases in eight periods.
-/// The last former holder notices its loss at its next renewal.
+/// The new worker takes one lease every 20.05 s, so it takes nine leases in eight periods.
 #[test]
 fn joining_worker_of_kcl_2_takes_leases_one_by_one() {
     for run in Rule::Kcl2.at(Event::OneJoins) {
@@ -287,8 +280,7 @@ fn joining_worker_of_kcl_2_takes_leases_one_by_one() {
     }
 }
 
-/// No worker has more than the average, rounded up. So the leader takes no lease from a worker, as in AWS's
-/// `LeaseCountBasedLeaseAssignmentDecider`.
+/// No worker has more than the rounded-up average, so the leader takes no lease from a worker.
 #[test]
 fn joining_worker_of_kcl_3_by_count_gets_nothing() {
     for run in Rule::Kcl3Count.at(Event::OneJoins) {
@@ -312,12 +304,11 @@ fn whole(number: u64) -> f64 {
 
 const SEEDS: Range<u64> = 0..5;
 
-/// The only case in which `Worker` is slower: 5.8 s against 3.1 s. In KCL 2, four new workers take one lease
-/// each at their first listing, while the former reader continues. Our workers count a new worker after two
-/// listings, a second apart, and the former reader has 2 s to end.
+/// `Worker` is slower here: 5.8 s against 3.1 s. In KCL 2, four new workers take one lease each at their
+/// first listing, while the former reader continues. Our workers need two listings, a second apart.
 const KNOWN: [&str; 1] = ["10x4, FleetDoubles"];
 
-/// The seeds of a model's runs. Their number is larger than for real workers, because such a run is cheap.
+/// Models have more seeds than real workers, because a model's run is cheap.
 const MODEL_SEEDS: Range<u64> = 0..15;
 
 /// The default ttl of workers.
@@ -325,5 +316,5 @@ const TTL: Millis = 10_000;
 
 const TICK: Millis = TTL / 3;
 
-/// The time to process a batch, including the requests of a hand-over at 5 ms each.
+/// Includes the requests of a hand-over at 5 ms each.
 const A_BATCH: Millis = 300;

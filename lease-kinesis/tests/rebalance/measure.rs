@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fleet::{Costs, Fleet, Millis, Observed, Readers};
 use crate::scenario::{Event, Scenario, Step};
 
-/// The measures of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// The time from the first step until the fleet is balanced: each lease has one reader, and no worker has
-    /// two leases more than another. In a deployment or a reshard storm, the time starts at the last step.
+    /// The time from the first step until each lease has one reader, and no worker has two leases more than
+    /// another. In a deployment or a reshard storm, the time starts at the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
-    /// The minimum number of moves that a rule needs to keep the fleet balanced.
+    /// The minimum number of moves of a rule that keeps the fleet balanced.
     pub(crate) fewest_moves: usize,
     /// The time without a reader, in milliseconds, summed over all leases.
     pub(crate) idle: Millis,
@@ -20,13 +19,12 @@ pub(crate) struct Measured {
     pub(crate) overlap: Millis,
     /// The final difference between the largest and the smallest share.
     pub(crate) spread: usize,
-    /// The rows that are read per second while the fleet is at rest. `writes` counts writes per second.
+    /// Rows read per second while the fleet is at rest. `writes` counts writes per second.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
     pub(crate) observed: Option<Observed>,
 }
 
-/// Runs `scenario` with a new `fleet`.
 pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let mut live = BTreeSet::new();
     if scenario.event != Event::ColdStart {
@@ -103,7 +101,6 @@ fn since(observed: &Observed, before: &Observed) -> Observed {
     }
 }
 
-/// Runs `fleet` until `end`, and calls `watch` for each interval without a change.
 fn run_until(end: Millis, fleet: &mut dyn Fleet, mut watch: impl FnMut(Millis, Millis, &Readers)) {
     let mut now = fleet.next().unwrap_or(end).min(end);
     watch(0, now, fleet.who_reads());
@@ -117,7 +114,6 @@ fn run_until(end: Millis, fleet: &mut dyn Fleet, mut watch: impl FnMut(Millis, M
 
 #[derive(Default)]
 struct Watch {
-    /// The end of the last interval that was measured.
     until: Millis,
     observed: Option<u64>,
     unread: u64,
@@ -130,7 +126,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Discards the computed balance, because the set of workers has changed.
+    /// The caller has changed the set of workers.
     fn invalidate(&mut self) {
         self.observed = None;
     }
@@ -176,10 +172,9 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
     most - counts.values().min().copied().unwrap_or(0)
 }
 
-/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its share.
-/// Shares are rounded up for the workers with the most leases, as in the tests of `plan`. In a deployment,
-/// each lease moves once, because all holders are replaced. After an outage, a worker gets back the leases
-/// that it lost in the outage.
+/// Each staying worker keeps its leases up to its share. The shares of the workers with the most leases are
+/// rounded up. In a deployment, each lease moves once. After an outage, a worker gets back the leases that it
+/// lost.
 fn fewest_moves(
     scenario: &Scenario,
     steps: &[(Millis, Step)],

@@ -1,4 +1,4 @@
-//! The common parts of the models of KCL's rules, such as pauses, outages, splits and merges.
+//! The common parts of the models of KCL's rules.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +7,31 @@ use rand::rngs::StdRng;
 
 use crate::fleet::{Agenda, Costs, Disturbances, Millis, Readers};
 
-/// A reimplemented rule of KCL.
 pub(crate) trait Model {
     type Row: Row;
     type Task;
 
     fn parts(&mut self) -> &mut Parts<Self::Row, Self::Task>;
-    /// Makes all workers forget the leases that they hold.
     fn forget_leases(&mut self);
 }
 
-/// A row of the table.
 pub(crate) trait Row: Clone + Default {
-    /// Reports whether the row is at `SHARD_END`.
     fn has_ended(&self) -> bool;
     fn end(&mut self);
 }
 
-/// The table, the readers of its leases, and the scheduled tasks.
 pub(crate) struct Parts<R, D> {
     pub(crate) leases: Vec<R>,
-    /// The outages of all present workers.
     pub(crate) away: BTreeMap<usize, Outage>,
     pub(crate) agenda: Agenda<D>,
     pub(crate) readers: Readers,
     pub(crate) costs: Costs,
     pub(crate) random: StdRng,
-    /// Creates the task that resumes a paused worker.
     wake: fn(usize) -> D,
     /// Creates the task in which a disconnected worker notices that its leases have expired.
     expire: fn(usize) -> D,
 }
 
-/// The ends of a worker's outages.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     pub(crate) paused_until: Millis,
@@ -65,7 +57,6 @@ impl<R: Row, D> Parts<R, D> {
         }
     }
 
-    /// Ends all leases. Returns the number of leases that were not ended before.
     fn end_all(&mut self) -> usize {
         let open = self.leases.iter_mut().enumerate().filter(|(_, row)| !row.has_ended());
         open.map(|(lease, row)| {
@@ -75,7 +66,6 @@ impl<R: Row, D> Parts<R, D> {
         .count()
     }
 
-    /// Adds `count` readable leases.
     fn make(&mut self, count: usize) {
         for lease in self.leases.len()..self.leases.len() + count {
             self.leases.push(R::default());
@@ -93,7 +83,7 @@ impl<M: Model> Disturbances for M {
         parts.away.get_mut(&worker).unwrap().paused_until = now + length;
     }
 
-    /// The worker renewed its leases just before the outage, and notices it only when the leases expire.
+    /// The worker renewed its leases just before the outage, and notices the outage only when they expire.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
         let parts = self.parts();
         parts.agenda.at(now + FAILOVER, (parts.expire)(worker));

@@ -21,17 +21,15 @@ use tokio::time::sleep;
 use crate::counted_table::{CountedTable, Notifications, TableFault, Traffic};
 use crate::fleet::{Agenda, Costs, Disturbances, Fleet, Millis, Observed, Readers};
 
-/// The settings of the workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) notifications: Notifications,
     /// Worker `n` replaces worker `n - replaces`.
     pub(crate) replaces: Option<usize>,
-    /// The percentage of throttled requests to the store.
+    /// The percentage of throttled requests.
     pub(crate) throttled: u8,
-    /// The rate error of all clocks. The clocks are fast and slow, in turns from worker to worker.
+    /// The clocks are fast and slow, in turns from worker to worker.
     pub(crate) clock_error: f64,
-    /// The time between two records of a shard.
     pub(crate) between_records: Millis,
 }
 
@@ -46,9 +44,8 @@ pub(crate) struct RealWorkers {
     agenda: Agenda<Action>,
     readers: Readers,
     shards: BTreeMap<usize, ShardLife>,
-    /// For each record, how often it was processed.
     processed: Vec<Work>,
-    /// The number of checkpoints. Each rule needs these writes, so they do not count as costs.
+    /// Each rule needs these writes, so they do not count as costs.
     checkpoints: u64,
     observed: Observed,
     seed: u64,
@@ -61,7 +58,6 @@ struct Started {
     fault: TableFault,
     has_ended: Arc<Mutex<bool>>,
     is_paused: bool,
-    /// The shards whose processors have started and have not stopped.
     reads: BTreeSet<usize>,
 }
 
@@ -69,13 +65,12 @@ struct ShardLife {
     hash_key: u128,
     parents: Vec<usize>,
     has_ended: bool,
-    /// The time at which the shard's last reader stopped, or at which the shard became readable.
+    /// The time at which the shard's last reader stopped, or the shard became readable.
     free_since: Millis,
     /// Whether a reader has started, and no record was processed since then.
     awaits_record: bool,
 }
 
-/// The time at which a record was written, and how often it was processed.
 struct Work {
     put: Millis,
     times: u32,
@@ -88,7 +83,6 @@ enum Action {
     Put,
 }
 
-/// An event that a processor has noted.
 struct Note {
     worker: usize,
     shard: usize,
@@ -133,7 +127,6 @@ impl RealWorkers {
         fleet
     }
 
-    /// Adds the new shards of the stream.
     fn add_new_shards(&mut self, now: Millis) {
         for shard in self.stream.open_shards() {
             let parents: Vec<_> = shard.parents.iter().map(number).collect();
@@ -212,7 +205,7 @@ impl RealWorkers {
         let now = millis(self.simulation.now());
         let notes = std::mem::take(&mut *self.notes.lock().unwrap());
         for Note { worker, shard, what } in notes {
-            // Ignores notes of killed workers: after a kill, a processor notes only that it was dropped.
+            // After a kill, a processor notes only that it was dropped.
             let Some(started) = self.workers.get_mut(&worker) else { continue };
             let life = self.shards.get_mut(&shard).unwrap();
             match what {
@@ -257,7 +250,7 @@ impl RealWorkers {
         self.shards.get(&shard).is_none_or(|shard| shard.has_ended)
     }
 
-    /// Marks the shards as readable whose parents have all ended.
+    /// A shard is readable after all of its parents have ended.
     fn open_children(&mut self, now: Millis) {
         let may_be_read: Vec<_> = self
             .shards
@@ -280,7 +273,6 @@ impl RealWorkers {
         }
     }
 
-    /// If a paused worker runs again, marks it as a reader of its shards again.
     fn resume_readers(&mut self) {
         for (worker, started) in &mut self.workers {
             if started.is_paused && self.simulation.runs(started.process) {
@@ -399,7 +391,6 @@ impl Fleet for RealWorkers {
     }
 }
 
-/// A processor that works for 100 ms and checkpoints its records.
 struct NotingProcessor {
     notes: Arc<Mutex<Vec<Note>>>,
     worker: usize,
@@ -466,7 +457,6 @@ fn name(worker: usize) -> String {
     format!("worker-{worker}")
 }
 
-/// Returns the shard's number, from 0 on.
 fn number(shard: &ShardId) -> usize {
     shard.as_str().rsplit('-').next().unwrap().parse().unwrap()
 }
@@ -475,10 +465,9 @@ fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-/// A record that is older than this and not processed counts as unread.
+/// An older record that was not processed counts as unread.
 const OLD: Millis = 20_000;
 
-/// The assumed time to process a batch.
 const A_BATCH: Duration = Duration::from_millis(100);
 
 /// The assumed time of a shutdown, the same for all rules.

@@ -2,7 +2,6 @@
 
 use crate::fleet::{Fleet, Millis};
 
-/// The size of a fleet and its event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) leases: usize,
@@ -11,7 +10,6 @@ pub(crate) struct Scenario {
     pub(crate) span: Span,
 }
 
-/// The durations of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     /// The time from the start of the run to the event.
@@ -23,9 +21,9 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The durations for models. They are long, because some rules balance slowly.
+    /// The durations for models are long, because some rules balance slowly.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
-    /// The durations for real workers, which come to rest within these times.
+    /// Real workers come to rest within these times.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
@@ -39,24 +37,21 @@ pub(crate) enum Event {
     OneCrashes,
     /// The leader crashes, or some worker if the rule has no leader.
     LeaderCrashes,
-    /// All workers are replaced, one after another. Each new worker starts, and its old worker stops half a
-    /// minute later.
+    /// All workers are replaced in turn. Half a minute after a new worker starts, its old worker stops.
     RollingDeploy,
-    /// One worker pauses for long enough to be noticed under each rule. A leader of KCL 3
-    /// assigns leases to a worker until the worker has not reported for a minute.
+    /// One worker pauses for long enough to be noticed under each rule. A leader of KCL 3 notices after a
+    /// minute without a report.
     OnePauses,
     /// One worker cannot reach the store for as long as in `OnePauses`.
     OneIsCutOff,
     /// The store rejects one in ten requests while a worker joins. The models' store rejects no request.
     ThrottledJoin,
-    /// Half of the clocks are fast by 0.5 %, and half are slow, while a worker joins. The clocks of the
-    /// models are exact.
+    /// Half of the clocks are fast by 0.5 %, and half are slow. The clocks of the models are exact.
     SkewedJoin,
     /// Each shard is split. Half a minute later, all shards are merged in pairs.
     ReshardStorm,
 }
 
-/// A step of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Join(usize),
@@ -101,12 +96,10 @@ impl Event {
 }
 
 impl Scenario {
-    /// The time of the event. The fleet settles before it.
     pub(crate) fn begins(&self) -> Millis {
         if self.event == Event::ColdStart { 0 } else { self.span.settles }
     }
 
-    /// The end of the last step.
     pub(crate) fn is_over(&self) -> Millis {
         let end = |(when, step): (Millis, Step)| match step {
             Step::Pause(_, length) | Step::Cut(_, length) => when + length,
@@ -115,12 +108,10 @@ impl Scenario {
         self.steps(None).into_iter().map(end).max().unwrap()
     }
 
-    /// The end of the run.
     pub(crate) fn ends(&self) -> Millis {
         self.is_over() + self.span.watched
     }
 
-    /// Returns the steps for a fleet with this leader.
     pub(crate) fn steps(&self, leader: Option<usize>) -> Vec<(Millis, Step)> {
         let (begins, workers) = (self.begins(), self.workers);
         let join = |worker| (begins, Step::Join(worker));

@@ -1,18 +1,10 @@
-//! Prints one table of measures for each fleet size.
-//!
-//! The tables show medians of several runs. For real workers they also show the worst values of all
-//! runs:
-//!
-//! - the longest time without a reader of a moved lease,
-//! - the time from the last reader to the first record of a moved lease (99th percentile and maximum),
-//! - replayed records, claims of held leases, and writes by former holders,
-//! - shards read before their parents had ended, and unread records.
+//! Prints one table of measures for each fleet size. The tables show medians of several runs. For real
+//! workers, they also show the worst values of all runs.
 
 use crate::fleet::{Millis, Observed};
 use crate::measure::Measured;
 use crate::scenario::Event;
 
-/// Formats one line: the medians of several runs.
 pub(crate) fn line(rule: &str, runs: &[Measured]) -> String {
     let never = runs.iter().filter(|run| run.balanced_after.is_none()).count();
     let balanced = if 2 * never > runs.len() {
@@ -34,7 +26,6 @@ pub(crate) fn line(rule: &str, runs: &[Measured]) -> String {
     )
 }
 
-/// Formats the worst values of all runs.
 fn worst(runs: &[&Observed]) -> String {
     let all = |of: fn(&Observed) -> &[Millis]| {
         let mut all: Vec<_> = runs.iter().flat_map(|observed| of(observed)).copied().collect();

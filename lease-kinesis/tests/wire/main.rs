@@ -19,7 +19,7 @@ use lease_test_servers::kinesis::Server;
 
 use self::test_stream::TestStream;
 
-/// Runs each scenario on each stream. One `kinesis-local` serves all scenarios, because it starts slowly.
+/// One `kinesis-local` serves all scenarios, because it starts slowly.
 macro_rules! each_stream {
     ($($scenario:ident,)*) => {
         mod sim {

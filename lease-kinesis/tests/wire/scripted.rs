@@ -11,7 +11,7 @@ use lease_test_servers::kinesis::client_of;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// A server that returns prepared answers in order and records the requests.
+/// Returns prepared answers in order and records the requests.
 #[derive(Clone)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
@@ -38,7 +38,6 @@ impl Script {
     }
 }
 
-/// Creates a source whose server returns `answers`.
 async fn source_of(
     stream: &str,
     answers: impl IntoIterator<Item = (u16, Value)>,
@@ -66,7 +65,6 @@ fn error_answer(code: &str, message: &str) -> (u16, Value) {
     (400, json!({ "__type": code, "message": message }))
 }
 
-/// The description of a consumer.
 fn consumer_description(status: &str) -> (u16, Value) {
     let consumer = json!({
         "ConsumerName": "billing",
@@ -249,7 +247,7 @@ async fn consumer_is_registered_once_and_awaited() {
     );
 }
 
-/// The error text says that the shard is missing. But the shard is listed, so the consumer must be missing.
+/// The error's text says that the shard is missing. But the stream lists the shard.
 #[tokio::test]
 async fn removed_consumer_is_registered_again() {
     let not_found = || error_answer("ResourceNotFoundException", "Shard 0 does not exist");
@@ -299,7 +297,7 @@ async fn list_of_shards_distinguishes_missing_shard_and_stream() {
     for (then, expected) in [
         (listed(1), SourceErrorKind::NoSuchShard),
         (not_found(misleading), SourceErrorKind::NoSuchStream),
-        // If the list has the shard, the shard exists. The failure may be temporary.
+        // The shard exists, so the failure may be temporary.
         (listed(0), SourceErrorKind::Unavailable),
         (error_answer("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
     ] {

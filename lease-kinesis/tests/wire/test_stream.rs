@@ -50,7 +50,6 @@ impl TestStream {
         self.shards().await.into_iter().find(|shard| shard.id == *id).unwrap()
     }
 
-    /// Writes a record and returns its sequence number.
     pub(crate) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
         match &self.stream {
             Stream::Sim(stream) => {
@@ -82,8 +81,7 @@ impl TestStream {
         self.source.iterator(shard, &from).await.unwrap()
     }
 
-    /// Reads `shard` from `from` on, until it has the requested number of records or reaches the end of the
-    /// shard. Returns the records, and the end if it was reached.
+    /// Stops at the requested number of records, or at the end of the shard.
     pub(crate) async fn read(
         &self,
         shard: &ShardId,
@@ -107,7 +105,6 @@ impl TestStream {
         panic!("100 reads of shard {shard} returned {records:?}, which is less than {until:?}");
     }
 
-    /// Waits for as long as the stream requires between two fetches.
     pub(crate) async fn pause_between_fetches(&self) {
         match &self.stream {
             Stream::Sim(_) => sleep(Duration::from_millis(200)).await,
@@ -116,13 +113,13 @@ impl TestStream {
         }
     }
 
-    /// Waits for long enough that the next record gets a later arrival time.
+    /// Waits until the next record gets a later arrival time.
     pub(crate) async fn advance_arrival_time(&self) {
         let of_a_second = !self.is_not("ferrokinesis");
         sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
-    /// Returns the time after which an iterator expires; `None` if this time is too long for a test.
+    /// `None` if this time is too long for a test.
     pub(crate) fn iterator_lifetime(&self) -> Option<Duration> {
         match &self.stream {
             Stream::Sim(_) => Some(Duration::from_secs(301)),
@@ -131,17 +128,15 @@ impl TestStream {
         }
     }
 
-    /// Reports whether the stream reports the children at the end of a shard.
     pub(crate) fn reports_children(&self) -> bool {
         self.is_not("ferrokinesis")
     }
 
-    /// Reports whether the server returns an error of its own type for an invalid iterator.
+    /// Whether the server's error for an invalid iterator differs from other errors.
     pub(crate) fn detects_invalid_iterators(&self) -> bool {
         self.is_not("kinesis-local")
     }
 
-    /// Reports whether the SDK can read the server's pushes.
     pub(crate) fn pushes(&self) -> bool {
         self.is_not("kinesis-local")
     }
@@ -183,7 +178,6 @@ mod wire {
     }
 
     impl TestStream {
-        /// Creates a stream on `server`.
         pub(crate) async fn on(server: &Arc<Server>) -> Self {
             static STREAMS: AtomicU32 = AtomicU32::new(0);
             let name = format!("stream-{}", STREAMS.fetch_add(1, Ordering::Relaxed));

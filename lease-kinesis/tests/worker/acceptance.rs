@@ -132,7 +132,6 @@ fn restarted_worker_of_same_name_gets_its_shards_back() {
     assert_eq!(fleet.log.overlaps(), [""; 0]);
 }
 
-/// Processes records, and leaves checkpoints to the worker.
 struct LeavesCheckpoints(LoggingProcessor);
 
 #[async_trait]
@@ -167,7 +166,6 @@ fn worker_checkpoints_before_it_stops() {
     assert_eq!(fleet.log.replayed(), 0);
 }
 
-/// Processes records, and never checkpoints.
 struct NeverCheckpoints(LoggingProcessor);
 
 #[async_trait]
@@ -240,8 +238,8 @@ fn shard_is_read_after_source_of_hand_over_crashes() {
     }
 }
 
-/// Workers obtain free shards before, or together with, shards whose leases must first expire. The crashed
-/// worker's share of the free shards stays free until the crashed worker no longer counts for the plan.
+/// The crashed worker's share of the free shards stays free until the crashed worker no longer counts for the
+/// plan.
 #[test]
 fn expired_shards_are_not_obtained_before_unowned_ones() {
     let mut fleet = SimulatedFleet::new(11, 4);
@@ -271,7 +269,6 @@ fn expired_shards_are_not_obtained_before_unowned_ones() {
     assert!(unowned.iter().all(|event| event.at <= first_expired), "{}", fleet.log);
 }
 
-/// An operator evicts the lease. The processor gets `lease_lost`, not `shard_ended`.
 #[test]
 fn evicted_lease_is_lost_and_shard_is_read_again() {
     let mut fleet = SimulatedFleet::new(8, 2);

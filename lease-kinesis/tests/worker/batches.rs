@@ -17,7 +17,7 @@ use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 /// A tag, and the messages that the sink accepted in one batch.
 type Sent = (char, Vec<String>);
 
-/// A sink that rejects some messages as often as `rejections` says, and accepts all other messages.
+/// Rejects each message as often as `rejections` says.
 #[derive(Clone, Default)]
 struct Sink {
     batches: Arc<Mutex<Vec<Sent>>>,
@@ -25,7 +25,6 @@ struct Sink {
 }
 
 impl Sink {
-    /// Sends `messages`, and returns the rejected messages.
     fn send(&self, tag: char, messages: &[String]) -> Vec<String> {
         let mut rejections = self.rejections.lock().unwrap();
         let is_rejected = |message: &&String| {
@@ -37,7 +36,6 @@ impl Sink {
         rejected.into_iter().cloned().collect()
     }
 
-    /// Returns the batches of `tag`.
     fn sent(&self, tag: char) -> Vec<String> {
         let batches = self.batches.lock().unwrap();
         let of_tag = batches.iter().filter(|(of, _)| *of == tag);
@@ -45,7 +43,7 @@ impl Sink {
     }
 }
 
-/// Parses `ab:text` as a message with the tags a and b. A message without a tag is ignored.
+/// `ab:text` has the tags a and b.
 fn read(text: &str) -> (Vec<char>, String) {
     match text.split_once(':') {
         Some((tags, message)) => (tags.chars().collect(), message.to_owned()),
@@ -53,7 +51,6 @@ fn read(text: &str) -> (Vec<char>, String) {
     }
 }
 
-/// A processor that sends three messages of one tag in each batch.
 struct Sender {
     sink: Sink,
     unsent: BTreeMap<char, Vec<(RecordNumber, String)>>,
@@ -119,7 +116,6 @@ impl RecordProcessor for Sender {
     }
 }
 
-/// A worker that reads two records at a time.
 struct Consumer {
     table: Table,
     stream: SimStream,
@@ -144,7 +140,7 @@ impl Consumer {
         self.stream.put_all(texts.iter().map(|text| ("key", (*text).to_owned())));
     }
 
-    /// Returns the place of the checkpointed record in the stream, counted from 1.
+    /// Returns the index of the checkpointed record, counted from 1.
     async fn checkpointed(&self) -> usize {
         let checkpoint = checkpoint(&self.table).await;
         let put = self.stream.everything_put();
@@ -198,7 +194,7 @@ async fn checkpoint_stays_before_an_unsent_message() {
     assert_eq!(consumer.sink.sent('b'), ["3 7 8"]);
     assert_eq!(consumer.checkpointed().await, 5, "c:6 is not sent");
 
-    // After a crash, the next worker delivers all records after the checkpoint, also the unsent message.
+    // The next worker delivers all records after the checkpoint, also the unsent message.
     running.abort();
     let (handle, running) = consumer.start();
     until("the next worker reads", IN_THE_END, || handle.status().counters.records == 3).await;

@@ -15,14 +15,12 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 
-/// Creates a stream of one shard with three records.
 fn stream() -> SimStream {
     let stream = SimStream::new(1);
     stream.put_all([("a", "1"), ("b", "2"), ("c", "3")]);
     stream
 }
 
-/// How a processor ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Panics,
@@ -31,7 +29,7 @@ enum End {
     StopsWorker,
 }
 
-/// A processor that ends at its first batch. The test keeps its checkpointer.
+/// The test keeps the checkpointer of a processor that ends at its first batch.
 struct LeavesCheckpointer {
     end: Arc<Mutex<Option<End>>>,
     left: Arc<Mutex<Vec<Checkpointer>>>,
@@ -81,7 +79,6 @@ async fn checkpointer_ends_with_its_processor() {
     }
 }
 
-/// A processor that retries its batch for ever.
 struct Stuck;
 
 #[async_trait]
@@ -134,7 +131,7 @@ impl RecordProcessor for PendingThenPanics {
     }
 }
 
-/// The first processor has processed all records up to the pending checkpoint, so no record is repeated.
+/// The first processor has processed all records up to the pending checkpoint.
 #[tokio::test(start_paused = true)]
 async fn processor_after_panic_starts_after_pending_checkpoint() {
     let (table, stream) = (table(), stream());
@@ -162,7 +159,7 @@ async fn processor_after_panic_starts_after_pending_checkpoint() {
     running.await.unwrap().unwrap();
 }
 
-/// A processor that starts a checkpoint in another task, and panics. The checkpoint gets no answer.
+/// Starts a checkpoint in another task, and panics. The checkpoint gets no answer.
 struct HangingCheckpoint(Table);
 
 #[async_trait]
@@ -213,7 +210,6 @@ async fn factory_that_panics_is_called_again() {
     running.await.unwrap().unwrap();
 }
 
-/// The action of a processor at the end of its shard.
 #[derive(Debug, Clone, Copy)]
 enum AtEnd {
     LeavesToWorker,
@@ -224,7 +220,7 @@ enum AtEnd {
     ExceedsLastRecord,
 }
 
-/// A processor that counts the calls of `shard_ended`. Each call injects a fault into the next write.
+/// Each call of `shard_ended` injects a fault into the next write.
 #[derive(Clone)]
 struct CountsEnds {
     at_end: AtEnd,
@@ -260,7 +256,7 @@ impl RecordProcessor for CountsEnds {
     }
 }
 
-/// If a processor has accepted the end, the worker does not report it again after a failed checkpoint.
+/// If a processor has accepted the end, only the checkpoint is retried.
 #[tokio::test(start_paused = true)]
 async fn end_is_reported_once_although_its_checkpoint_fails() {
     for (at_end, checkpoints) in [
@@ -291,7 +287,6 @@ async fn end_is_reported_once_although_its_checkpoint_fails() {
     }
 }
 
-/// Ends a shard whose processor does not checkpoint the end, and waits for the second report of the end.
 async fn until_end_is_reported_again(
     at_end: AtEnd,
     table: &Table,

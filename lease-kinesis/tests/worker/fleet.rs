@@ -55,7 +55,6 @@ fn stopping_worker_hands_over_without_replay() {
     assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0);
 }
 
-/// No other worker reads the crashed worker's shards before the crashed worker's leases expire.
 #[test]
 fn crashed_worker_is_replaced_after_ttl() {
     let mut fleet = SimulatedFleet::new(4, 12);
@@ -75,7 +74,6 @@ fn crashed_worker_is_replaced_after_ttl() {
     fleet.until_all_is_read();
 }
 
-/// The worker pauses for longer than the ttl. It cannot checkpoint its batches afterwards.
 #[test]
 fn worker_paused_beyond_ttl_cannot_checkpoint() {
     let mut fleet = SimulatedFleet::new(5, 4);

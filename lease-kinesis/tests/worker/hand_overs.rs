@@ -15,7 +15,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::setting::{IN_THE_END, Idle, SOON, Table, table, until, worker};
 
-/// A processor that takes 8 s to shut down.
 #[derive(Clone, Default)]
 struct SlowShutdown {
     active: Arc<AtomicUsize>,
@@ -78,7 +77,7 @@ async fn worker_stops_although_its_row_cannot_be_written() {
     }
 }
 
-/// A processor that never returns from a batch or from `lease_lost`.
+/// Never returns from a batch or from `lease_lost`.
 struct Hanging;
 
 #[async_trait]
@@ -132,7 +131,7 @@ async fn worker_stopped_at_start_ends_after_grace_time() {
     assert!(timeout(Duration::from_millis(1_001), run).await.is_ok());
 }
 
-/// A processor that injects a fault into the next write, which belongs to the hand-over of its shard.
+/// Injects a fault into the next write, which belongs to the shard's hand-over.
 #[derive(Clone)]
 struct FaultAtHandOver {
     table: Table,

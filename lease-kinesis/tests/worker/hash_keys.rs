@@ -1,4 +1,4 @@
-//! Tests rows without hash keys. The Kinesis Client Library writes such rows before version 2.3.
+//! Tests rows without hash keys, which the Kinesis Client Library writes before version 2.3.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,6 @@ use tokio::time::sleep;
 
 use crate::setting::{SOON, table, until, worker};
 
-/// A processor that remembers the data of all records.
 #[derive(Clone, Default)]
 struct ReceivedData(Arc<Mutex<Vec<String>>>);
 
@@ -23,8 +22,8 @@ impl RecordProcessor for ReceivedData {
     }
 }
 
-/// An aggregate with the records `first` (key a), `second` (key b) and `third` (key a). The MD5 of
-/// "a" is in the lower half of the hash keys. The MD5 of "b" is in the upper half.
+/// The records `first` (key a), `second` (key b) and `third` (key a). The MD5 of "a" is in the lower half of
+/// the hash keys, and the MD5 of "b" in the upper half.
 fn two_keys() -> Vec<u8> {
     let mut lines = include_str!("../../src/source/aggregate/golden.txt").lines();
     let digits = lines.find_map(|line| line.strip_prefix("two-keys ")).unwrap();
@@ -32,8 +31,7 @@ fn two_keys() -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// A producer that does not know of a split may write the whole aggregate to both children. Each
-/// child owns only some of the aggregate's records.
+/// A producer that does not know of a split may write the whole aggregate to both children.
 #[tokio::test(start_paused = true)]
 async fn aggregate_across_split_is_delivered_once_without_hash_keys() {
     let (table, stream, received) = (table(), SimStream::new(2), ReceivedData::default());

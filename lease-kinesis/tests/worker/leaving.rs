@@ -1,4 +1,4 @@
-//! Tests workers that stop together: each shard is free after the last worker has ended.
+//! Tests workers that stop together.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Table, table, until, worker};
 
-/// A processor that takes some time to shut down. The time depends on the shard.
 struct SlowShutdown(Duration);
 
 #[async_trait]
@@ -33,7 +32,7 @@ fn slow_shutdown(shard: &ShardContext) -> SlowShutdown {
     SlowShutdown(Duration::from_millis(number % 7 * 130))
 }
 
-/// Counts the shards that are still held or reserved: a lessee with a new name cannot obtain them.
+/// A lessee with a new name cannot obtain a held or reserved shard.
 async fn reserved_shards(table: &Table) -> usize {
     let locker = Locker::new(table.inner()).with_lessee("stranger".parse().unwrap());
     let mut reserved = 0;

@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::setting::{self, IN_THE_END, SOON, Table, table, until};
 
-/// A stream with injected faults.
 #[derive(Debug, Clone)]
 struct FaultyStream {
     stream: SimStream,
@@ -56,7 +55,7 @@ impl Source for FaultyStream {
     }
 }
 
-/// The misbehavior of a worker's processors. It occurs only once.
+/// The misbehavior of the processors, which occurs only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misbehavior {
     Nothing,
@@ -67,7 +66,6 @@ enum Misbehavior {
     Panics,
 }
 
-/// The processors of one worker, and a record of their calls.
 #[derive(Debug, Clone)]
 struct Processors {
     does: Arc<Mutex<Misbehavior>>,
@@ -293,7 +291,6 @@ async fn unreadable_stream_is_reported_as_behind() {
     assert!(handle.status().shards[0].behind >= Duration::from_mins(59));
 }
 
-/// A processor that panics in its destructor.
 struct PanicsAtDrop;
 
 impl Drop for PanicsAtDrop {

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Idle, SOON, checkpoint, table, until, worker};
 
-/// A table whose list lacks some rows, as if they were created while the pages of the list were read.
+/// The list lacks some rows, as if they were created while the list was read.
 #[derive(Debug, Clone)]
 struct Incomplete {
     store: MemoryStore,
@@ -112,7 +112,6 @@ impl LeaseTable for Incomplete {
     }
 }
 
-/// A processor that remembers the texts of all records, in order.
 #[derive(Clone, Default)]
 struct Texts(Arc<Mutex<Vec<String>>>);
 
@@ -125,7 +124,7 @@ impl RecordProcessor for Texts {
     }
 }
 
-/// Creates a table with the rows of two shards, and merges the shards. The table's list lacks the second row.
+/// Merges two shards. The table's list lacks the row of the second shard.
 async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
     let table = Incomplete::new();
     // This worker creates the rows and stops.
@@ -178,7 +177,7 @@ async fn worker_continues_while_read_of_parent_hangs() {
     let worker = reader(&table, &stream, &texts);
     let handle = worker.handle();
     tokio::spawn(worker.run());
-    // After this time, the child has a row, and waits for the parent that is not listed.
+    // The child now has a row, and waits for the unlisted parent.
     sleep(Duration::from_secs(50)).await;
     table.is_silent.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;

@@ -13,7 +13,6 @@ use lease_kinesis::{
     ShardContext, ShardId, SimStream,
 };
 
-/// All events of the processors, in order.
 #[derive(Clone)]
 pub(crate) struct Log {
     time: WorldTime,
@@ -59,7 +58,6 @@ impl Log {
         Self { time, worker: "".into(), events: Arc::default() }
     }
 
-    /// Returns a handle on this log for the events of `worker`.
     pub(crate) fn of(&self, worker: &str) -> Self {
         Self { worker: worker.into(), ..self.clone() }
     }
@@ -72,7 +70,6 @@ impl Log {
         self.events.lock().unwrap().iter().filter(|event| is(event)).count()
     }
 
-    /// Counts the distinct records that were processed.
     pub(crate) fn distinct(&self) -> usize {
         let events = self.events.lock().unwrap();
         let records = events.iter().filter_map(|event| match &event.kind {
@@ -82,12 +79,11 @@ impl Log {
         records.collect::<BTreeSet<_>>().len()
     }
 
-    /// Counts the records that were processed again.
     pub(crate) fn replayed(&self) -> usize {
         self.count(|event| matches!(event.kind, EventKind::Record { .. })) - self.distinct()
     }
 
-    /// Asserts that each record was processed. For each partition key, the first deliveries must be in order.
+    /// For each partition key, the first deliveries must be in order.
     pub(crate) fn is_complete_and_in_order(&self, stream: &SimStream) {
         let mut seen: BTreeMap<Arc<str>, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -105,7 +101,7 @@ impl Log {
         }
     }
 
-    /// Returns a description of each case in which a shard had two processors at the same time.
+    /// Describes each case in which a shard had two processors at the same time.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut open: BTreeMap<ShardId, Vec<(Arc<str>, FencingToken)>> = BTreeMap::new();
         let mut overlaps = Vec::new();
@@ -138,7 +134,7 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Writes the last 60 events, without records and checkpoints.
+    /// Omits records and checkpoints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.events();
         let shown: Vec<_> = events
@@ -155,11 +151,9 @@ impl fmt::Display for Log {
     }
 }
 
-/// A processor that logs and checkpoints its records.
 pub(crate) struct LoggingProcessor {
     pub(crate) log: Log,
     pub(crate) shard: ShardContext,
-    /// The time that a batch takes.
     pub(crate) work: Duration,
 }
 
@@ -168,7 +162,6 @@ impl LoggingProcessor {
         Self { log, shard: shard.clone(), work: Duration::ZERO }
     }
 
-    /// Creates a processor whose batches take `work`.
     pub(crate) fn slow(log: Log, shard: &ShardContext, work: Duration) -> Self {
         Self { log, shard: shard.clone(), work }
     }

@@ -1,4 +1,4 @@
-//! Real workers in virtual time: joins, stops, crashes, faults of the table and of the stream.
+//! Real workers in virtual time.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod acceptance;

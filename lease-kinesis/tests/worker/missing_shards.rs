@@ -11,7 +11,6 @@ use tokio::time::sleep;
 
 use crate::setting::{Idle, table, worker};
 
-/// A stream that lists its shards, but rejects requests for them.
 #[derive(Debug, Clone)]
 struct WithoutShards(SimStream);
 

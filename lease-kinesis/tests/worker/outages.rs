@@ -54,7 +54,6 @@ fn occasional_table_faults_repeat_no_record() {
     assert_eq!(fleet.log.replayed(), 0);
 }
 
-/// If a checkpoint failed, the worker writes it before it hands the shard over.
 #[test]
 fn shard_is_handed_over_only_after_its_checkpoint() {
     let mut fleet = SimulatedFleet::new(3, 4);
@@ -102,7 +101,7 @@ fn stopping_worker_waits_for_its_last_checkpoint() {
 #[test]
 fn stream_faults_lose_and_repeat_no_record() {
     let mut fleet = SimulatedFleet::new(4, 4);
-    // Some answers have no records although the shard has records.
+    // `empty` returns no records although the shard has records.
     let faults = Faults { throttled: 0.2, unavailable: 0.2, empty: 0.3, ..Faults::default() };
     fleet.stream = fleet.stream.with_faults(7, faults);
     fleet.start("a");
@@ -133,7 +132,7 @@ fn worker_waits_for_stream_that_cannot_be_listed() {
     fleet.until_all_is_read();
 }
 
-/// A list that fails half way lacks some workers and some shards. A worker must not use it.
+/// A list that fails half way lacks some workers and some shards.
 #[test]
 fn incomplete_list_of_rows_changes_nothing() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {

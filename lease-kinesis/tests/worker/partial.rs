@@ -1,5 +1,4 @@
-//! Tests checkpoints inside a batch: after a failure, only the records after the last checkpoint are
-//! delivered again.
+//! Tests checkpoints inside a batch.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, checkpoint, table, until, worker};
 
-/// The outcome that a processor returns at the record where it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Fails,
@@ -22,7 +20,7 @@ enum Failure {
     Restarts,
 }
 
-/// A processor that checkpoints each third record, and fails `times` times at the fifth record.
+/// Checkpoints each third record, and fails `times` times at the fifth record.
 #[derive(Clone)]
 struct EveryThird {
     failure: Failure,
@@ -112,7 +110,6 @@ async fn only_records_after_checkpoint_are_delivered_again() {
     }
 }
 
-/// A processor that checkpoints its whole batch, and then fails.
 struct FailsAfterwards(Arc<Mutex<Vec<usize>>>);
 
 #[async_trait]
@@ -139,7 +136,7 @@ async fn failure_after_checkpoint_of_batch_repeats_no_record() {
     assert_eq!(*calls.lock().unwrap(), [5, 5]);
 }
 
-/// A processor that checkpoints its last record, then its first record, then a record that does not exist.
+/// Checkpoints its last record, then its first record, then a record that does not exist.
 struct GoesBack(Arc<Mutex<Vec<Result<Checkpointed, CheckpointError>>>>);
 
 #[async_trait]
@@ -175,7 +172,6 @@ async fn checkpoint_before_the_last_one_is_ignored() {
     assert_eq!(checkpoint(&table).await, last.as_str());
 }
 
-/// A processor that fails at each batch.
 struct Fails(Arc<Mutex<usize>>);
 
 #[async_trait]

@@ -15,7 +15,6 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, checkpoint, table, until, worker};
 
-/// The processed records in order.
 #[derive(Clone, Default)]
 struct Processed(Arc<Mutex<Vec<String>>>);
 
@@ -34,7 +33,7 @@ impl Processed {
     }
 }
 
-/// A processor that checkpoints each batch, as in the first example of the README.
+/// Checkpoints each batch, as in the first example of the README.
 struct Checkpoints(Processed);
 
 #[async_trait]
@@ -86,7 +85,7 @@ async fn throttled_checkpoint_writes_repeat_no_record() {
     }
 }
 
-/// A processor that checkpoints its first batch, and retries each later batch for ever.
+/// Checkpoints its first batch, and retries each later batch for ever.
 #[derive(Clone, Default)]
 struct ChecksFirstBatch {
     is_started: Arc<AtomicBool>,
@@ -127,7 +126,6 @@ async fn pending_checkpoint_is_written_without_further_records() {
     running.await.unwrap().unwrap();
 }
 
-/// Batches arrive faster than the store accepts writes.
 #[tokio::test(start_paused = true)]
 async fn throttled_store_gets_one_checkpoint_write_per_pause() {
     let (table, stream, processed) = (table(), SimStream::new(1), Processed::default());
@@ -159,7 +157,7 @@ async fn pending_checkpoint_is_dropped_with_lost_lease() {
     tokio::spawn(worker.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
-    // From now on, writes arrive late. The last of them reaches the store after the next grant.
+    // From now on, writes arrive late. The last write reaches the store after the next grant.
     table.every(Call::Write, Fault::ApplyLate(Duration::from_secs(25)));
     put(&stream, 10);
     until("the checkpoint is pending", SOON, || processor.processed.count() == 10).await;
@@ -234,7 +232,7 @@ async fn pending_checkpoint_is_written_at_shutdown() {
     assert_eq!(processed.count(), 10);
 }
 
-/// A processor that checkpoints its batch, and asks the worker to replace it.
+/// Checkpoints its batch, and asks the worker for another processor.
 struct NeedsReplacement;
 
 #[async_trait]

@@ -12,7 +12,6 @@ use lease_kinesis::{
 use crate::log::{EventKind, Log, LoggingProcessor};
 use crate::simulated_fleet::{SimulatedFleet, TTL};
 
-/// A fault of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessorFault {
     Fails,
@@ -26,11 +25,10 @@ enum ProcessorFault {
     StopsShard,
     StopsWorker,
     Skips,
-    /// Does not checkpoint the end of the shard.
     ForgetsTheEnd,
 }
 
-/// A processor with a fault, which occurs until `times` has reached zero. Processors may share `times`.
+/// The fault occurs until `times` has reached zero. Processors may share `times`.
 struct FaultyProcessor {
     logging: LoggingProcessor,
     fault: ProcessorFault,
@@ -104,7 +102,7 @@ impl RecordProcessor for FaultyProcessor {
     }
 }
 
-/// Starts worker `a`, in whose processors the fault occurs `times` times.
+/// The fault occurs `times` times in the processors of worker `a`.
 fn with_fault(fault: ProcessorFault, times: u32) -> (SimulatedFleet, Arc<AtomicU32>) {
     let mut fleet = SimulatedFleet::new(1, 3);
     let times = Arc::new(AtomicU32::new(times));
@@ -118,7 +116,6 @@ fn with_fault(fault: ProcessorFault, times: u32) -> (SimulatedFleet, Arc<AtomicU
     (fleet, times)
 }
 
-/// Waits until worker `a` has processed this number of records.
 fn until_processed(fleet: &mut SimulatedFleet, records: u64) {
     let processed = |fleet: &SimulatedFleet| fleet.workers["a"].handle.status().counters.records;
     fleet.until("all is processed", TTL * 10, |fleet| processed(fleet) >= records);
@@ -129,7 +126,7 @@ fn started(log: &Log) -> usize {
     log.count(|event| event.kind == EventKind::Started)
 }
 
-/// The worker skips no record, unlike the Kinesis Client Library in its issue 10.
+/// The Kinesis Client Library skips such records (its issue 10).
 #[test]
 fn failed_batch_is_retried_by_same_processor() {
     let (mut fleet, times) = with_fault(ProcessorFault::Fails, 5);
@@ -194,7 +191,6 @@ fn processor_that_needs_restart_at_end_is_replaced() {
     assert_eq!(started(&fleet.log), 3 + 2 + 2, "three shards, two children, two replacements");
 }
 
-/// Each checkpoint resets the count of restarts.
 #[test]
 fn restarts_are_counted_since_last_checkpoint() {
     let mut fleet = SimulatedFleet::new(1, 1);
@@ -203,7 +199,6 @@ fn restarts_are_counted_since_last_checkpoint() {
     let factory = move |shard: &ShardContext| FaultyProcessor {
         logging: LoggingProcessor::new(log.clone(), shard),
         fault: ProcessorFault::NeedsRestart,
-        // Every second processor needs a restart.
         times: Arc::new(AtomicU32::new(made.fetch_add(1, Ordering::Relaxed) % 2)),
     };
     fleet.start_with("a", factory, |worker| worker.with_max_restarts(1));

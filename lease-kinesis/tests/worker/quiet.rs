@@ -14,7 +14,6 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, table, until, worker};
 
-/// A processor that remembers its records, and never checkpoints.
 struct Remembering(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]

@@ -15,7 +15,6 @@ fn merge_first_two(fleet: &SimulatedFleet) -> ShardId {
     fleet.simulation.on_network(|| fleet.stream.merge(one, other)).unwrap()
 }
 
-/// Asserts that each shard was read after all of its parents.
 fn parents_come_first(fleet: &SimulatedFleet) {
     let mut last: BTreeMap<ShardId, usize> = BTreeMap::new();
     let mut first: BTreeMap<ShardId, usize> = BTreeMap::new();
@@ -85,7 +84,7 @@ fn late_listed_children_are_found() {
     parents_come_first(&fleet);
 }
 
-/// The worker does not wait for the next sync, but lists the shards at intervals of seconds.
+/// After a shard's end, the worker lists the shards at intervals of seconds.
 #[test]
 fn late_listed_children_are_read_within_seconds() {
     let lag = Duration::from_secs(7);

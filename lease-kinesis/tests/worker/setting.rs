@@ -1,4 +1,4 @@
-//! Helpers for workers in paused time, with injected faults of the table and of the stream.
+//! Helpers for workers in paused time.
 
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ pub(crate) fn table() -> Table {
     Faulty::new(MemoryStore::new())
 }
 
-/// A processor that does nothing.
 pub(crate) struct Idle;
 
 #[async_trait]
@@ -28,7 +27,6 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// Sets up a worker that starts with the oldest records.
 pub(crate) fn worker(
     table: &Table,
     source: &(impl Source + Clone),
@@ -38,7 +36,7 @@ pub(crate) fn worker(
         .with_initial_position(InitialPosition::TrimHorizon)
 }
 
-/// Waits until `done` returns true. After `limit`, panics with a message that contains `what`.
+/// After `limit`, panics with a message that contains `what`.
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
     let done = async {
         while !done() {
@@ -48,15 +46,14 @@ pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool +
     assert!(timeout(limit, done).await.is_ok(), "not within {limit:?}: {what}");
 }
 
-/// Reads the checkpoint of the first shard.
 pub(crate) async fn checkpoint(table: &Table) -> String {
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
     let row = table.inner().read(&key).await.unwrap().unwrap();
     row.attributes["checkpoint"].as_text().unwrap().to_owned()
 }
 
-/// Within this time, the next tick and the next read happen.
+/// This time is enough for the next tick and the next read.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-/// Within this time, many retries happen.
+/// This time is enough for many retries.
 pub(crate) const IN_THE_END: Duration = Duration::from_mins(5);

@@ -20,7 +20,6 @@ use crate::log::{Log, LoggingProcessor};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// Workers, each in a simulated process. A test can pause and kill the processes.
 pub(crate) struct SimulatedFleet {
     pub(crate) simulation: Simulation,
     pub(crate) stream: SimStream,
@@ -29,11 +28,9 @@ pub(crate) struct SimulatedFleet {
     pub(crate) workers: BTreeMap<String, Started>,
 }
 
-/// A running worker.
 pub(crate) struct Started {
     process: ProcessId,
     pub(crate) handle: WorkerHandle,
-    /// The worker's connection to the table. A test injects faults into it.
     pub(crate) connection: Faulty<Arc<MemoryStore>>,
     result: Arc<Mutex<Option<Result<(), String>>>>,
 }
@@ -47,7 +44,6 @@ impl SimulatedFleet {
         Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
     }
 
-    /// Starts a worker whose processors log and checkpoint their records.
     pub(crate) fn start(&mut self, name: &str) {
         let log = self.log.of(name);
         self.start_with(
@@ -69,7 +65,7 @@ impl SimulatedFleet {
             .with_latency(Simulation::LATENCY);
         let source = RemoteStream::new(self.stream.clone(), network.clone());
         let (stream, table) = (self.stream.clone(), connection.clone());
-        // Uses the stream's time, because the time of a process's runtime begins at the start of the process.
+        // The time of a process's runtime begins at the start of the process.
         let wall_clock = move || {
             let _network = network.enter();
             stream.wall_clock()
@@ -98,7 +94,7 @@ impl SimulatedFleet {
         self.workers.insert(name, Started { process, handle, connection, result });
     }
 
-    /// Waits until `done` returns true. After `limit`, panics with a message that contains `what`.
+    /// After `limit`, panics with a message that contains `what`.
     pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.simulation.now() + limit;
         while !done(self) {
@@ -111,19 +107,16 @@ impl SimulatedFleet {
         self.simulation.run_for(time);
     }
 
-    /// Returns the number of shards that each worker reads, according to the worker's status.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let shards = |worker: &Started| worker.handle.status().shards.len();
         self.workers.iter().map(|(name, worker)| (name.as_str(), shards(worker))).collect()
     }
 
-    /// Waits until the workers read this many shards.
     pub(crate) fn until_shared(&mut self, shares: &[(&str, usize)]) {
         let wanted: BTreeMap<_, _> = shares.iter().copied().collect();
         self.until(&format!("shares {wanted:?}"), TTL * 6, |fleet| fleet.shares() == wanted);
     }
 
-    /// Writes `count` records with 50 partition keys.
     pub(crate) fn put(&self, count: usize) {
         let first = self.stream.everything_put().len();
         self.simulation.on_network(|| {
@@ -133,7 +126,6 @@ impl SimulatedFleet {
         });
     }
 
-    /// Waits until all records were processed in order.
     pub(crate) fn until_all_is_read(&mut self) {
         let put = self.stream.everything_put().len();
         self.until("all is read", TTL * 60, |fleet| fleet.log.distinct() >= put);
@@ -154,7 +146,7 @@ impl SimulatedFleet {
         result.unwrap()
     }
 
-    /// Kills a worker. Its pending requests are never sent.
+    /// Pending requests of the worker are never sent.
     pub(crate) fn kill(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
         worker.connection.choose(|_| Some(Fault::Hang));
@@ -169,7 +161,6 @@ impl SimulatedFleet {
         self.simulation.resume(self.workers[name].process);
     }
 
-    /// Splits a shard into halves. Returns the lower half and the upper half.
     pub(crate) fn split(&self, shard: &Shard) -> (ShardId, ShardId) {
         let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
         let middle = first + (last - first) / 2;
@@ -180,13 +171,11 @@ impl SimulatedFleet {
         self.stream.open_shards()
     }
 
-    /// Returns the parents of each listed shard.
     pub(crate) fn lineage(&self) -> Vec<(ShardId, Vec<ShardId>)> {
         let listed = self.stream.shards().now_or_never().unwrap().unwrap();
         listed.into_iter().map(|shard| (shard.id, shard.parents)).collect()
     }
 
-    /// Counts the shards with a row.
     pub(crate) fn rows(&self) -> usize {
         self.rows_below("shop/shards/")
     }

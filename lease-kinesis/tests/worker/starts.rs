@@ -1,4 +1,4 @@
-//! Tests first starts at the latest record: interrupted starts, and starts of several workers at once.
+//! Tests first starts at the latest record.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
     fleet.start_with(name, move |shard: &_| LoggingProcessor::new(log.clone(), shard), set_up);
 }
 
-/// Starts a worker, lets it make only `writes` writes, and kills it.
+/// The worker makes only `writes` writes before it is killed.
 fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     let mut fleet = SimulatedFleet::new(seed, 6);
     start_at_latest(&mut fleet, "a");
@@ -117,8 +117,7 @@ fn first_shards_of_workers_that_start_together_stay() {
     }
 }
 
-/// Rows of the Kinesis Client Library have `LATEST` until the first checkpoint. A second start at
-/// `LATEST` would skip records.
+/// Rows of the Kinesis Client Library have `LATEST` until the first checkpoint.
 #[test]
 fn records_between_two_starts_at_latest_are_read() {
     let mut fleet = SimulatedFleet::new(5, 2);

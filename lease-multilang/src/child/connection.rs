@@ -1,4 +1,4 @@
-//! The connection to the daemon. Each line is one message. The daemon and the child send messages in turn.
+//! The connection to the daemon. The daemon and the child send messages in turn.
 
 use std::future::Future;
 
@@ -14,13 +14,11 @@ use crate::protocol::{
     Line, LineReader, LineWriter, ToChild,
 };
 
-/// The connection, and the queue of checkpoints that the child must request through it.
 pub(super) struct DaemonPipe<R, W> {
     pub(super) connection: Connection<R, W>,
     pub(super) requests: mpsc::Receiver<PendingRequest>,
 }
 
-/// The pipes from and to the daemon.
 pub(super) struct Connection<R, W> {
     pub(super) lines: LineReader<R>,
     pub(super) writer: LineWriter<W>,
@@ -32,9 +30,8 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Runs `work`, which is part of `action`. While `work` runs, handles its checkpoints as `policy` says.
-    ///
-    /// Drops `work` and returns an error if the daemon is gone or sends a message out of turn.
+    /// Runs `work`, a part of `action`. Drops `work` and fails if the daemon is gone or sends a message out
+    /// of turn.
     pub(super) async fn during<F: Future>(
         &mut self,
         action: Action,
@@ -52,8 +49,8 @@ where
             loop {
                 select! {
                     biased;
-                    // Requests are polled first, so that the daemon answers each request before it reads the
-                    // status. The daemon would treat a request after the status as part of the next action.
+                    // This branch is polled first, because the daemon would treat a request after the status as part of the
+                    // next action.
                     Some(request) = requests.recv() => {
                         connection.serve(request, policy).await?;
                     }
@@ -77,9 +74,7 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Returns the daemon's next message; `None` after the daemon has closed the pipe.
-    ///
-    /// Cancel safe, because reading a line is cancel safe.
+    /// `None` after the daemon has closed the pipe. Cancel safe.
     pub(super) async fn receive(
         &mut self,
         during: &'static str,
@@ -104,7 +99,6 @@ where
         }
     }
 
-    /// Reports to the daemon that `action` is done.
     pub(super) async fn report_done(&mut self, action: Action) -> Result<(), ChildError> {
         self.send(&FromChild::done(action)).await
     }
@@ -118,12 +112,12 @@ where
             CheckpointPolicy::Forward => self.request_checkpoint(request.checkpoint).await?,
             CheckpointPolicy::Refuse => Some(ErrorName::Shutdown),
         };
-        // Ignores an error: the processor may have dropped its call.
+        // The processor may have dropped its call.
         drop(request.reply.send(reply));
         Ok(())
     }
 
-    /// Requests a checkpoint. Returns the error in the daemon's reply, if any.
+    /// Returns the error in the daemon's reply.
     async fn request_checkpoint(
         &mut self,
         checkpoint: CheckpointRequest,
@@ -151,12 +145,10 @@ where
     }
 }
 
-/// How the child handles the checkpoints that a processor requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CheckpointPolicy {
-    /// The child forwards the checkpoints to the daemon.
     Forward,
-    /// The child refuses the checkpoints, because the daemon accepts none during this action.
+    /// The daemon accepts no checkpoints during this action.
     Refuse,
 }
 

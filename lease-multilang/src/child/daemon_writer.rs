@@ -10,17 +10,14 @@ use tracing::warn;
 use super::backoff::Backoff;
 use crate::protocol::{CheckpointRequest, ErrorName, Generation};
 
-/// Sends each checkpoint to the task that owns the pipe.
-///
-/// That task completes a request even if the processor drops its call. Otherwise, the next request would
-/// receive the reply to the dropped request.
+/// Sends each checkpoint to the task that owns the pipe. If the processor drops its call, that task still
+/// awaits the reply. Otherwise, the next request would receive this request's reply.
 pub(super) struct DaemonWriter {
     pub(super) requests: mpsc::Sender<PendingRequest>,
     pub(super) generation: Generation,
     pub(super) backoff: Backoff,
 }
 
-/// A checkpoint to request from the daemon, and the channel for the reply.
 pub(super) struct PendingRequest {
     pub(super) checkpoint: CheckpointRequest,
     pub(super) reply: oneshot::Sender<Option<ErrorName>>,
@@ -53,8 +50,8 @@ impl CheckpointWriter for DaemonWriter {
     }
 }
 
-/// Returns the request for `position`. A request without a number is used only for the end of a shard.
-/// Without a number, the daemon would checkpoint all delivered records, even those of a failed batch.
+/// Without a number, the daemon would checkpoint all delivered records, even those of a failed batch. So only
+/// the end of a shard has no number.
 fn request(position: &Position, generation: Generation) -> CheckpointRequest {
     let (sequence_number, sub_sequence) = match position {
         Position::ShardEnd => return CheckpointRequest::default(),
@@ -63,8 +60,7 @@ fn request(position: &Position, generation: Generation) -> CheckpointRequest {
             (position.to_string(), 0)
         }
     };
-    // The first generation has no field for the sub-sequence number. Java's daemon never sends a number above
-    // `i64::MAX`.
+    // The first generation has no sub-sequence number. Java's daemon never sends a number above `i64::MAX`.
     let sub_sequence = i64::try_from(sub_sequence).ok();
     let sub_sequence_number = sub_sequence.filter(|_| generation > Generation::G0);
     CheckpointRequest { sequence_number: Some(sequence_number), sub_sequence_number }

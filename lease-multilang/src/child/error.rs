@@ -1,4 +1,4 @@
-//! The reasons why a child ends before the daemon has ended the child's shard.
+//! The errors that end a child.
 
 use std::io;
 
@@ -7,8 +7,7 @@ use thiserror::Error;
 
 use crate::protocol::{CheckpointRequest, InvalidMessage};
 
-/// The reason why a child ended before the daemon ended the child's shard. After this error, exit the process
-/// with a code other than 0.
+/// The reason why a child ended before its shard. After this error, exit with a code other than 0.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildError {
@@ -27,11 +26,10 @@ pub enum ChildError {
     /// A line from the daemon is not a message.
     #[error("the daemon sent an invalid message")]
     InvalidMessage(#[from] InvalidMessage),
-    /// A line from the daemon has this number of bytes, more than the limit. The child cannot answer a
-    /// message that it has not read.
+    /// A line from the daemon has this number of bytes, more than the limit.
     #[error("the daemon sent a line of {0} bytes, which is over the limit")]
     TooLong(u64),
-    /// A line from the daemon is not UTF-8, because the daemon runs with another character set.
+    /// A line from the daemon is not UTF-8.
     #[error("the daemon sent a line that is not UTF-8")]
     NotUtf8,
     /// The daemon sent a message out of turn.

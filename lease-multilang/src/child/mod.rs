@@ -1,9 +1,8 @@
-//! Runs a [`RecordProcessor`] under a daemon that speaks the MultiLang protocol, for example any version of
-//! Amazon's `MultiLangDaemon`.
+//! Runs a [`RecordProcessor`] under a daemon that speaks the MultiLang protocol, such as Amazon's
+//! `MultiLangDaemon`.
 //!
-//! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts
-//! one process per shard. **Only messages of the protocol may appear on stdout.** Write logs to stderr
-//! (`tracing_subscriber::fmt().with_writer(std::io::stderr)`), and print nothing to stdout.
+//! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts one
+//! process per shard. **Only messages of the protocol may appear on stdout.** Write logs to stderr.
 //!
 //! ```no_run
 //! # use async_trait::async_trait;
@@ -29,22 +28,19 @@
 //! }
 //! ```
 //!
-//! A [`Worker`](lease_kinesis::Worker) reads the stream itself. Under a daemon, these points differ:
+//! A processor under a daemon differs from a processor of a [`Worker`](lease_kinesis::Worker):
 //!
 //! - [`ShardContext::token`](lease_kinesis::ShardContext::token) is `None`: the protocol has no fencing
-//!   token. A processor that is paused for long may write at the same time as its successor, and no fence
-//!   can refuse that write.
+//!   token. So no fence can refuse the late write of a processor that was paused for long.
 //! - [`ShardContext::position`](lease_kinesis::ShardContext::position) is
 //!   [`AtTimestamp(0)`](lease_kinesis::Position::AtTimestamp), which precedes every record, if the daemon
-//!   sends no position or sends `AT_TIMESTAMP`. Daemons of the protocol's first generation send no position.
-//!   If a later daemon sends `AT_TIMESTAMP`, it omits the time.
+//!   sends no position or sends `AT_TIMESTAMP`, which has no time.
 //! - The daemon reports the loss of the lease between batches, and never during a batch.
 //!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled at the report, or
 //!   when the daemon closes the pipes.
 //! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
-//!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the end
-//!   of a shard that it hands over. `lease_lost` is not called after `shutdown_requested`, although the daemon
-//!   reports a lost lease at the end of each hand-over.
+//!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the
+//!   end of a shard that it hands over. `lease_lost` never follows `shutdown_requested`.
 //! - A checkpoint that another task requests between two actions waits for the next action.
 //! - The child cannot return a failed batch to the daemon. It retries the batch a
 //!   [limited number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
@@ -78,16 +74,15 @@ use crate::protocol::{
     StartPosition, ToChild,
 };
 
-/// Processes the records that the daemon sends on stdin, until the daemon ends the shard. Uses the default
-/// settings of [`Child`].
+/// Runs a [`Child`] with default settings.
 ///
 /// # Errors
 ///
-/// The same as for [`Child::run`].
+/// As for [`Child::run`].
 ///
 /// # Cancel safety
 ///
-/// The same as for [`Child::run`].
+/// As for [`Child::run`].
 pub async fn run(factory: impl ProcessorFactory) -> Result<Ended, ChildError> {
     Child::new(factory).run().await
 }
@@ -105,13 +100,11 @@ pub struct Child {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "a child can only exit or skip the batch")]
 pub enum OnStop {
-    /// The child returns an error and sends nothing to the daemon. Amazon's daemon then exits and ends all of
-    /// its shards, and the next daemon starts at the checkpoint. This is the default, because it skips no
-    /// record.
+    /// The child returns an error and sends nothing to the daemon. Amazon's daemon then exits, and the next
+    /// daemon starts at the checkpoint. This is the default, because no record is skipped.
     #[default]
     Exit,
-    /// The child logs the error and reports success: **the next checkpoint skips the batch**. Processors
-    /// in other languages do this.
+    /// The child logs the error and reports success: **the next checkpoint skips the batch**.
     Skip,
 }
 
@@ -128,7 +121,7 @@ pub enum Ended {
 }
 
 impl Child {
-    /// Sets up a processor of `factory`, with the default of each setting.
+    /// Sets up a processor of `factory`, with default settings.
     pub fn new(factory: impl ProcessorFactory) -> Self {
         let (first, last) = (Duration::from_millis(500), Duration::from_mins(1));
         let batches = Backoff { first, last, max_attempts: 10 };
@@ -144,7 +137,6 @@ impl Child {
     }
 
     /// Tries a shard's start, each batch, and the shard's end up to `max` times. Then [`OnStop`] decides.
-    ///
     /// Defaults to 10 attempts, which take about three minutes. 0 counts as 1.
     #[must_use]
     pub fn with_max_attempts(mut self, max: u32) -> Self {
@@ -152,19 +144,16 @@ impl Child {
         self
     }
 
-    /// Waits for `first` after a failure. The pause doubles with each further failure, up to `last`.
-    ///
-    /// Defaults to 500 ms and a minute, as for a [`Worker`](lease_kinesis::Worker).
+    /// Waits for `first` after a failure. The pause doubles with each further failure, up to `last`. Defaults
+    /// to 500 ms and a minute, as for a [`Worker`](lease_kinesis::Worker).
     #[must_use]
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.batches.first, self.batches.last) = (first, last);
         self
     }
 
-    /// Tries a checkpoint `max` times, with pauses of 2, 4, 8… seconds, if the daemon's table throttles or
-    /// does not answer.
-    ///
-    /// Defaults to 5. 0 counts as 1.
+    /// Tries a checkpoint `max` times, with pauses of 2, 4, 8… seconds, while the daemon's table is not
+    /// available. Defaults to 5. 0 counts as 1.
     #[must_use]
     pub fn with_max_checkpoint_attempts(mut self, max: u32) -> Self {
         self.checkpoints.max_attempts = max.max(1);
@@ -185,21 +174,17 @@ impl Child {
         self
     }
 
-    /// Processes the records that the daemon sends on stdin, until the daemon ends the shard.
-    ///
-    /// Reads stdin on a separate thread. So a program that ends with an error does not wait for the daemon's
-    /// next line, which may never come. Call this once per process.
+    /// Processes the records that the daemon sends on stdin, until the daemon ends the shard. Call this once
+    /// per process.
     ///
     /// # Errors
     ///
-    /// If the daemon ends during an action or breaks the protocol, or if [`OnStop::Exit`] applies. After
-    /// an error, exit with a code other than 0. The child has not reported the action as done, so the daemon
-    /// treats the exit as a failure.
+    /// If the daemon ends during an action or breaks the protocol, or if [`OnStop::Exit`] applies. After an
+    /// error, exit with a code other than 0, so that the daemon sees a failure.
     ///
     /// # Cancel safety
     ///
-    /// Not safe. Dropping the future drops the processor's call at its current await, and the daemon
-    /// receives no status. Then exit the process, because the daemon cannot continue with this child.
+    /// Not safe. After a dropped call, exit the process, because the daemon cannot continue with this child.
     ///
     /// # Panics
     ///
@@ -212,11 +197,11 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// The same as for [`run`](Self::run).
+    /// As for [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// The same as for [`run`](Self::run).
+    /// As for [`run`](Self::run).
     ///
     /// # Panics
     ///
@@ -240,7 +225,7 @@ impl Child {
             pipe.connection.generation = Generation::G0;
         }
         let context = context(&initialize)?;
-        // Cancels the token when this child ends, so that tasks of the processor end, too.
+        // Tasks of the processor end with this child.
         let _cancelled = context.cancellation.clone().drop_guard();
         let (generation, backoff) = (pipe.connection.generation, self.checkpoints);
         let writer = DaemonWriter { requests: sender, generation, backoff };
@@ -250,7 +235,7 @@ impl Child {
         Session { child: self, pipe, checkpointer, context, processor }.run().await
     }
 
-    /// Creates a processor and initializes it. Retries with a new processor after a failure.
+    /// Retries with a new processor after a failure.
     async fn initialize<R, W>(
         &self,
         pipe: &mut DaemonPipe<R, W>,

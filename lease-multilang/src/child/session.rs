@@ -1,4 +1,4 @@
-//! Executes the daemon's actions with an initialized processor, from the first batch to the end of the shard.
+//! Executes the daemon's actions with an initialized processor.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use super::error::ChildError;
 use super::{Child, Ended, OnStop};
 use crate::protocol::{Action, ProcessRecords, ShutdownReason, ToChild};
 
-/// An initialized processor and its connection to the daemon.
 pub(super) struct Session<R, W> {
     pub(super) child: Child,
     pub(super) pipe: DaemonPipe<R, W>,
@@ -25,11 +24,9 @@ pub(super) struct Session<R, W> {
     pub(super) processor: Box<dyn RecordProcessor>,
 }
 
-/// The next step after the processor has returned from a batch.
 enum Next {
-    /// Report the batch as done. It is processed or skipped.
+    /// The batch is processed or skipped.
     Done,
-    /// Try the rest of the batch again after this pause.
     Retry(Duration),
 }
 
@@ -71,8 +68,7 @@ where
         }
     }
 
-    /// Calls the processor with a batch until the batch is done. After the last attempt, or if the processor
-    /// wants to stop, [`OnStop`] decides: the child ends or skips the rest of the batch.
+    /// After the last attempt, or if the processor wants to stop, [`OnStop`] decides.
     async fn process(&mut self, message: ProcessRecords) -> Result<(), ChildError> {
         let (action, policy) = (Action::ProcessRecords, CheckpointPolicy::Forward);
         let records = message.records.into_iter().map(Record::from).collect();
@@ -89,8 +85,7 @@ where
             if let Outcome::Continue = outcome {
                 break;
             }
-            // The processor has processed the records that it asked to checkpoint. Only the rest of the
-            // batch is delivered again.
+            // Only the rest of the batch is delivered again.
             let requested = self.checkpointer.take_back(before.clone()).await;
             let done = batch.drop_until(&requested);
             if done > 0 {
@@ -110,8 +105,7 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Decides the next step after an outcome other than `Continue`. `batch` contains the records without a
-    /// checkpoint. `is_done` means that every record has a checkpoint.
+    /// `outcome` is not `Continue`. `is_done` means that every record of the batch has a checkpoint.
     fn next(
         &self,
         outcome: Outcome,
@@ -157,8 +151,7 @@ where
         let (processor, checkpointer) = (&mut self.processor, &self.checkpointer);
         let shutdown = async {
             processor.shutdown_requested(checkpointer).await?;
-            // The next worker starts at the last stored checkpoint, so a pending checkpoint is
-            // written first.
+            // The next worker starts at the last stored checkpoint.
             checkpointer.flush().await.map_err(ProcessorError::from)
         };
         if let Err(cause) = self.pipe.during(action, CheckpointPolicy::Forward, shutdown).await? {
@@ -168,8 +161,7 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Notifies the processor that another worker has the shard. `action` is the action that the
-    /// child must report as done; `None` if the daemon has closed the pipe.
+    /// `action` is the action to report as done. `None` if the daemon has closed the pipe.
     async fn lease_lost(
         &mut self,
         shutdown_requested: bool,
@@ -192,7 +184,6 @@ where
         Ok(Ended::LeaseLost)
     }
 
-    /// Calls the processor until it has checkpointed the end of a closed shard.
     async fn shard_ended(&mut self, action: Action) -> Result<Ended, ChildError> {
         self.checkpointer.deliver_end();
         let (mut failures, mut is_notified) = (0, false);
@@ -210,8 +201,7 @@ where
                 break;
             }
             failures += 1;
-            // The processor is called again if it did not request a checkpoint of the end. If it did,
-            // and the daemon did not write the checkpoint, only the request is repeated.
+            // If the processor has requested the checkpoint of the end, only the request is repeated.
             is_notified &= ended.is_err();
             let cause =
                 ended.err().unwrap_or_else(|| "the processor did not checkpoint the end".into());
@@ -220,8 +210,7 @@ where
                 break;
             };
             let shard = &self.context.shard;
-            // The error is converted inline, since a `&dyn Error` held across an await makes the future not
-            // `Send`.
+            // Converted inline: a `&dyn Error` held across an await makes the future not `Send`.
             warn!(%shard, failures, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             self.pipe.during(action, CheckpointPolicy::Forward, sleep(pause)).await?;
         }
@@ -231,7 +220,7 @@ where
         Ok(Ended::ShardEnd)
     }
 
-    /// For [`OnStop::Exit`], returns `cause`, which ends the child. For [`OnStop::Skip`], only logs `cause`.
+    /// For [`OnStop::Skip`], only logs `cause`.
     fn stop(&self, cause: ChildError) -> Result<(), ChildError> {
         match self.child.on_stop {
             OnStop::Exit => Err(cause),
@@ -246,7 +235,7 @@ where
         }
     }
 
-    /// Waits until the daemon closes the pipe. The daemon does this after the child's last status.
+    /// The daemon closes the pipe after the child's last status.
     async fn wait_until_closed(&mut self) -> Result<(), ChildError> {
         match self.pipe.connection.receive("a message").await? {
             None => Ok(()),

@@ -9,9 +9,7 @@ use tracing::warn;
 
 use super::error::ChildError;
 
-/// Reads stdin to its end.
-///
-/// Tokio's stdin cannot be used here: a runtime that shuts down waits for the thread that reads stdin.
+/// A runtime that shuts down would wait for the thread of tokio's stdin.
 pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
     let (mut there, here) = duplex(CHUNK);
     let runtime = Handle::current();

@@ -9,12 +9,11 @@ use tracing::{debug, warn};
 use super::message_filter::quoted;
 use crate::protocol::{CheckpointReply, CheckpointRequest, ErrorName, ToChild};
 
-/// Writes a child's checkpoints. They cover only records that were sent to the child.
+/// The checkpoints cover only records that were sent to the child.
 pub(super) struct ChildCheckpoints {
     shard: ShardId,
     /// The checkpointer of the last action.
     checkpointer: Option<Checkpointer>,
-    /// The last record that was sent to the child.
     delivered: Option<RecordNumber>,
     at_the_end: bool,
     refused: LogThrottle,
@@ -26,8 +25,7 @@ impl ChildCheckpoints {
         Self { shard, checkpointer: None, delivered: None, at_the_end: false, refused }
     }
 
-    /// Marks `message` as completely written, so the child may have read it. From now on,
-    /// `checkpointer` writes the child's checkpoints.
+    /// Notes that `message` is completely written.
     pub(super) fn sent(&mut self, message: &ToChild, checkpointer: Option<Checkpointer>) {
         self.checkpointer = checkpointer;
         match message {
@@ -47,7 +45,7 @@ impl ChildCheckpoints {
         }
     }
 
-    /// Returns true if the shard has ended but the child has not checkpointed the end.
+    /// Whether the shard has ended but the child has not checkpointed the end.
     pub(super) async fn owes_the_end(&self) -> bool {
         match &self.checkpointer {
             Some(checkpointer) if self.at_the_end => {
@@ -57,7 +55,6 @@ impl ChildCheckpoints {
         }
     }
 
-    /// Writes the checkpoint that the child requests, and returns the reply.
     pub(super) async fn write(&mut self, request: CheckpointRequest) -> CheckpointReply {
         let error = self.try_write(&request).await.err();
         if let Some(error) = &error {
@@ -70,8 +67,7 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // Names the last record that was sent to the child. A checkpoint without a record would cover the
-            // checkpointer's whole batch, which may not be sent yet.
+            // A checkpoint without a record would cover the whole batch, which may not be sent yet.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),
@@ -95,8 +91,8 @@ impl ChildCheckpoints {
         })
     }
 
-    /// Returns whether `record` is the shard's last record. After the shard's end, a request for this
-    /// record means `ShardEnd`. `request` may omit the position within an aggregate, as some clients do.
+    /// After the shard's end, a request for the last record means `ShardEnd`. `request` may omit the position
+    /// within an aggregate, as some clients do.
     async fn is_last(
         &self,
         record: &RecordNumber,
@@ -114,7 +110,7 @@ impl ChildCheckpoints {
         }
     }
 
-    /// Logs a refused checkpoint. The log is throttled, because a child may repeat its request at once.
+    /// Throttled, because a child may repeat its request at once.
     fn log_refused(&mut self, request: &CheckpointRequest, error: &ErrorName) {
         let shard = &self.shard;
         let sequence_number = request.sequence_number.as_deref().map(quoted);

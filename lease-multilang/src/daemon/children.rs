@@ -55,29 +55,26 @@ impl Children {
         }
     }
 
-    /// Kills a child that takes longer than `timeout` to read a message, or to answer it afterwards. The
-    /// time starts again with the reply to each checkpoint.
+    /// Kills a child that takes longer than `timeout` to read a message, or to answer the message. The time
+    /// starts again with the reply to each checkpoint. By default, a child may take any time, as under
+    /// Amazon's daemon.
     ///
-    /// By default, a child may take any time, as under Amazon's daemon. But a child that keeps sending
-    /// messages without reading any is always killed.
+    /// A child that keeps sending messages without reading any is always killed.
     #[must_use]
     pub fn with_answer_timeout(mut self, timeout: Duration) -> Self {
         self.shared.settings.answer_timeout = Some(timeout);
         self
     }
 
-    /// Gives a child `timeout` for each step of its end. After its lease is lost, the child has this time to
-    /// finish its action or read its messages. Then it has the same time to answer `leaseLost`. Afterwards,
-    /// it has the same time to exit.
-    ///
-    /// Defaults to 5 s.
+    /// Gives a child `timeout` for each step of its end. The steps are to finish its action or read its
+    /// messages, to answer `leaseLost`, and to exit. Defaults to 5 s.
     #[must_use]
     pub fn with_exit_timeout(mut self, timeout: Duration) -> Self {
         self.shared.settings.exit_timeout = timeout;
         self
     }
 
-    /// Waits until a child has failed, so that a program can end after the first failure.
+    /// Waits until a child has failed.
     ///
     /// # Cancel safety
     ///

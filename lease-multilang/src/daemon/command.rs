@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// The program that runs in a child process, and its arguments.
 ///
-/// Parses a text by splitting it at spaces, without quoting, as Amazon's daemon splits `executableName`.
+/// A text is split at spaces, without quoting, as Amazon's daemon splits `executableName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildCommand {
     program: String,

@@ -1,4 +1,4 @@
-//! The task that exchanges messages with one child until the child's end. It sends one action at a time.
+//! The task that exchanges messages with one child, one action at a time.
 
 use std::error::Error;
 use std::future::Future;
@@ -22,7 +22,7 @@ use super::shared::Shared;
 use super::stderr::drain;
 use crate::protocol::{Action, FromChild, Generation, ToChild};
 
-/// Exchanges messages with one child. Dropping the conversation kills the child.
+/// Dropping the conversation kills the child.
 pub(super) struct Conversation {
     shard: ShardId,
     shared: Shared,
@@ -32,24 +32,21 @@ pub(super) struct Conversation {
     unasked: LogThrottle,
     /// Whether the child must still get a message that its lease is lost.
     owes_lease_lost: bool,
-    /// The last end message that was sent, until the child has answered it or failed.
+    /// The last end message, until the child has answered or failed.
     end_message: Option<EndMessage>,
-    /// Whether the child may have failed only because it does not know its end message. The next child
-    /// then gets the other kind of end message.
+    /// Whether the child may have failed only because its end message was unknown.
     end_message_changed: bool,
     abandoned: CancellationToken,
 }
 
-/// An action for the child, and the sender for its result.
 pub(super) struct Request {
     pub(super) message: ToChild,
-    /// Writes the checkpoints that the child requests from this action on.
     pub(super) checkpointer: Option<Checkpointer>,
     pub(super) done: oneshot::Sender<Result<(), ChildFailure>>,
 }
 
 impl Conversation {
-    /// Starts a child. The returned future reads the child's stderr.
+    /// The returned future reads the child's stderr.
     pub(super) fn start(
         shared: &Shared,
         shard: &ShardId,
@@ -84,7 +81,7 @@ impl Conversation {
     ) {
         loop {
             select! {
-                // Requests are polled first: a child that sends many messages must not delay them.
+                // A child that sends many messages must not delay requests.
                 biased;
                 request = requests.recv() => {
                     let Some(Request { message, checkpointer, done }) = request else {
@@ -96,7 +93,7 @@ impl Conversation {
                         Ok(()) => Ok(()),
                         Err(failure) => Err(self.fail(failure, message.action()).await),
                     };
-                    // The send fails if the processor has dropped its call.
+                    // The processor may have dropped its call.
                     drop(done.send(performed));
                     if has_failed {
                         break;
@@ -121,8 +118,8 @@ impl Conversation {
         debug!(shard = %self.shard, "conversation with child ended");
     }
 
-    /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits at most
-    /// for the exit timeout. The time limit of the action starts again with each checkpoint.
+    /// After `abandoned` is cancelled, waits at most for the exit timeout. Each checkpoint restarts the time
+    /// limit.
     async fn perform(
         &mut self,
         message: &ToChild,
@@ -151,7 +148,6 @@ impl Conversation {
         performed
     }
 
-    /// Notes whether the child understood its end message.
     async fn note_end_message(
         &mut self,
         message: EndMessage,
@@ -191,9 +187,8 @@ impl Conversation {
         checkpointer: Option<Checkpointer>,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        // A checkpoint request without a number covers the records that were sent to the child. A late request
-        // was sent before the child could read all of `message`. Late requests are answered first, because they
-        // must not cover the records of `message`.
+        // A checkpoint request without a number covers the records that were sent to the child. So late
+        // requests are answered before `message` is sent.
         for _ in 0..MAX_LATE {
             let Some(late) = self.pipe.try_receive().await? else { break };
             self.answer(late, limit).await?;
@@ -216,7 +211,6 @@ impl Conversation {
         self.wait_for_status(action, limit).await
     }
 
-    /// Answers checkpoint requests until the child reports `action` as done.
     async fn wait_for_status(
         &mut self,
         action: Action,
@@ -244,7 +238,7 @@ impl Conversation {
         }
     }
 
-    /// Answers a message between two actions: some children request a checkpoint after their status.
+    /// Some children request a checkpoint after their status.
     async fn answer_between_actions(
         &mut self,
         message: Result<FromChild, ChildFailure>,
@@ -260,7 +254,6 @@ impl Conversation {
         }
     }
 
-    /// Answers a checkpoint request. Logs a status that answers no action.
     async fn answer(
         &mut self,
         message: FromChild,
@@ -280,7 +273,6 @@ impl Conversation {
         }
     }
 
-    /// Kills a child that has failed, and returns the failure with the child's exit status.
     async fn fail(&mut self, failure: ChildFailure, action: Option<Action>) -> ChildFailure {
         let has_ended = match &failure {
             ChildFailure::Ended(_) => true,
@@ -300,7 +292,7 @@ impl Conversation {
         failure
     }
 
-    /// Sends `leaseLost`, unless the child already got an end message. Then waits until it exits.
+    /// Sends `leaseLost`, unless the child already got an end message.
     async fn end_child(&mut self) {
         let exit_timeout = self.shared.settings.exit_timeout;
         if self.owes_lease_lost
@@ -319,13 +311,12 @@ impl Conversation {
     }
 }
 
-/// Waits until `token` is cancelled, then for `time`.
 async fn sleep_after(token: CancellationToken, time: Duration) {
     token.cancelled().await;
     sleep(time).await;
 }
 
-/// Returns whether a status answers `action`. Children of old generations report `shutdown` for each end.
+/// Children of old generations report `shutdown` for each end.
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);

@@ -1,15 +1,12 @@
 //! Selects the message that reports the end of a shard or of its lease to a child.
 //!
-//! A child's checkpoints show whether it speaks the protocol's first generation. No message shows whether it
-//! speaks the second. Children of these generations do not know `shardEnded` and `leaseLost`, and exit when
-//! they read such a message. Each restarted child would exit again. So after such a failure, the next child
-//! gets a message of the other kind.
+//! Children of the first two generations exit when they read `shardEnded` or `leaseLost`, and their
+//! generation may be unknown. So after a failure, the next child gets a message of the other kind.
 
 use parking_lot::Mutex;
 
 use crate::protocol::{Generation, ShutdownReason, ToChild};
 
-/// The kind of message that reports the end of a shard or of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EndMessage {
     /// `shardEnded` and `leaseLost`.
@@ -19,20 +16,18 @@ pub(super) enum EndMessage {
     Shutdown,
 }
 
-/// Remembers which end message the children of an application understand.
 #[derive(Debug, Default)]
 pub(super) struct EndMessages(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     next: EndMessage,
-    /// Whether a child has answered `next`. Then a failure may have another cause, and `next` stays. Only two
-    /// failures in a row show that the children do not know the message.
+    /// Then a failure may have another cause, and only two failures in a row change `next`.
     was_answered: bool,
 }
 
 impl EndMessages {
-    /// Returns the message for a child whose messages have shown `generation`.
+    /// `generation` is what the child's messages have shown.
     pub(super) fn next(&self, generation: Generation) -> EndMessage {
         match generation {
             Generation::G0 => EndMessage::Shutdown,
@@ -40,13 +35,11 @@ impl EndMessages {
         }
     }
 
-    /// Records that a child has answered `message`.
     pub(super) fn answered(&self, message: EndMessage) {
         self.known(|known| *known = Known { next: message, was_answered: true });
     }
 
-    /// Records that a child has failed instead of answering `message`. Returns the message for the next
-    /// child.
+    /// A child has failed instead of answering `message`. Returns the message for the next child.
     pub(super) fn failed(&self, message: EndMessage) -> EndMessage {
         self.known(|known| {
             if known.was_answered && known.next == message {
@@ -64,7 +57,7 @@ impl EndMessages {
 }
 
 impl EndMessage {
-    /// Returns the message to send in place of `message`; `None` to send `message` itself.
+    /// Returns `None` if `message` itself is right.
     pub(super) fn in_place_of(self, message: &ToChild) -> Option<ToChild> {
         let reason = match (self, message) {
             (Self::Shutdown, ToChild::ShardEnded) => ShutdownReason::Terminate,
@@ -92,7 +85,7 @@ mod tests {
 
         assert_eq!(messages.next(Generation::G2), EndMessage::Current);
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
-        // A second child had got its message before the first child failed. Its failure changes nothing.
+        // A second child had got its message before the first child failed.
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
         assert_eq!(messages.failed(EndMessage::Shutdown), EndMessage::Current, "kinds alternate");
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);

@@ -1,4 +1,4 @@
-//! The failures of a child: it could not be started, has ended, or is killed by the daemon.
+//! The failures of a child.
 
 use std::io;
 use std::process::ExitStatus;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::protocol::Action;
 
-/// The failure of a child: it could not be started, has ended, or is killed by the daemon.
+/// The failure of a child.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildFailure {

@@ -6,8 +6,7 @@ use tracing::{debug, info, warn};
 
 use crate::protocol::{FromChild, Generation, InvalidMessage, Line};
 
-/// Finds the protocol's messages among the lines that the child's code or its libraries print. Logs the
-/// first few of the other lines and counts the rest.
+/// The child's code or its libraries may print other lines. The filter logs the first few of them.
 pub(super) struct MessageFilter {
     shard: ShardId,
     ignored: LogThrottle,
@@ -20,7 +19,7 @@ impl MessageFilter {
         Self { shard, ignored: LogThrottle::default(), generation: Generation::G2 }
     }
 
-    /// Returns the message on `line`; `None` if the line is not a message.
+    /// `None` if the line is not a message.
     pub(super) fn message(&mut self, line: &Line<'_>) -> Option<FromChild> {
         let reason = match line {
             Line::Whole(text) | Line::Unterminated(text) => match self.decode(text) {
@@ -48,8 +47,7 @@ impl MessageFilter {
         None
     }
 
-    /// Decodes a message of the current generation, or a checkpoint of the first generation. There, the field
-    /// with the sequence number has another name.
+    /// In a checkpoint of the first generation, the field with the sequence number has another name.
     fn decode(&mut self, text: &str) -> Result<FromChild, InvalidMessage> {
         let decoded = FromChild::decode(text, self.generation);
         if self.generation > Generation::G0
@@ -72,7 +70,7 @@ impl Drop for MessageFilter {
     }
 }
 
-/// Returns the first 200 characters of `text`, for the log. The child may have written a text of any length.
+/// The child may have written a text of any length.
 pub(super) fn quoted(text: &str) -> &str {
     text.char_indices().nth(MAX_QUOTED).map_or(text, |(end, _)| &text[..end])
 }

@@ -1,11 +1,9 @@
-//! The daemon's side of the protocol. It runs one child process for each shard whose lease the worker holds.
+//! The daemon's side of the protocol: one child process for each shard whose lease the worker holds.
 //!
-//! Start with [`Children`], which creates the processors of a [`Worker`](lease_kinesis::Worker). Each processor
-//! sends its records to a child process. `conversation` is the task that exchanges messages with one child.
-//! `pipe` and `process` are the child's pipes and its process.
+//! Start with [`Children`], which creates the processors of a [`Worker`](lease_kinesis::Worker).
 //!
-//! If a child breaks the protocol, exits or is too slow, the daemon kills it and all processes that it
-//! started. After a pause, a new child starts at the last checkpoint. Other shards are not affected.
+//! The daemon kills a child that breaks the protocol, exits or is too slow, with all of its processes. After
+//! a pause, a new child starts at the last checkpoint. Other shards are not affected.
 //!
 //! ```no_run
 //! use lease_multilang::daemon::Children;

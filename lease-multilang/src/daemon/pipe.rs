@@ -20,10 +20,9 @@ use crate::protocol::{
     FromChild, Generation, Line, LineReader, LineWriter, MAX_LINE_FROM_CHILD, ToChild,
 };
 
-/// A child process with its stdin and stdout.
 pub(super) struct Pipe {
     process: Process,
-    /// `None` after the daemon closed it. Then the child reads the end of its stdin.
+    /// `None` after the daemon closed stdin.
     stdin: Option<LineWriter<ChildStdin>>,
     stdout: LineReader<ChildStdout>,
     filter: MessageFilter,
@@ -51,15 +50,11 @@ impl Pipe {
         self.process.id()
     }
 
-    /// The generation that the child's messages have shown so far.
     pub(super) fn generation(&self) -> Generation {
         self.filter.generation
     }
 
-    /// Writes `message`. Fails if the child has not read it after `limit`.
-    ///
-    /// If the child writes before it reads, both sides could wait for each other. So this call also reads
-    /// messages and keeps them, up to a number that no correct child reaches.
+    /// Fails if the child has not read `message` after `limit`. Keeps the messages that arrive meanwhile.
     pub(super) async fn write(
         &mut self,
         message: &ToChild,
@@ -92,11 +87,7 @@ impl Pipe {
         }
     }
 
-    /// Returns the next message, or an error if the child has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: no message is lost.
+    /// Fails if the child has ended. Cancel safe.
     pub(super) async fn receive(&mut self) -> Result<FromChild, ChildFailure> {
         match self.received.pop_front() {
             Some(message) => Ok(message),
@@ -104,22 +95,20 @@ impl Pipe {
         }
     }
 
-    /// Returns the next message, if it has already arrived.
     pub(super) async fn try_receive(&mut self) -> Result<Option<FromChild>, ChildFailure> {
         select! {
             biased;
             message = self.receive() => message.map(Some),
-            // While this task yields, the runtime polls the pipes and may find a message.
+            // While this task yields, the runtime polls the pipes.
             () = yield_now() => Ok(None),
         }
     }
 
-    /// Takes the messages that arrived during a write.
     pub(super) fn take_received(&mut self) -> VecDeque<FromChild> {
         std::mem::take(&mut self.received)
     }
 
-    /// Closes the child's stdin and waits until the child exits. Returns `None` after `limit`.
+    /// Waits until the child exits. Returns `None` after `limit`.
     pub(super) async fn close(&mut self, limit: Duration) -> Option<ExitStatus> {
         drop(self.stdin.take());
         let ended = async {
@@ -130,7 +119,7 @@ impl Pipe {
         timeout(limit, ended).await.ok().flatten()
     }
 
-    /// Waits at most `limit` for the child to exit, and kills the remaining processes of its group.
+    /// Kills the remaining processes of the child's group.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         self.process.end(limit).await
     }
@@ -140,7 +129,6 @@ impl Pipe {
     }
 }
 
-/// Returns the next message, and skips other lines.
 async fn receive(
     stdout: &mut LineReader<ChildStdout>,
     filter: &mut MessageFilter,
@@ -156,21 +144,20 @@ async fn receive(
     }
 }
 
-/// Returns the next message, or an error if the child has ended.
 async fn receive_or_end(
     stdout: &mut LineReader<ChildStdout>,
     filter: &mut MessageFilter,
     process: &mut Process,
 ) -> Result<FromChild, ChildFailure> {
     select! {
-        // Messages are polled first: the child may exit right after its last message. The exit is polled
-        // too: another process may hold the child's stdout open.
+        // The child may exit right after its last message, so messages are polled first. Another process may
+        // hold the child's stdout open, so the exit is polled, too.
         biased;
         message = receive(stdout, filter) => message,
         status = process.ended() => Err(ChildFailure::Ended(status)),
     }
 }
 
-/// The maximum number of messages during one write. A correct child sends few, because it reads the reply
-/// to a checkpoint before it sends another message.
+/// The maximum number of messages during one write. A correct child reads the reply to a checkpoint before it
+/// sends another message.
 const MAX_UNANSWERED: usize = 64;

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::command::ChildCommand;
 
-/// The process of a child. Dropping it kills the child and all processes that the child started.
+/// Dropping a `Process` kills the child and all processes that the child started.
 pub(super) struct Process {
-    // Declared first, so that it is dropped first. Dropping `child` lets tokio reap the process, and the
-    // system may then give its id to another process.
+    // The group is dropped before `child`. Dropping `child` lets tokio reap the process, and the system may
+    // reuse the id.
     group: Group,
     child: Child,
 }
@@ -24,8 +24,8 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-/// The process group that the child leads. Processes that the child starts join the group, unless they
-/// leave it. Ctrl-C on the terminal signals only the daemon's group, not the child's.
+/// Processes that the child starts join its group, unless they leave the group. Ctrl-C on the terminal
+/// signals only the daemon's group.
 struct Group(Option<Pid>);
 
 impl Process {
@@ -50,11 +50,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until the process exits. Then kills the rest of its group, which may hold the pipes open.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: the next call returns the same status.
+    /// Kills the rest of the group, which may hold the pipes open. Cancel safe.
     pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.wait().await.ok();
         self.group.kill();
@@ -63,7 +59,6 @@ impl Process {
         status
     }
 
-    /// Waits at most `limit` for the process to exit, and kills the remaining processes of its group.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         match timeout(limit, self.ended()).await {
             Ok(status) => status,

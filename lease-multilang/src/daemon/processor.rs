@@ -15,10 +15,7 @@ use super::failure::ChildFailure;
 use super::shared::Shared;
 use crate::protocol::{Initialize, ProcessRecords, StartPosition, ToChild, WireRecord};
 
-/// Sends an action to a child process, and waits until the child reports it as done.
-///
 /// A separate task exchanges messages with the child, so a dropped call never leaves half a line in the pipe.
-/// The child finishes its current action before it gets the next one.
 pub(super) struct ChildProcessor {
     shared: Shared,
     requests: Option<mpsc::Sender<Request>>,
@@ -46,7 +43,7 @@ impl ChildProcessor {
         answer.await.unwrap_or(Err(ChildFailure::AlreadyEnded))
     }
 
-    /// Like [`request`](Self::request), but after a failure, requests a new child from the worker.
+    /// After a failure, requests a new child from the worker.
     async fn request_or_restart(
         &self,
         message: ToChild,
@@ -92,7 +89,7 @@ impl RecordProcessor for ChildProcessor {
         Err(NeedsRestart::new("the child did not checkpoint the end of its shard").into())
     }
 
-    /// Requests the shutdown. The conversation sends `leaseLost` later, when it ends the child.
+    /// The conversation sends `leaseLost` later, when it ends the child.
     async fn shutdown_requested(
         &mut self,
         checkpointer: &Checkpointer,
@@ -101,7 +98,6 @@ impl RecordProcessor for ChildProcessor {
     }
 }
 
-/// Returns `position` in the form of the protocol.
 fn start(position: &Position) -> StartPosition {
     let (sequence_number, sub_sequence) = match position {
         Position::AtTimestamp(_) => ("AT_TIMESTAMP".to_owned(), 0),

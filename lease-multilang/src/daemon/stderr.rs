@@ -7,10 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-/// Reads `stderr` to its end, so that the child never waits for a full pipe.
-///
-/// Logs a long line in pieces. After a second without output, logs a line even without its line feed, because
-/// some programs never write a line feed.
+/// Reads to the end, so that the child never waits for a full pipe. Logs a long line in pieces. After a
+/// second, logs a line without its line feed.
 pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     let mut rate = Rate::new(now());
     let mut pending = Vec::with_capacity(LONGEST_PIECE);
@@ -38,7 +36,6 @@ pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     rate.log_dropped(&shard);
 }
 
-/// Limits the number of log lines per second.
 struct Rate {
     since: Instant,
     lines: u64,
@@ -78,16 +75,16 @@ impl Rate {
     }
 }
 
-/// Reads tokio's clock, which a test can pause.
+/// Reads tokio's clock, which tests can pause.
 #[expect(clippy::disallowed_methods, reason = "limits a log rate; no lease depends on it")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// The maximum length of a piece, in bytes. Longer lines are hard to read.
+/// The maximum length of a piece, in bytes.
 const LONGEST_PIECE: usize = 4 * 1024;
 
-/// The limit of one child. A long stack trace stays below the limit, but the log cannot fill a disk quickly.
+/// Per child. A long stack trace stays below the limit, but the log cannot fill a disk quickly.
 const LINES_PER_SECOND: u64 = 500;
 
 const SECOND: Duration = Duration::from_secs(1);

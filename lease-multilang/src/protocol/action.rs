@@ -1,4 +1,4 @@
-//! The actions of the protocol, and its generations. The names of the actions have changed twice.
+//! The actions of the protocol, and its generations.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum Generation {
-    /// Versions 1.2.0 to 1.7.1. A checkpoint is one string. The message `shutdown` reports both the end of a
-    /// shard and the loss of its lease.
+    /// Versions 1.2.0 to 1.7.1. A checkpoint is one string. `shutdown` reports both the end of a shard and
+    /// the loss of its lease.
     G0,
     /// Versions 1.7.2 to 1.15, and 2.0. A checkpoint is a sequence number and a sub-sequence number.
     G1,
@@ -29,7 +29,7 @@ pub enum Action {
     ShardEnded,
     /// Prepare for the hand-over of the shard.
     ShutdownRequested,
-    /// The end of a shard or the loss of its lease. Generations 0 and 1 have one name for both.
+    /// The end of a shard or the loss of its lease, in generations 0 and 1.
     Shutdown,
 }
 
@@ -59,9 +59,8 @@ impl Action {
         all.into_iter().find(|action| action.as_str() == word)
     }
 
-    /// Returns whether the child may request a checkpoint during this action.
-    ///
-    /// For `shutdown`, the answer depends on [the reason](super::ShutdownReason).
+    /// Returns whether the child may request a checkpoint during this action. For `shutdown`, this depends on
+    /// [the reason](super::ShutdownReason).
     pub fn has_checkpoints(self) -> bool {
         match self {
             Self::Initialize | Self::LeaseLost => false,

@@ -6,12 +6,11 @@ use std::fmt;
 use lease_core::{LossCause, StoreError, StoreErrorKind};
 use lease_kinesis::CheckpointError;
 
-/// The reason why a checkpoint was not written, as the name of a Java class. Processors in all languages
-/// compare this name.
+/// The reason why a checkpoint was not written, as the name of a Java class that processors compare.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "`Other` has every other name")]
 pub enum ErrorName {
-    /// `ShutdownException`: the lease is lost. Nothing can be checkpointed.
+    /// `ShutdownException`: the lease is lost.
     Shutdown,
     /// `ThrottlingException`: the child may retry after a pause.
     Throttling,
@@ -60,7 +59,7 @@ impl From<&str> for ErrorName {
 }
 
 impl From<&CheckpointError> for ErrorName {
-    /// Returns the name that a child receives for an error of this library.
+    /// Returns the name that a child receives.
     fn from(error: &CheckpointError) -> Self {
         match error {
             CheckpointError::Lost(_) | CheckpointError::Over => Self::Shutdown,
@@ -76,14 +75,14 @@ impl From<&CheckpointError> for ErrorName {
                     _ => Self::Dependency,
                 })
             }
-            // A later version of lease-kinesis may add an error. This code does not know its meaning.
+            // A later version of lease-kinesis may add an error.
             _ => Self::Dependency,
         }
     }
 }
 
 impl From<ErrorName> for CheckpointError {
-    /// Returns the error that a processor receives for a daemon's error. Its `source` is the name.
+    /// Returns the error that a processor receives. The error's `source` is the name.
     fn from(name: ErrorName) -> Self {
         let kind = match &name {
             // Daemons do not report the cause of the loss.

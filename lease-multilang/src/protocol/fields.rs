@@ -1,7 +1,6 @@
 //! Reads the fields of one JSON object by the rules of Jackson, the parser of the Kinesis Client Library.
-//!
-//! Jackson accepts a number for a string and a string for a number. If several fields have the same name, it
-//! keeps the last field. It ignores text after the object and refuses unknown fields.
+//! Jackson converts numbers to strings and back, and keeps the last field of a name. Jackson ignores text
+//! after the object, and refuses unknown fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +12,6 @@ use serde_json::value::RawValue;
 
 use super::invalid_message::InvalidMessage;
 
-/// The known fields of an object as raw JSON, and the name of one unknown field.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     known: BTreeMap<&'static str, &'a RawValue>,
@@ -38,7 +36,6 @@ impl<'a> Fields<'a> {
         self.text("the object", "action")?.ok_or(InvalidMessage::NoAction)
     }
 
-    /// Returns an error if the object has a field that is not `allowed`.
     pub(super) fn check(
         &self,
         action: &'static str,
@@ -65,7 +62,7 @@ impl<'a> Fields<'a> {
             Some(b'{' | b'[') => {
                 Err(InvalidMessage::bad_field(action, &format!("{field} is not a text")))
             }
-            // A number may have more digits than an integer type holds, so it stays text.
+            // A number may have more digits than an integer type holds.
             _ => Ok(Some(raw.into())),
         }
     }
@@ -123,6 +120,6 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All fields that a child may send, of all generations.
+/// The fields of all generations.
 const KNOWN: [&str; 6] =
     ["action", "checkpoint", "sequenceNumber", "subSequenceNumber", "error", "responseFor"];

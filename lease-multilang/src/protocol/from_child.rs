@@ -1,4 +1,4 @@
-//! Messages from a child: the status of an action, and requests for a checkpoint.
+//! Messages from a child.
 
 use serde::Serialize;
 
@@ -20,13 +20,13 @@ pub enum FromChild {
     },
 }
 
-/// A child's request for a checkpoint. The sequence number may be any text; the reply repeats it.
+/// A child's request for a checkpoint. The sequence number may be any text, which the reply repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct CheckpointRequest {
-    /// The last record to checkpoint; `None` for all delivered records.
+    /// The last record to checkpoint. `None` for all delivered records.
     pub sequence_number: Option<String>,
-    /// The position within an aggregate; `None` for 0. The first generation has no such field.
+    /// The position within an aggregate. `None` for 0, and in the first generation.
     pub sub_sequence_number: Option<i64>,
 }
 
@@ -49,12 +49,12 @@ impl FromChild {
         }
     }
 
-    /// Parses one line by the rules of the Kinesis Client Library's daemon. A number may be a string, a
-    /// string may be a number, and text after the object is ignored.
+    /// Parses one line by the rules of the Kinesis Client Library's daemon. Converts numbers to strings and
+    /// back. Ignores text after the object.
     ///
     /// # Errors
     ///
-    /// If the line is not a message, for example because it has a field that this generation does not have.
+    /// If the line is not a message of this generation.
     pub fn decode(line: &str, generation: Generation) -> Result<Self, InvalidMessage> {
         let fields = Fields::read(line)?;
         let action = fields.action()?;
@@ -86,7 +86,6 @@ impl FromChild {
     }
 }
 
-/// The fields that a checkpoint request and its reply have in common.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum RequestFields<'a> {

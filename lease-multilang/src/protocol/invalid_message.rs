@@ -2,10 +2,9 @@
 
 use thiserror::Error;
 
-/// The reason why a line is not a message.
+/// The reason why a line is not a message. Quoted text is cut to 200 characters.
 ///
-/// The daemon of the Kinesis Client Library ignores such lines of a child, because the child's code may
-/// print anything. Quoted text is cut to 200 characters.
+/// The daemon of the Kinesis Client Library ignores such lines, because the child's code may print anything.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidMessage {
@@ -15,7 +14,7 @@ pub enum InvalidMessage {
     /// The line is not JSON.
     #[error("the line is not JSON: {0}")]
     NotJson(String),
-    /// The line is JSON, but not an object: for example a number, a string or an array.
+    /// The line is JSON, but not an object.
     #[error("the line is JSON, but not an object")]
     NotAnObject,
     /// The object has no field `action`.
@@ -63,7 +62,6 @@ impl InvalidMessage {
     }
 }
 
-/// Returns the first characters of `text`, which are enough to find the line in a log.
 fn cut(text: &str) -> String {
     text.chars().take(MOST_QUOTED).collect()
 }

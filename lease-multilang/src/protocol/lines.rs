@@ -4,20 +4,18 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Reads lines from the other process, which may write anything.
-///
-/// The reader's buffer exceeds the limit of a line by at most 64 KiB and one byte.
+/// Reads lines from the other process. The buffer exceeds the limit of a line by at most 64 KiB and one byte.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
-    /// The maximum length of a line in bytes, without its line feed.
+    /// The maximum length of a line in bytes, without the line feed.
     limit: usize,
     buffer: Vec<u8>,
     /// The offset of the next line in the buffer.
     start: usize,
     /// The number of bytes of the next line that were already searched for a line feed.
     searched: usize,
-    /// The number of bytes of the current line that were dropped because the line is too long.
+    /// The number of dropped bytes of a line that is too long.
     dropped: u64,
 }
 
@@ -79,7 +77,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.buffer.capacity()
     }
 
-    /// Takes the next line and its line feed out of the buffer. `length` counts the line's bytes.
+    /// `length` counts the line's bytes without its line feed.
     fn line<'a>(&'a mut self, length: usize, whole: fn(&'a str) -> Line<'a>) -> Line<'a> {
         let begin = self.start;
         self.start = (begin + length + 1).min(self.buffer.len());
@@ -96,12 +94,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        // The first read is small: a daemon may have a hundred silent children, and a reader for each.
+        // A daemon may have a hundred silent children, and a reader for each.
         let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
         let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {
-            // The buffer doubles, so that a long line is not copied for every chunk. The limit is the
-            // size that the longest allowed line needs.
+            // The buffer doubles, so that a long line is not copied for every chunk.
             let doubled = self.buffer.capacity().saturating_mul(2);
             let most = self.limit.saturating_add(RETURN + CHUNK);
             self.buffer.reserve_exact(doubled.min(most).max(needed) - self.buffer.len());
@@ -110,11 +107,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// The maximum number of bytes per read. Equals the capacity of a pipe on Linux.
+/// The capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;
 
-/// The minimum number of bytes to reserve. A message of a child fits into it.
+/// A message of a child has fewer bytes.
 const LEAST: usize = 4 * 1024;
 
-/// The length of a `\r` before the line feed, which does not count towards the limit.
+/// A `\r` before the line feed does not count towards the limit.
 const RETURN: usize = 1;

@@ -1,12 +1,10 @@
-//! The messages of the MultiLang protocol. The Kinesis Client Library uses it to process records in another
-//! process.
+//! The messages of the MultiLang protocol of the Kinesis Client Library.
 //!
 //! Start with [`ToChild`] and [`FromChild`]. [`LineReader`] and [`LineWriter`] read and write lines.
 //!
-//! A daemon starts one child per shard that it holds. The daemon and the child exchange messages over the
-//! child's stdin and stdout, one JSON object per line. The daemon sends an action ([`ToChild`]). The child may
-//! request checkpoints ([`FromChild`]), and answers with a status when the action is done. The daemon sends one
-//! action at a time.
+//! The daemon and the child exchange messages over the child's stdin and stdout, one JSON object per line.
+//! The daemon sends one action ([`ToChild`]) at a time. The child may request checkpoints ([`FromChild`]),
+//! and answers with a status when the action is done.
 //!
 //! | the daemon sends | the child may request | the child answers |
 //! |---|---|---|
@@ -16,13 +14,13 @@
 //! | `leaseLost`, or `shutdown` with `ZOMBIE` or `LEASE_LOST` | | `status` |
 //! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`, at least once | `status` |
 //!
-//! A checkpoint without a number covers all records that the daemon has sent to the child. If a child requests
-//! this after its `status`, the daemon may send the next records at the same moment. The daemon cannot know
-//! whether the child has read them. Such a child must request a checkpoint by number.
+//! A checkpoint without a number covers all records that the daemon has sent to the child. After its
+//! `status`, a child must request checkpoints by number. The daemon may send the next records at the same
+//! moment.
 //!
-//! The protocol has three [generations](Generation), which differ in their fields. The fields and their
-//! order are the same as in the
-//! [Kinesis Client Library](https://github.com/awslabs/amazon-kinesis-client/tree/master/amazon-kinesis-client-multilang).
+//! The protocol has three [generations](Generation), whose fields and their order are the same as in the
+//! [Kinesis Client
+//! Library](https://github.com/awslabs/amazon-kinesis-client/tree/master/amazon-kinesis-client-multilang).
 //! The library's parser refuses a line with an unknown field. Then the sender of the line waits for ever.
 
 mod action;
@@ -47,15 +45,9 @@ pub use to_child::{
 pub use wire_record::WireRecord;
 pub use writer::LineWriter;
 
-/// The longest line that a child reads by default: 64 MiB.
-///
-/// `GetRecords` returns up to 10 MiB of data in up to 10,000 records, which is 14 MiB in base64. The other
-/// fields of a record take up to half a kilobyte. Aggregates contain many small records and add more. The
-/// reader does not allocate this size in advance.
+/// The longest line that a child reads by default: 64 MiB. `GetRecords` returns up to 10 MiB of data in up to
+/// 10,000 records, which is 14 MiB in base64. The other fields of records and of aggregates add to this size.
 pub const MAX_LINE_TO_CHILD: usize = 64 * 1024 * 1024;
 
-/// The longest line that a daemon reads by default: 1 MiB.
-///
-/// A child's message has fewer than 300 bytes. The child's code or its libraries may print longer lines,
-/// which the daemon logs.
+/// The longest line that a daemon reads by default: 1 MiB. A child's message has fewer than 300 bytes.
 pub const MAX_LINE_FROM_CHILD: usize = 1024 * 1024;

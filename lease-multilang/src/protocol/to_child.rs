@@ -1,4 +1,4 @@
-//! Messages to a child: actions, and replies to its checkpoints.
+//! Messages to a child.
 
 #![expect(clippy::option_option, reason = "a field that is `null` differs from a missing one")]
 
@@ -27,7 +27,7 @@ pub enum ToChild {
     LeaseLost,
     /// All records of a closed shard are processed. The child must checkpoint the shard's end.
     ShardEnded,
-    /// The daemon is about to hand the shard over.
+    /// The daemon will soon hand the shard over.
     ShutdownRequested,
     /// The end of the shard or the loss of its lease, in generations 0 and 1.
     Shutdown(ShutdownReason),
@@ -39,8 +39,7 @@ pub enum ToChild {
 pub struct Initialize {
     /// The shard's id.
     pub shard_id: String,
-    /// The position from which the daemon reads the shard. `None` if the message has no such field, as in
-    /// the first generation.
+    /// The position from which the daemon reads the shard. `None` in the first generation.
     pub start: Option<StartPosition>,
 }
 
@@ -58,10 +57,9 @@ pub struct StartPosition {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct ProcessRecords {
-    /// The records in order. May be empty if the daemon is configured to send empty batches.
+    /// The records in order. May be empty.
     pub records: Vec<WireRecord>,
-    /// The distance of the records to the newest record, in milliseconds. The first generation has no such
-    /// field.
+    /// The distance of the records to the newest record, in milliseconds. `None` in the first generation.
     pub millis_behind_latest: Option<u64>,
 }
 
@@ -90,12 +88,9 @@ pub enum ShutdownReason {
 }
 
 impl ToChild {
-    /// Returns the message as one line, without a line feed.
-    ///
-    /// Omits the fields that `generation` does not have: the start position, the milliseconds behind the
-    /// newest record, and sub-sequence numbers. The first two generations do not have
-    /// [`LeaseLost`](Self::LeaseLost) and [`ShardEnded`](Self::ShardEnded). For these generations, both
-    /// become a `shutdown` with the reason `ZOMBIE` or `TERMINATE`.
+    /// Returns the message as one line, without a line feed and without fields that `generation` lacks. In
+    /// the first two generations, [`LeaseLost`](Self::LeaseLost) and [`ShardEnded`](Self::ShardEnded) become
+    /// a `shutdown`.
     pub fn encode(&self, generation: Generation) -> String {
         let has_fields = generation > Generation::G0;
         match self {
@@ -179,7 +174,7 @@ impl ToChild {
         })
     }
 
-    /// Returns the action that the message requests; `None` for a reply.
+    /// Returns the action that the message requests. `None` for a reply.
     pub fn action(&self) -> Option<Action> {
         Some(match self {
             Self::Initialize(_) => Action::Initialize,
@@ -194,8 +189,7 @@ impl ToChild {
 }
 
 impl Initialize {
-    /// Returns whether a daemon of the first generation sent this message. In the two later
-    /// generations, `initialize` is the same, so it does not show the daemon's generation.
+    /// Returns whether a daemon of the first generation sent this message.
     pub fn is_of_first_generation(&self) -> bool {
         self.start.is_none()
     }
@@ -292,7 +286,7 @@ struct RecordsFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplyFields {
-    // The alias is the field's name in the first generation.
+    // The field's name in the first generation.
     #[serde(alias = "checkpoint")]
     sequence_number: Option<String>,
     sub_sequence_number: Option<i64>,
@@ -332,7 +326,7 @@ impl From<ReplyFields> for CheckpointReply {
     }
 }
 
-/// Decodes a `null` as `Some(None)`, so that it differs from a missing field, which is `None`.
+/// A `null` differs from a missing field.
 fn present<'de, D: serde::Deserializer<'de>>(json: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(json).map(Some)
 }

@@ -44,7 +44,7 @@ impl From<&Record> for WireRecord {
 }
 
 impl From<WireRecord> for Record {
-    /// Turns `null` data into empty data. A record without a sub-sequence number is not in an aggregate.
+    /// A record without a sub-sequence number is not in an aggregate.
     fn from(wire: WireRecord) -> Self {
         let sub_sequence = wire.sub_sequence_number.unwrap_or(0);
         let number = RecordNumber { sequence: wire.sequence_number, sub_sequence };
@@ -55,7 +55,7 @@ impl From<WireRecord> for Record {
 }
 
 impl fmt::Debug for WireRecord {
-    /// Leaves out the data, which may be secret or long.
+    /// The data may be secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WireRecord")
             .field("sequence_number", &self.sequence_number)
@@ -66,7 +66,6 @@ impl fmt::Debug for WireRecord {
     }
 }
 
-/// The JSON form of a record.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordText<'a> {
@@ -126,7 +125,7 @@ struct RecordFields {
     sub_sequence_number: Option<u64>,
 }
 
-/// A time in milliseconds since 1970, or as the seconds and nanoseconds that version 2.0 sends.
+/// Version 2.0 sends seconds and nanoseconds, all other versions milliseconds since 1970.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Timestamp {
@@ -153,7 +152,7 @@ struct Base64(Bytes);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        // A visitor decodes the string without a copy of it.
+        // Avoids a copy of the string.
         json.deserialize_str(Base64Visitor)
     }
 }

@@ -4,9 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Writes messages to the other process. Each message is one line and one write.
-///
-/// Only one writer may write to a pipe. Two writers would mix their lines.
+/// Writes each message as one line, with one write. A pipe may have only one writer.
 #[derive(Debug)]
 pub struct LineWriter<W> {
     sink: W,
@@ -22,8 +20,8 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         Self { sink, before: "", line: Vec::new(), broken: false }
     }
 
-    /// Returns a writer for a child, which also puts a line feed before each line. The child's code may
-    /// have printed text without a line feed, and that text must not be on the line of the message.
+    /// Returns a writer for a child, which also puts a line feed before each line. The child's code may have
+    /// printed text without a line feed.
     pub fn for_child(sink: W) -> Self {
         Self { sink, before: "\n", line: Vec::new(), broken: false }
     }
@@ -49,7 +47,7 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.write_all(&self.line).await?;
         self.sink.flush().await?;
         self.broken = false;
-        // Frees the memory of a long batch: a daemon may have many children, and a writer for each.
+        // A daemon may have many children, and a writer for each.
         self.line.clear();
         self.line.shrink_to(MOST_KEPT);
         Ok(())

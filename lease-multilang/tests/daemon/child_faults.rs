@@ -6,8 +6,7 @@ use crate::daemon::is_there;
 use crate::notes::Notes;
 use crate::place::{Place, raw};
 
-/// Runs two children until all records are read. One child injects `fault` once. Checks that the daemon
-/// starts `restarts` further children. Returns the daemon's log.
+/// One of two children injects `fault` once. The daemon must start `restarts` further children.
 async fn run_with_fault(fault: &str, restarts: usize, properties: &str) -> Option<(Place, String)> {
     let place = Place::of_shards(2, raw()?).await.with(properties).with_fault(fault);
     let producer = place.stream.produce();
@@ -75,7 +74,7 @@ async fn child_with_a_wrong_answer_is_replaced() {
     has(&log, "child was sent processRecords, and answered for Some(\"initialize\")");
 }
 
-/// The child sends so many checkpoint requests that the replies do not fit into its pipe.
+/// The replies to the child's checkpoint requests do not fit into its pipe.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_that_sends_without_reading_is_replaced() {
     for fault in ["requests without end", "requests without end afterwards"] {
@@ -127,8 +126,7 @@ async fn repeated_refused_checkpoints_are_logged_a_few_times() {
     has(&log, "checkpoints=100");
 }
 
-/// A checkpoint without a number covers only the batches that the daemon had completely sent when it received
-/// the request.
+/// A checkpoint without a number covers only the batches that the daemon had completely sent at the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_checkpoint_does_not_cover_the_next_batch() {
     let Some(command) = raw() else { return };

@@ -11,11 +11,9 @@ use tokio::time::sleep;
 
 use crate::place::{BETWEEN_LOOKS, LOOKS};
 
-/// A daemon process. Dropping this value kills the process.
 pub(crate) struct Daemon {
     process: Child,
     log: Arc<Mutex<String>>,
-    /// Copies the daemon's stderr to the log.
     reader: JoinHandle<()>,
 }
 
@@ -84,7 +82,7 @@ impl Daemon {
         panic!("the daemon did not exit, or a child still has its stderr open\n{}", self.log());
     }
 
-    /// Waits a short time for the daemon to exit. Returns its status if it did.
+    /// Returns the status if the daemon exits within a short time.
     pub(crate) async fn ended_soon(&mut self) -> Option<ExitStatus> {
         sleep(10 * BETWEEN_LOOKS).await;
         match self.process.try_wait().unwrap() {
@@ -93,7 +91,6 @@ impl Daemon {
         }
     }
 
-    /// Stops the daemon with a SIGTERM, and returns its log.
     pub(crate) async fn stop(mut self) -> String {
         self.signal(Signal::TERM);
         let status = self.ended().await;
@@ -129,7 +126,6 @@ pub(crate) fn kill(process: i32) {
 }
 
 pub(crate) fn is_there(process: i32) -> bool {
-    // A zombie counts as ended.
     let state = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z'));
     test_kill_process(Pid::from_raw(process).unwrap()).is_ok() && !is_zombie

@@ -9,7 +9,6 @@ use crate::daemon::{is_there, kill};
 use crate::notes::Notes;
 use crate::place::{Place, raw, script};
 
-/// Returns the command that runs `script` with the Python client.
 fn python(script: &str) -> Option<String> {
     let client = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"])?;
     let python = client.with_file_name("python3");
@@ -36,8 +35,7 @@ async fn javascript_processors_read_all_records_in_order_after_kills() {
     read_all_records_in_order_after_kills(place).await;
 }
 
-/// Children of the second generation report each end as `shutdown`, and request checkpoints after
-/// their status messages.
+/// Children of the second generation answer each end with `shutdown`, and may request checkpoints later.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_processors_read_all_records_in_order_after_kills() {
     let Some(command) = raw() else { return };
@@ -96,8 +94,7 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     let notes =
         place.until("three shards have ended", &all, |notes| notes.of("ended").len() >= 3).await;
 
-    // After a child is killed, another child reads its shard. So kills a child whose shard has not ended. The
-    // last child of an ended shard may still run, but no child follows it.
+    // The last child of an ended shard may still run, but no child follows it.
     let ended: BTreeSet<_> = notes.of("ended").iter().map(|note| &*note.shard).collect();
     let mut readers = notes.readers().into_iter();
     let (shard, child) =
@@ -132,8 +129,8 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     notes
 }
 
-/// The sample checkpoints its first batch. Later, it checkpoints once in 30 s. It checkpoints the rest when
-/// it receives `shutdownRequested`.
+/// The sample checkpoints its first batch, and later once in 30 s. It checkpoints the rest at
+/// `shutdownRequested`.
 #[tokio::test(flavor = "multi_thread")]
 async fn unchanged_python_sample_checkpoints_all_its_records() {
     let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);

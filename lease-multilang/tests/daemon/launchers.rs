@@ -38,7 +38,7 @@ async fn javascript_launcher_starts_daemon() {
     let place = Place::of_shards(2, raw).await;
     let jars = place.folder.join("jars");
     fs::create_dir(&jars).unwrap();
-    // Creates empty jars: the launcher would download missing jars.
+    // The launcher would download missing jars.
     for jar in jars_of(&client.with_file_name("pom.xml")) {
         fs::write(jars.join(jar), "").unwrap();
     }
@@ -57,7 +57,7 @@ async fn javascript_launcher_starts_daemon() {
     let launcher = Daemon::start(node, &arguments, place.environment());
 
     place.until("both shards are begun", &[&launcher], |notes| notes.readers().len() == 2).await;
-    // The launcher does not forward signals, so the test signals its child, the daemon.
+    // The launcher does not forward signals.
     let daemon = child_of(launcher.id());
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(daemon).unwrap(),
@@ -67,7 +67,6 @@ async fn javascript_launcher_starts_daemon() {
     launcher.until_logged("daemon ended").await;
 }
 
-/// Returns the names of the jars that a launcher needs, one for each dependency.
 fn jars_of(pom: &PathBuf) -> Vec<String> {
     let pom = fs::read_to_string(pom).unwrap();
     let between = |text: &str, name: &str| {

@@ -1,5 +1,4 @@
-//! Runs the daemon as a process, with children in several languages. Each test has its own servers for
-//! Kinesis and DynamoDB.
+//! Runs the daemon as a process, with children in several languages.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

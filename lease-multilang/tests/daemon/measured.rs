@@ -9,7 +9,6 @@ use tokio::time::sleep;
 use crate::notes::Notes;
 use crate::place::{Place, script};
 
-/// Returns the command of a child. The child is a shell script that answers messages and records their times.
 fn trivial() -> String {
     format!("sh {}", script("trivial.sh"))
 }
@@ -22,7 +21,7 @@ async fn measured_time_from_the_start_to_the_first_record() {
         let place = place.with(&format!("settleMillis = {settle}"));
         let place = place.with_variable("RUST_LOG", "info");
         let mut times = Vec::new();
-        // The first run is not measured, because it creates the table.
+        // The first run creates the table, so it is not measured.
         for run in 0..6 {
             let producer = place.stream.produce();
             producer.has_put_more(1).await;

@@ -36,7 +36,7 @@ async fn kcl_3_table_is_continued_and_stays_valid() {
     is_continued_and_stays_valid(&row).await;
 }
 
-/// The error must name the property. Users of the daemon change properties, not code.
+/// Users of the daemon change properties, not code.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusal_of_foreign_table_names_the_property() {
     let place = Place::of_shards(1, "sh").await;
@@ -52,7 +52,7 @@ async fn refusal_of_foreign_table_names_the_property() {
     assert!(!log.contains('`'), "the log names code\n{log}");
 }
 
-/// Continues a table in which each shard was read to its middle. All rows also have the attributes `beside`.
+/// Each shard was read to its middle. All rows also have the attributes `beside`.
 async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
@@ -113,8 +113,7 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     }
 }
 
-/// Creates a table in KCL's format, with a row for each shard. The first row has an owner that no longer runs.
-/// Returns the checkpoints.
+/// Creates a table in KCL's format. The first row has an owner that no longer runs. Returns the checkpoints.
 async fn leave_behind(
     place: &Place,
     beside: &[(&str, AttributeValue)],
@@ -156,7 +155,6 @@ async fn create_table(place: &Place, key: &str) {
     request.send().await.unwrap();
 }
 
-/// Returns the sequence numbers of all records, by shard.
 async fn records(place: &Place) -> BTreeMap<String, Vec<SequenceNumber>> {
     let client = kinesis::client_of(place.stream.address());
     let mut records = BTreeMap::new();
@@ -182,7 +180,7 @@ async fn rows(place: &Place) -> BTreeMap<String, Row> {
     rows.into_iter().map(|row| (row["leaseKey"].as_s().unwrap().clone(), row)).collect()
 }
 
-/// Checks that each attribute has KCL's type, and that the row has all attributes that KCL requires.
+/// Each attribute must have KCL's type, and the row must have all attributes that KCL requires.
 fn is_valid_for_kcl(row: &Row) {
     for needed in ["leaseCounter", "checkpoint", "checkpointSubSequenceNumber"] {
         assert!(row.contains_key(needed), "no {needed} in {row:?}");
@@ -198,14 +196,12 @@ fn is_valid_for_kcl(row: &Row) {
             | "throughputKBps" => value.is_n(),
             "parentShardId" | "childShardIds" => value.is_ss(),
             "pendingCheckpointState" => value.is_b(),
-            // KCL ignores other attributes.
             ours => ours.starts_with("grant"),
         };
         assert!(is_right, "{name} = {value:?}");
     }
 }
 
-/// Returns the only shard that was split.
 fn shards_parent(rows: &BTreeMap<String, Row>) -> String {
     let mut split = rows.iter().filter(|(_, row)| row.contains_key("childShardIds"));
     split.next().unwrap().0.clone()

@@ -36,7 +36,6 @@ impl Notes {
         self.0.iter().filter(|note| note.event == event).collect()
     }
 
-    /// Returns the number of distinct records.
     pub(crate) fn distinct(&self) -> usize {
         self.children_by_record().len()
     }
@@ -45,12 +44,10 @@ impl Notes {
         self.0.iter().map(|note| note.child).collect()
     }
 
-    /// Returns the last child of each shard.
     pub(crate) fn readers(&self) -> BTreeMap<String, i32> {
         self.of("begun").into_iter().map(|note| (note.shard.clone(), note.child)).collect()
     }
 
-    /// Checks the events against the records that the producer put, and against the stream's shards.
     pub(crate) fn are_right(&self, put: &Put, shards: &[Shard]) {
         self.are_complete_and_in_order(put);
         self.have_each_child_go_forward();
@@ -58,8 +55,7 @@ impl Notes {
         self.have_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed, and that the records of each partition key are in order. If a
-    /// record was processed several times, only the first time counts.
+    /// The records of each partition key must be in order. Of a repeated record, only the first time counts.
     pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -76,7 +72,7 @@ impl Notes {
         }
     }
 
-    /// Checks that each child received the records of a shard in order, and each record at most once.
+    /// Each child must receive the records of a shard in order, and each record at most once.
     fn have_each_child_go_forward(&self) {
         let mut last: BTreeMap<_, SequenceNumber> = BTreeMap::new();
         for note in self.of("record") {
@@ -102,7 +98,7 @@ impl Notes {
         }
     }
 
-    /// Checks that no record was repeated after the child that received it had ended in an orderly way.
+    /// Checks that no record was repeated after an orderly end of the child that received it.
     pub(crate) fn have_nothing_twice_after_an_orderly_end(&self) {
         let is_orderly = |note: &&Note| matches!(&*note.event, "requested" | "ended");
         let orderly: BTreeSet<_> =
@@ -125,24 +121,22 @@ impl Notes {
 }
 
 impl Note {
-    /// Returns the sequence number of a record.
     pub(crate) fn sequence(&self) -> SequenceNumber {
         self.words[0].parse().unwrap()
     }
 
-    /// Returns the partition key of a record.
     pub(crate) fn partition_key(&self) -> &str {
         &self.words[1]
     }
 
-    /// Returns the time that the child recorded for this event, in milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()
     }
 }
 
 impl fmt::Display for Notes {
-    /// Prints each event with the number of records before it. Does not print the records.
+    /// Prints the number of records before each other event, but not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for note in &self.0 {

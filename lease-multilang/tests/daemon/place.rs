@@ -17,7 +17,6 @@ pub(crate) struct Place {
     pub(crate) stream: Stream,
     table: dynamodb::Server,
     pub(crate) folder: PathBuf,
-    /// The command that starts a child.
     command: String,
     properties: String,
     environment: Vec<(&'static str, String)>,
@@ -38,7 +37,6 @@ impl Place {
         Self { stream, table, folder, command, properties, environment }
     }
 
-    /// Adds lines to the properties of all daemons.
     pub(crate) fn with(mut self, properties: &str) -> Self {
         self.properties.push_str(properties);
         self.properties.push('\n');
@@ -50,7 +48,7 @@ impl Place {
         self
     }
 
-    /// Makes one child of shard 0 inject the fault `name` of `raw.py` once.
+    /// One child of shard 0 injects the fault `name` of `raw.py` once.
     pub(crate) fn with_fault(self, name: &str) -> Self {
         let file = self.fault_file().display().to_string();
         let place = self.with_variable("FAULT", name).with_variable("FAULT_SHARD", "0");
@@ -65,8 +63,6 @@ impl Place {
         self.command = command.into();
     }
 
-    /// Writes the properties file of the daemon with this name.
-    ///
     /// The daemon's timeouts tolerate a machine that pauses for several seconds.
     pub(crate) fn properties(&self, name: &str) -> PathBuf {
         let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
@@ -102,7 +98,6 @@ impl Place {
         Daemon::start(BINARY, &arguments, self.environment())
     }
 
-    /// Puts one record with this number of bytes.
     pub(crate) async fn put(&self, partition_key: &str, bytes: usize) {
         let client = kinesis::client_of(self.stream.address());
         let request = client.put_record().stream_name("orders").partition_key(partition_key);
@@ -117,7 +112,6 @@ impl Place {
         Notes::read(&self.folder.join("notes"))
     }
 
-    /// Waits until the recorded events satisfy `so`.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -144,12 +138,11 @@ impl Drop for Place {
     }
 }
 
-/// Returns the path of a script in `tests/children`.
 pub(crate) fn script(name: &str) -> String {
     format!("{}/tests/children/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the command of `raw.py`, a child that speaks the protocol without a library.
+/// `raw.py` speaks the protocol without a library.
 pub(crate) fn raw() -> Option<String> {
     let python = tool("python3", &[])?;
     Some(format!("{} -S -E -u {}", python.display(), script("raw.py")))
@@ -159,5 +152,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// The maximum number of checks of a condition. They take five minutes, which is enough on busy machines.
+/// Five minutes, which is enough on busy machines.
 pub(crate) const LOOKS: u32 = 15_000;

@@ -54,7 +54,7 @@ async fn two_signals_at_once_cause_one_orderly_stop() {
     let mut daemon = place.start("one");
     place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // Pauses the daemon, so that both signals are pending when it continues, even on a busy machine.
+    // Pauses the daemon, so that both signals are pending when it continues.
     daemon.signal(Signal::STOP);
     daemon.signal(Signal::TERM);
     daemon.signal(Signal::INT);
@@ -88,7 +88,7 @@ async fn second_signal_ends_daemon_and_children_at_once() {
     killed_children_exit(&place, &daemon).await;
 }
 
-/// Waits for the children to exit: a killed process exits some time after its signal was sent.
+/// A killed process exits some time after its signal was sent.
 async fn killed_children_exit(place: &Place, daemon: &Daemon) {
     let children = place.notes().children();
     let gone = || !children.iter().any(|child| is_there(*child));
@@ -98,7 +98,6 @@ async fn killed_children_exit(place: &Place, daemon: &Daemon) {
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_stops_daemon_that_waits_for_its_tables() {
     let Some(command) = raw() else { return };
-    // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("dynamoDBEndpoint = http://{}", silent.local_addr().unwrap());
     let place = Place::of_shards(1, command).await.with(&endpoint);
@@ -112,7 +111,6 @@ async fn signal_stops_daemon_that_waits_for_its_tables() {
     assert!(daemon.log().contains("nothing was started"), "{}", daemon.log());
 }
 
-/// Starts a daemon that inherits this disposition of SIGHUP.
 fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
     let python = tool("python3", &[])?;
     let program = "import os, signal, sys\n\
@@ -163,7 +161,7 @@ async fn hanging_child_is_killed_after_the_grace_time() {
     let place = place.with("shutdownGraceMillis = 10000");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
-    // Waits for both children: a child that has not started yet gets no shutdownRequested.
+    // A child that has not started yet gets no `shutdownRequested`.
     let both = |notes: &Notes| has_fault(notes) && has_two_readers(notes);
     place.until("one child hangs, and the other one reads", &[&daemon], both).await;
     producer.end().await;
@@ -206,7 +204,6 @@ async fn failed_child_ends_daemon_with_on_child_failure_exit() {
     let mut daemon = place.start("one");
     place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // The child fails at its first batch.
     let producer = place.stream.produce();
     let status = daemon.ended().await;
 

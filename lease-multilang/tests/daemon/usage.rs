@@ -71,7 +71,6 @@ fn all_invalid_properties_are_reported_before_the_start() {
     }
 }
 
-/// Runs the daemon with a complete properties file and the lines `more`.
 fn run_with_more(more: &str) -> (Output, String) {
     run_with(&format!(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
@@ -186,8 +185,7 @@ fn missing_profile_is_reported_before_any_request() {
     assert!(stderr.contains("AWS_PROFILE = nosuch: there is no such profile"), "{stderr}");
 }
 
-/// The SDK ignores the invalid file and may find credentials elsewhere. The daemon reports the error
-/// of the file only if it finds no credentials.
+/// The SDK ignores the invalid file and may find credentials elsewhere.
 #[test]
 fn error_of_a_profile_file_is_in_the_last_line() {
     let config = written("[profile clicks]\nregion = us-east-1\nno equals sign\n");
@@ -207,7 +205,6 @@ fn error_of_a_profile_file_is_in_the_last_line() {
     assert!(stderr.contains("not reached") && !stderr.contains("error parsing"), "{stderr}");
 }
 
-/// Runs the daemon in an environment that has no credentials except `variables`.
 fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let file = written(&format!(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\

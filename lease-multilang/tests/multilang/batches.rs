@@ -54,7 +54,7 @@ async fn failed_batch_is_retried_before_its_status() {
     assert_eq!(talk.log[1..4], ["records 456 behind Some(0ns)"; 3]);
 }
 
-/// A processor that fails once. While the batch waits for its retry, another task requests a checkpoint.
+/// While the failed batch waits for its retry, another task requests a checkpoint.
 struct CheckpointBeforeRetry {
     has_failed: bool,
 }
@@ -119,7 +119,6 @@ async fn on_stop_skip_skips_batch_of_stopping_processor() {
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
 }
 
-/// A processor that spawns a task. The task checkpoints half a second after the first batch.
 struct CheckpointLater {
     has_begun: bool,
 }

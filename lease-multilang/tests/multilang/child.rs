@@ -90,7 +90,6 @@ async fn first_generation_uses_its_own_messages() {
     assert_eq!(talk.log[1], "records 456 behind None", "a missing field is None");
 }
 
-/// A processor that records every argument of its methods.
 struct RecordsArguments(Log);
 
 #[async_trait]

@@ -35,7 +35,6 @@ async fn shard_end_without_checkpoint_is_an_error() {
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
 }
 
-/// A processor that requests a checkpoint of the shard's end and ignores its result.
 struct Calm(Log);
 
 #[async_trait]
@@ -93,7 +92,6 @@ async fn unwritten_end_checkpoint_ends_child_without_status() {
     assert_eq!(talk.rest, "", "the child reports no status for the end");
 }
 
-/// A processor that requests checkpoints after its lease is lost.
 struct TooLate {
     log: Log,
     checkpointer: Option<Checkpointer>,
@@ -119,7 +117,7 @@ impl RecordProcessor for TooLate {
     }
 }
 
-/// S5-12: the checkpointer refuses the checkpoint, and the child sends no request to the daemon.
+/// Requirement S5-12 of the table in `main.rs`.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_after_lease_loss_is_refused() {
     let zombie = [r#"> {"action":"shutdown","reason":"ZOMBIE"}"#, SHUT_DOWN];

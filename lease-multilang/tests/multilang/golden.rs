@@ -38,7 +38,6 @@ fn reply(asked: CheckpointRequest, error: Option<ErrorName>) -> ToChild {
     ToChild::Checkpoint(CheckpointReply { request: asked, error })
 }
 
-/// Encodes each message in its generation, compares the line byte for byte, and decodes it again.
 fn assert_encoding(cases: &[(Generation, ToChild, &str)]) {
     for (generation, message, line) in cases {
         assert_eq!(message.encode(*generation), *line);
@@ -250,7 +249,7 @@ fn child_ignores_fields_of_later_daemons() {
     assert_eq!(ToChild::decode(line), Ok(ToChild::ShardEnded));
 }
 
-/// Amazon's Java daemon also ignores a line with an unknown field. Then the child waits for ever.
+/// Amazon's Java daemon also ignores a line with an unknown field.
 #[test]
 fn daemon_reports_why_a_line_is_not_a_message() {
     use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};

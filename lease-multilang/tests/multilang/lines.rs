@@ -13,7 +13,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
     read_lines(bytes, limit).await
 }
 
-/// Reads all lines of `input`. Returns each line as a text that begins with the kind of line.
+/// Returns each line as a text that begins with the kind of line.
 async fn read_lines(input: impl AsyncRead + Unpin, limit: usize) -> Vec<String> {
     let mut reader = LineReader::new(input, limit);
     let mut lines = Vec::new();
@@ -70,7 +70,6 @@ async fn line_that_is_not_utf8_does_not_affect_the_next_line() {
     assert_eq!(lines_of(bytes, 100).await, ["not UTF-8 [255]", "whole \u{e9}", "not UTF-8 [195]"]);
 }
 
-/// A pipe that delivers this number of bytes, without a line feed.
 struct Endless {
     left: usize,
 }
@@ -99,7 +98,6 @@ async fn endless_line_uses_memory_up_to_the_limit() {
     assert!(reader.capacity() <= LIMIT + 64 * 1024 + 1, "{}", reader.capacity());
 }
 
-/// A daemon may have a hundred children, and a reader for each. So a reader must not need much memory.
 #[tokio::test]
 async fn reader_of_short_lines_needs_little_memory() {
     let (mut there, here) = duplex(1024);
@@ -134,7 +132,6 @@ async fn dropped_read_continues_in_the_next_call() {
     assert_eq!(reader.next().await.unwrap(), Line::Whole("one"));
 }
 
-/// Accepts each write completely and records it.
 #[derive(Default)]
 struct Writes {
     of: Vec<Vec<u8>>,
@@ -192,7 +189,7 @@ async fn writer_fails_after_half_a_line() {
 }
 
 proptest! {
-    /// Compares the reader's lines with the lines of a simple parser of the whole text.
+    /// Compares the lines with those of a simple parser of the whole text.
     #[test]
     fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",

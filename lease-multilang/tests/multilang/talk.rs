@@ -13,10 +13,9 @@ use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
-/// The calls of a processor and the results of its checkpoints.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
-/// A processor that checkpoints after each batch, unless `answers` has an outcome for the batch.
+/// Checkpoints after each batch, unless `answers` has an outcome for the batch.
 pub(crate) struct Scripted {
     pub(crate) log: Log,
     pub(crate) answers: VecDeque<fn() -> Outcome>,
@@ -82,19 +81,15 @@ impl Scripted {
     }
 }
 
-/// The result of a conversation between a child and the scripted daemon.
 pub(crate) struct Talk {
-    /// The value that the child's `run` returned.
     pub(crate) ended: Result<Ended, ChildError>,
     pub(crate) log: Vec<String>,
     /// The output of the child after the end of the script.
     pub(crate) rest: String,
 }
 
-/// Runs a child under a daemon that follows `script`. Then the daemon closes the child's input.
-///
-/// The daemon sends each line that starts with `> `. It expects each line that starts with `< ` from the
-/// child, byte for byte. At `~` it waits for a second.
+/// The daemon sends the lines of `script` that start with `> `. The daemon expects the lines that start with
+/// `< `, byte for byte. At `~` the daemon waits for a second. At the end, the daemon closes the child's input.
 pub(crate) async fn talk(
     script: &[&str],
     answers: &[fn() -> Outcome],

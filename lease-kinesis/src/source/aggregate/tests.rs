@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns the entry `name` of [`golden.txt`](golden.txt).
 fn golden(name: &str) -> Vec<u8> {
     let lines = include_str!("golden.txt").lines().filter_map(|line| line.split_once(' '));
     let digits = lines.collect::<BTreeMap<_, _>>()[name];
@@ -32,7 +31,6 @@ fn split_in(data: impl Into<Bytes>, hash_keys: HashKeyRange) -> Vec<Record> {
     deaggregate(raw(data), hash_keys).collect()
 }
 
-/// Returns each record's partition key and data.
 fn contents(records: &[Record]) -> Vec<(&str, &[u8])> {
     records.iter().map(|record| (&*record.partition_key, &*record.data)).collect()
 }
@@ -41,7 +39,7 @@ fn numbers(records: &[Record]) -> Vec<String> {
     records.iter().map(|record| record.number.to_string()).collect()
 }
 
-/// Encodes a message as a producer does, with magic bytes and digest.
+/// Adds the magic bytes and the digest, as a producer does.
 fn sealed(message: &[u8]) -> Vec<u8> {
     [&MAGIC[..], message, &Md5::digest(message)[..]].concat()
 }
@@ -200,7 +198,6 @@ fn missing_required_field_makes_plain_record() {
 
 #[test]
 fn tags_are_skipped() {
-    // A record with partition key 0, data "x", and a tag called "t".
     let record = [0x08, 0, 0x1a, 1, b'x', 0x22, 3, 0x0a, 1, b't'];
     let message = [&[0x0a, 1, b'a', 0x1a, 10][..], &record].concat();
 
@@ -212,7 +209,6 @@ fn half(index: u128) -> HashKeyRange {
     HashKeyRange::new(first, first + (u128::MAX >> 1)).unwrap()
 }
 
-/// Builds an aggregate. Each record has a partition key, an explicit hash key if any, and data.
 fn aggregate(records: &[(&str, Option<u128>, &[u8])]) -> Aggregate {
     let mut aggregate = Aggregate::default();
     for (partition_key, explicit_hash_key, data) in records {
@@ -227,7 +223,6 @@ fn aggregate(records: &[(&str, Option<u128>, &[u8])]) -> Aggregate {
     aggregate
 }
 
-/// Returns the index of `text` in `table`, and adds it if it is missing.
 fn index(table: &mut Vec<Bytes>, text: &str) -> u64 {
     let at = table.iter().position(|entry| entry == text.as_bytes()).unwrap_or_else(|| {
         table.push(Bytes::copy_from_slice(text.as_bytes()));

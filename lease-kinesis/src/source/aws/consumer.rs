@@ -16,29 +16,26 @@ use crate::source::{SourceError, SourceErrorKind};
 #[derive(Debug)]
 pub(super) struct Consumer {
     name: String,
-    /// The consumer's ARN. An empty cell replaces it if the consumer may no longer exist.
+    /// An empty cell replaces the ARN if the consumer may no longer exist.
     arn: Mutex<Arc<OnceCell<String>>>,
 }
 
 impl Consumer {
-    /// Creates a consumer from its name or ARN.
     pub(super) fn new(name: String) -> Self {
         let known = name.starts_with("arn:").then(|| name.clone());
         Self { name, arn: Mutex::new(Arc::new(OnceCell::new_with(known))) }
     }
 
-    /// Returns the name or ARN from which the consumer was created.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the ARN. Looks it up or registers the consumer, at most once for all subscriptions.
+    /// Requests the ARN at most once for all subscriptions.
     pub(super) async fn arn(&self, requests: &Requests) -> Result<String, SourceError> {
         let cell = Arc::clone(&self.arn.lock());
         cell.get_or_try_init(|| self.find_or_register(requests)).await.cloned()
     }
 
-    /// Discards the ARN, so that the next call of `arn` looks it up again.
     pub(super) fn forget(&self) {
         if !self.name.starts_with("arn:") {
             *self.arn.lock() = Arc::default();
@@ -53,7 +50,7 @@ impl Consumer {
         for _ in 0..MAX_LOOKUPS {
             match self.look(requests, &stream).await? {
                 Some((arn, ConsumerStatus::Active)) => return Ok(arn),
-                // The consumer is being created or deleted. After a deletion, this loop registers it again.
+                // After a deletion, this loop registers the consumer again.
                 Some(_) => sleep(LOOKUP_INTERVAL).await,
                 None => self.register(requests, &stream).await?,
             }
@@ -100,7 +97,6 @@ impl Consumer {
         requests
             .ask("RegisterStreamConsumer", async {
                 match request.await {
-                    // Another worker has registered the consumer.
                     Err(error)
                         if is(
                             &error,
@@ -116,7 +112,7 @@ impl Consumer {
     }
 }
 
-/// The maximum number of lookups, in total one minute. A consumer becomes active after some seconds.
+/// All lookups take one minute together. A consumer becomes active after some seconds.
 const MAX_LOOKUPS: usize = 60;
 
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use crate::shard::{HashKeyRange, Shard};
 use crate::source::{RawRecord, ReadFrom};
 
-/// The reason why an answer is invalid.
 type InvalidAnswer = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) fn shard(shard: types::Shard) -> Result<Shard, InvalidAnswer> {
@@ -23,8 +22,7 @@ pub(super) fn shard(shard: types::Shard) -> Result<Shard, InvalidAnswer> {
     })
 }
 
-/// Converts a child shard in the answer that reports the end of its parent. The child is open, and the answer
-/// has no sequence numbers of the child.
+/// The report of a parent's end has no sequence numbers of the child.
 pub(super) fn child(child: types::ChildShard) -> Result<Shard, InvalidAnswer> {
     let parents = child.parent_shards.iter().map(|parent| parent.parse());
     Ok(Shard {
@@ -43,7 +41,7 @@ fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Invalid
 }
 
 pub(super) fn record(record: types::Record) -> Result<RawRecord, InvalidAnswer> {
-    // Rounds, because the service sends fractional seconds, and their last digit may be inexact.
+    // The service sends fractional seconds, whose last digit may be inexact.
     let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,
@@ -61,7 +59,6 @@ pub(super) fn all<T, U>(
     items.into_iter().map(convert).collect()
 }
 
-/// Converts a start position to its type, its sequence number and its time.
 pub(super) fn start(
     from: &ReadFrom,
 ) -> (types::ShardIteratorType, Option<String>, Option<DateTime>) {

@@ -1,5 +1,4 @@
-//! Classifies the errors of Kinesis requests, and adds advice. `lease_aws` classifies the errors
-//! that all services of AWS share.
+//! Classifies the errors of Kinesis requests, and adds advice.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +9,6 @@ use lease_aws::sdk_error::{RequestError, RequestFailure};
 
 use crate::source::{SourceError, SourceErrorKind};
 
-/// The names of an operation and of its stream, for error messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation<'a> {
     pub(super) operation: &'static str,
@@ -18,7 +16,6 @@ pub(super) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Converts the error of a request or of a subscription.
     pub(super) fn failed<E, R>(self, error: SdkError<E, R>) -> SourceError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -29,7 +26,6 @@ impl Operation<'_> {
         SourceError::new(kind, RequestError::with_source(message, error))
     }
 
-    /// Creates the error of a request that exceeded the source's time limit.
     pub(super) fn timed_out(self, limit: Duration) -> SourceError {
         self.error(SourceErrorKind::Unavailable, &format!("no answer within {limit:?}"))
     }
@@ -72,13 +68,12 @@ impl Operation<'_> {
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            // The stream or the shard is missing, but this error does not say which of them. The request for
-            // the next iterator returns an error that names it.
+            // The error of the next iterator's request says whether the stream or the shard is missing.
             "ResourceNotFoundException" if operation == "GetRecords" => (
                 SourceErrorKind::ExpiredIterator,
                 format!("the iterator's stream or shard does not exist: {message}"),
             ),
-            // This error ends a subscription. The error of the next subscription names the missing resource.
+            // The error of the next subscription names the missing resource.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
                 (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }

@@ -1,7 +1,4 @@
 //! [`KinesisSource`]: a stream in AWS, through aws-sdk-kinesis.
-//!
-//! `requests` sends requests with a time limit, `error` classifies their failures, and `convert`
-//! converts their answers. `consumer` and `push` are enhanced fan-out.
 
 mod consumer;
 mod convert;
@@ -30,14 +27,12 @@ use crate::shard::{Shard, ShardId};
 
 /// Reads a stream of Kinesis Data Streams.
 ///
-/// The client needs a region, credentials and an HTTP client. This crate disables the SDK's default
-/// features, which include an HTTP client. It also disables the SDK's retries, because the reader
-/// of each shard retries at its own pace.
+/// The client needs a region, credentials and an HTTP client. This crate does not enable the SDK's own HTTP
+/// client. The source disables the SDK's retries, because the reader of each shard retries.
 ///
-/// Required permissions: `kinesis:ListShards`, `GetShardIterator` and `GetRecords`.
-/// [`id`](Self::id) also needs `DescribeStreamSummary`. Enhanced fan-out also needs
-/// `DescribeStreamSummary`, `SubscribeToShard`, `DescribeStreamConsumer` and
-/// `RegisterStreamConsumer`.
+/// Required permissions: `kinesis:ListShards`, `GetShardIterator` and `GetRecords`. [`id`](Self::id) and
+/// enhanced fan-out need `DescribeStreamSummary`. Enhanced fan-out needs `SubscribeToShard`,
+/// `DescribeStreamConsumer` and `RegisterStreamConsumer`.
 ///
 /// # Examples
 ///
@@ -64,11 +59,9 @@ impl KinesisSource {
         Self { requests: Requests::new(client, stream, REQUEST_TIMEOUT), consumer: None }
     }
 
-    /// Sets the consumer for enhanced fan-out, by name or ARN. All workers of an application share
-    /// one consumer, for example with the application's name.
-    ///
-    /// The first subscription registers an unknown name. This crate never removes a consumer, which
-    /// costs money until an operator removes it with `DeregisterStreamConsumer`.
+    /// Sets the consumer for enhanced fan-out, by name or ARN. All workers of an application share one
+    /// consumer. The first subscription registers an unknown name. A consumer costs money until an operator
+    /// calls `DeregisterStreamConsumer`.
     #[must_use]
     pub fn with_consumer(mut self, consumer: impl Into<String>) -> Self {
         self.consumer = Some(Arc::new(Consumer::new(consumer.into())));
@@ -76,15 +69,13 @@ impl KinesisSource {
     }
 
     /// Sets the time limit of a request. The default is 30 s, because an answer may have 10 MB.
-    /// Workers keep their leases during a request.
     #[must_use]
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.requests.limit = limit;
         self
     }
 
-    /// Requests the id of this stream, which consists of its account, name and creation time. A
-    /// worker that reads several streams needs their ids.
+    /// Requests the id of this stream. A worker that reads several streams needs their ids.
     ///
     /// # Errors
     ///
@@ -92,7 +83,7 @@ impl KinesisSource {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only reads.
+    /// Safe: `id` only reads.
     pub async fn id(&self) -> Result<StreamId, SourceError> {
         let summary = self.requests.describe().await?;
         let account = summary.stream_arn.split(':').nth(4).unwrap_or_default();
@@ -101,7 +92,7 @@ impl KinesisSource {
         self.requests.valid("DescribeStreamSummary", id)
     }
 
-    /// Lists all shards. Returns `None` if the token of the next page has expired.
+    /// `None` if the token of the next page has expired.
     async fn list(&self) -> Result<Option<Vec<Shard>>, SourceError> {
         let (mut shards, mut token) = (Vec::new(), None);
         loop {
@@ -115,8 +106,7 @@ impl KinesisSource {
         }
     }
 
-    /// Returns the error for a request that failed with `ResourceNotFound`. The stream, `shard` or the
-    /// consumer may be missing. To find out, lists the shards. If `shard` is listed, the error names
+    /// Lists the shards to find out what a `ResourceNotFound` means. If `shard` is listed, the error names
     /// `else_missing`.
     async fn missing(
         &self,
@@ -252,7 +242,6 @@ impl Source for KinesisSource {
             }
         });
         let Some(answer) = answer.await? else {
-            // The consumer may be missing, so the next call looks it up again.
             consumer.forget();
             let consumer = format!("consumer {}", consumer.name());
             return Err(self.missing(push::OPERATION, shard, &consumer).await);

@@ -17,7 +17,6 @@ pub(super) const OPERATION: &str = "SubscribeToShard";
 pub(super) type Events =
     EventReceiver<SubscribeToShardEventStream, SubscribeToShardEventStreamError>;
 
-/// One subscription to one shard.
 #[derive(Debug)]
 pub(super) struct Subscription {
     requests: Requests,
@@ -57,7 +56,6 @@ impl Subscription {
                 Some(SubscribeToShardEventStream::SubscribeToShardEvent(event)) => {
                     return self.requests.valid(OPERATION, fetched(event)).map(Some);
                 }
-                // An event type that this version does not know.
                 Some(_) => (),
                 None => return Ok(None),
             }
@@ -71,8 +69,8 @@ fn fetched(
     let children = convert::all(event.child_shards.unwrap_or_default(), convert::child)?;
     let records = convert::all(event.records, convert::record)?;
     let next = event.continuation_sequence_number;
-    // At the end of a shard, Kinesis sends no number. An emulator sends a number, and the children with
-    // each event of a closed shard. So an event with children and without records also means the end.
+    // At the end of a shard, Kinesis sends no number. An emulator sends a number, and the children with each
+    // event of a closed shard.
     let ended = next.is_empty() || (records.is_empty() && !children.is_empty());
     Ok(Fetched {
         records,
@@ -82,8 +80,7 @@ fn fetched(
     })
 }
 
-/// Kinesis pushes every few seconds, even without records. If no push arrives for this time, the connection
-/// has failed.
+/// Kinesis pushes every few seconds, even without records.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

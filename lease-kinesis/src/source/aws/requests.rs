@@ -36,7 +36,7 @@ impl StreamName {
         text
     }
 
-    /// The stream's name, or `None` if the stream is given by its ARN. Requests accept either.
+    /// `None` if the stream is given by its ARN.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Self::Name(name) => Some(name.clone()),
@@ -54,8 +54,7 @@ impl StreamName {
 
 impl Requests {
     pub(super) fn new(client: &Client, stream: StreamName, limit: Duration) -> Self {
-        // Shares the connections of the user's client. Disables retries, because the reader
-        // of each shard retries at its own pace.
+        // Shares the connections of the user's client. The reader of each shard retries, not the SDK.
         let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), stream, limit }
     }
@@ -64,7 +63,6 @@ impl Requests {
         Operation { operation, stream: self.stream.as_str() }
     }
 
-    /// Awaits the answer to `request` within the time limit.
     pub(super) async fn ask<T, E, R>(
         &self,
         operation: &'static str,
@@ -81,7 +79,6 @@ impl Requests {
         }
     }
 
-    /// Converts an invalid answer to `operation` into an error.
     pub(super) fn valid<T, E: fmt::Display>(
         &self,
         operation: &'static str,
@@ -105,7 +102,6 @@ impl Requests {
     }
 }
 
-/// Reports whether the service error is of this type.
 pub(super) fn is<E, R>(error: &SdkError<E, R>, of_type: fn(&E) -> bool) -> bool {
     error.as_service_error().is_some_and(of_type)
 }

@@ -9,14 +9,13 @@ use super::*;
 use crate::position::{RecordNumber, SequenceNumber};
 use crate::source::RawRecord;
 
-/// A stream with one closed shard. Each fetch returns one record.
+/// A closed shard. Each fetch returns one record.
 #[derive(Debug)]
 struct RecordedShard {
     records: Vec<RawRecord>,
-    /// The number of fetches after which an iterator expires or a subscription ends.
+    /// An iterator or a subscription ends after this number of fetches.
     lifetime: usize,
     fetches: AtomicUsize,
-    /// The times of all subscriptions.
     subscribed: Mutex<Vec<Instant>>,
 }
 
@@ -104,7 +103,6 @@ fn reader<S: Source>(source: &Arc<S>, position: Position, retrieval: Retrieval) 
     Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace)
 }
 
-/// Reads from `position` to the end, and returns the record numbers.
 async fn read_on(tape: RecordedShard, position: Position, retrieval: Retrieval) -> Vec<String> {
     let mut reader = reader(&Arc::new(tape), position, retrieval);
     let mut numbers = Vec::new();
@@ -212,8 +210,7 @@ impl Source for QuietShard {
     }
 }
 
-/// Kinesis reports a sequence number with every push, even an empty one. Records that arrive
-/// between two subscriptions have larger numbers.
+/// Records that arrive between two subscriptions have larger numbers.
 #[tokio::test(start_paused = true)]
 async fn subscription_without_records_continues_at_its_end() {
     for (begin, asked) in
@@ -231,7 +228,6 @@ async fn subscription_without_records_continues_at_its_end() {
     }
 }
 
-/// Kinesis allows each consumer one subscription a second to each shard.
 #[tokio::test(start_paused = true)]
 async fn subscriptions_are_one_second_apart() {
     let tape = Arc::new(RecordedShard { lifetime: 2, ..RecordedShard::new() });

@@ -1,4 +1,4 @@
-//! Injects faults into the calls of a simulated stream. The same seed repeats the same faults.
+//! Injects faults into the calls of a simulated stream.
 
 use std::time::Duration;
 
@@ -28,14 +28,12 @@ pub struct Faults {
     pub throttled: f64,
     /// The probability of an [`Unavailable`](crate::SourceErrorKind::Unavailable) error.
     pub unavailable: f64,
-    /// The probability that a fetch returns no records although the shard has records. Kinesis does so
-    /// when its search takes long.
+    /// The probability that a fetch returns no records although the shard has records.
     pub empty: f64,
     /// The maximum delay of a call. The delay of each call is random, up to this value.
     pub delay: Duration,
 }
 
-/// Injects faults. Its own random number generator decides when.
 #[derive(Debug)]
 pub(super) struct FaultInjector(Mutex<(StdRng, Faults)>);
 
@@ -48,11 +46,11 @@ impl FaultInjector {
         self.lock().1 = faults;
     }
 
-    /// Delays or fails a call, by the probabilities of the faults.
     pub(super) async fn inject(&self) -> Result<(), SourceError> {
         let delay = {
             let (rng, faults) = &mut *self.lock();
-            // Draws even without a delay, so that other faults do not shift later random numbers.
+            // Each call draws this number, even without a delay. So a delay does not shift later random
+            // numbers.
             faults.delay.mul_f64(rng.random_range(0.0..1.0))
         };
         if !delay.is_zero() {
@@ -71,7 +69,6 @@ impl FaultInjector {
         Ok(())
     }
 
-    /// Reports whether this fetch returns no records.
     pub(super) fn hides_records(&self) -> bool {
         let (rng, faults) = &mut *self.lock();
         rng.random_range(0.0..1.0) < faults.empty

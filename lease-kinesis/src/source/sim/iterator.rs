@@ -1,4 +1,4 @@
-//! Iterators of a simulated stream. The text of an iterator contains its whole state.
+//! Iterators of a simulated stream, whose text contains their whole state.
 
 use std::time::Duration;
 
@@ -6,12 +6,10 @@ use super::number::Number;
 use crate::shard::ShardId;
 use crate::source::{ShardIterator, SourceError, SourceErrorKind};
 
-/// The shard and the number at which an iterator reads, and the iterator's time of creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IteratorPosition {
     pub(super) shard: ShardId,
     pub(super) next: Number,
-    /// The time of creation, by the stream's clock.
     pub(super) created: Duration,
 }
 
@@ -21,7 +19,7 @@ impl IteratorPosition {
         ShardIterator::new(format!("{}:{next}:{shard}", created.as_millis()))
     }
 
-    /// Parses `iterator`. Fails if the iterator has expired at `now`.
+    /// Fails if the iterator has expired at `now`.
     pub(super) fn of(iterator: &ShardIterator, now: Duration) -> Result<Self, SourceError> {
         let Some(position) = Self::parse(iterator.as_str()) else {
             return Err(SourceError::new(
@@ -45,6 +43,6 @@ impl IteratorPosition {
     }
 }
 
-/// The time after which an iterator expires, from the documentation of
+/// This limit is in the documentation of
 /// [`GetShardIterator`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetShardIterator.html).
 const LIFETIME: Duration = Duration::from_mins(5);

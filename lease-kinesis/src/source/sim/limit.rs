@@ -4,15 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Limits the number of calls within any second.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// The times of the last calls, by the stream's clock.
     made: VecDeque<Duration>,
 }
 
 impl Calls {
-    /// Counts a call at `now` and returns `true`, unless it exceeds the limit.
     pub(super) fn allow(&mut self, now: Duration, most: usize) -> bool {
         self.made.retain(|&made| now.saturating_sub(made) < SECOND);
         if self.made.len() >= most {
@@ -23,20 +20,18 @@ impl Calls {
     }
 }
 
-/// Limits the bytes read per second. One answer may exceed the limit. Until enough time has passed, later
-/// fetches are throttled, and later pushes wait.
+/// One answer may exceed the limit. Later reads then wait.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     paid_off: Duration,
 }
 
 impl Bytes {
-    /// Reports whether a read is allowed. The bytes read so far may exceed the limit by one second's amount.
     pub(super) fn allow(&self, now: Duration) -> bool {
         self.paid_off <= now + SECOND
     }
 
-    /// Counts `bytes` read at `now`. Returns the time from which the bytes read so far are within the limit.
+    /// Returns the time from which the bytes read so far are within the limit.
     pub(super) fn give(&mut self, now: Duration, bytes: usize) -> Duration {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let micros = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;
@@ -45,16 +40,13 @@ impl Bytes {
     }
 }
 
-/// Limits the records and bytes written within any second.
 #[derive(Debug, Default)]
 pub(super) struct Puts {
-    /// The times and sizes of the last records.
     made: VecDeque<(Duration, usize)>,
     bytes: usize,
 }
 
 impl Puts {
-    /// Counts a record of `bytes` at `now` and returns `true`, unless it exceeds the limit.
     pub(super) fn allow(&mut self, now: Duration, bytes: usize) -> bool {
         while let Some((_, past)) =
             self.made.pop_front_if(|(made, _)| now.saturating_sub(*made) >= SECOND)
@@ -70,15 +62,15 @@ impl Puts {
     }
 }
 
-/// The maximum numbers of bytes and of records in one answer.
+/// The limits of one answer.
 pub(super) const MOST_BYTES: usize = 10 * 1024 * 1024;
 pub(super) const MOST_RECORDS: u16 = 10_000;
 
-/// The maximum numbers of fetches and of new iterators of one shard, in any second.
+/// The limits of one shard in any second.
 pub(super) const MOST_FETCHES: usize = 5;
 pub(super) const MOST_ITERATORS: usize = 5;
 
-/// The maximum numbers of records and of bytes written to one shard, in any second.
+/// The write limits of one shard in any second.
 const MOST_PUTS: usize = 1_000;
 const MOST_BYTES_PUT: usize = 1024 * 1024;
 

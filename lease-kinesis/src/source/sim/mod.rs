@@ -1,7 +1,4 @@
-//! A simulated Kinesis stream for tests: in memory, deterministic, with the limits of Kinesis.
-//!
-//! Start here with [`SimStream`]. `stream` and `shard` hold the state. `limit` enforces the rate limits.
-//! `fault` injects faults, and `push` is enhanced fan-out.
+//! A simulated Kinesis stream for tests. Start with [`SimStream`].
 
 mod fault;
 mod iterator;
@@ -33,20 +30,17 @@ use crate::shard::{Shard, ShardId, hash_key_of};
 
 pub use self::fault::Faults;
 
-/// Simulates a Kinesis stream in memory. Use it as the source of a worker to test the worker's
-/// processors.
+/// Simulates a Kinesis stream in memory, for tests of processors and workers.
 ///
-/// It enforces the read [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
-/// of a shard: five fetches, five iterators and 2 MB a second, and 10,000 records and 10 MB a fetch. A burst
-/// of up to one second's amount is allowed. Iterators expire after 5 minutes.
+/// Enforces the read [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
+/// of a shard. These are five fetches, five iterators and 2 MB a second, and 10,000 records and 10 MB a
+/// fetch. A burst of one second's amount is allowed. Iterators and subscriptions end after 5 minutes.
 ///
-/// Subscriptions end after 5 minutes. A new subscription replaces the previous one, but is rejected in the
-/// first 5 seconds of the previous one. [`try_put`](Self::try_put) enforces the write limits. Sequence
-/// numbers are as long as in AWS, and grow from parents to children.
+/// A new subscription replaces the previous subscription after 5 seconds. Before that, the stream rejects the
+/// new subscription. [`try_put`](Self::try_put) enforces the write limits.
 ///
-/// The stream uses tokio's clock, so a test with paused time simulates days within seconds. The stream's
-/// [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the stream and
-/// its faults. [`with_faults`](Self::with_faults) creates a handle that has its own faults.
+/// The stream uses tokio's clock, which a test can pause. The stream's [wall clock](Self::wall_clock) starts
+/// at the same date in every run. Clones share the stream and its faults.
 ///
 /// # Examples
 ///
@@ -88,7 +82,6 @@ pub struct SimRecord {
 struct Shared {
     born: Instant,
     stream: Mutex<Stream>,
-    /// Notifies subscriptions of writes, splits, merges and new subscriptions.
     changed: watch::Sender<()>,
 }
 
@@ -109,25 +102,20 @@ impl SimStream {
         }
     }
 
-    /// Creates another handle on the same stream with these `faults`. The same seed causes the same
-    /// faults for the same calls.
-    ///
-    /// Give each worker its own handle. Otherwise, the calls of one worker would change the
-    /// faults of another worker.
+    /// Creates another handle with these `faults`. The same seed causes the same faults for the same calls.
+    /// Give each worker its own handle, so that the workers' faults are independent.
     #[must_use]
     pub fn with_faults(&self, seed: u64, faults: Faults) -> Self {
         Self { faults: Arc::new(FaultInjector::new(seed, faults)), ..self.clone() }
     }
 
-    /// Creates another handle on the same stream. The handle subscribes as the consumer `name`. Each
-    /// consumer has one subscription to each shard.
+    /// Creates a handle for the consumer `name`. Each consumer has one subscription to each shard.
     #[must_use]
     pub fn with_consumer(&self, name: impl Into<Arc<str>>) -> Self {
         Self { consumer: name.into(), ..self.clone() }
     }
 
-    /// Makes the stream report no children at a shard's end, like most emulators. Only the list of shards has
-    /// the children.
+    /// Makes the stream report no children at a shard's end, like most emulators.
     #[must_use]
     pub fn without_reported_children(self) -> Self {
         self.lock().behavior.children = Children::Unreported;
@@ -153,8 +141,7 @@ impl SimStream {
         self.faults.set(faults);
     }
 
-    /// Returns the stream's time in milliseconds since 1970. The stream is created at midnight on 1 January
-    /// 2025.
+    /// Returns the stream's time in milliseconds since 1970. The stream starts on 1 January 2025, 0:00 UTC.
     pub fn wall_clock(&self) -> u64 {
         self.now().millis_since_1970()
     }
@@ -164,7 +151,7 @@ impl SimStream {
         self.put_with_hash_key(partition_key, hash_key_of(partition_key), data)
     }
 
-    /// Writes a record to the shard of `hash_key`, whatever its partition key. Applies no write limits.
+    /// Writes a record to the shard of `hash_key`, without write limits.
     pub fn put_with_hash_key(
         &self,
         partition_key: &str,
@@ -177,15 +164,14 @@ impl SimStream {
         put
     }
 
-    /// Writes a record to the shard of its partition key, with the write limits. A shard accepts
-    /// 1,000 records and 1 MB (including partition keys) in any second. Records that other methods write
-    /// do not count.
+    /// Writes a record to the shard of its partition key, with the write limits. A shard accepts 1,000
+    /// records and 1 MB (including partition keys) in any second. Records that other methods write do not
+    /// count.
     ///
     /// # Errors
     ///
-    /// [`Throttled`](crate::SourceErrorKind::Throttled) if the record exceeds a limit, unless the
-    /// stream is [without limits](Self::without_limits). Then the record is not written, and the caller
-    /// may retry.
+    /// [`Throttled`](crate::SourceErrorKind::Throttled) if the record exceeds a limit. The stream then does
+    /// not write the record.
     ///
     /// # Examples
     ///
@@ -212,7 +198,7 @@ impl SimStream {
         Ok(put)
     }
 
-    /// Writes many records at once, given as partition key and data, without write limits.
+    /// Writes records, given as partition key and data, without write limits.
     pub fn put_all<K, D>(&self, records: impl IntoIterator<Item = (K, D)>) -> Vec<SimRecord>
     where
         K: AsRef<str>,
@@ -231,13 +217,13 @@ impl SimStream {
         put
     }
 
-    /// Splits `shard` at `at`. The first child has the hash keys below `at`, the second all other hash keys.
+    /// Splits `shard` at `at`. The first child has the hash keys below `at`.
     ///
     /// # Errors
     ///
-    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if the shard does not exist;
-    /// [`Refused`](crate::SourceErrorKind::Refused) if the shard is closed, or has no hash keys on one
-    /// side of `at`.
+    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if the shard does not exist.
+    /// [`Refused`](crate::SourceErrorKind::Refused) if the shard is closed, or has no hash keys on one side
+    /// of `at`.
     pub fn split(&self, shard: &ShardId, at: u128) -> Result<(ShardId, ShardId), SourceError> {
         let now = self.now();
         let children = self.lock().split(shard, at, now)?;
@@ -249,7 +235,7 @@ impl SimStream {
     ///
     /// # Errors
     ///
-    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if a shard does not exist;
+    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if a shard does not exist.
     /// [`Refused`](crate::SourceErrorKind::Refused) if a shard is closed, or the shards are not adjacent.
     pub fn merge(&self, one: &ShardId, other: &ShardId) -> Result<ShardId, SourceError> {
         let now = self.now();
@@ -258,25 +244,23 @@ impl SimStream {
         Ok(child)
     }
 
-    /// Removes the records that are older than `retention`, and closed shards without records. The
-    /// stream removes records only during this call.
+    /// Removes the records that are older than `retention`, and closed shards without records.
     pub fn trim(&self, retention: Duration) {
         let now = self.now();
         self.lock().trim(retention, now);
     }
 
-    /// Returns the open shards in the order of their creation. Includes shards that are not listed yet.
+    /// Returns the open shards in the order of their creation, with shards that are not listed yet.
     pub fn open_shards(&self) -> Vec<Shard> {
         self.lock().open_shards()
     }
 
-    /// Returns all records ever written, in order. Includes records that were removed.
+    /// Returns all records ever written, in order.
     pub fn everything_put(&self) -> Vec<SimRecord> {
         self.lock().everything_put().to_vec()
     }
 
-    /// Returns all records ever written, by partition key, in order. Includes records that were removed. The
-    /// workers of an application must deliver them in this order.
+    /// Returns all records ever written, by partition key, in the order in which workers must deliver them.
     pub fn put_by_partition_key(&self) -> BTreeMap<Arc<str>, Vec<RawRecord>> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for put in self.lock().everything_put() {
@@ -326,7 +310,6 @@ impl Source for SimStream {
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
         self.faults.inject().await?;
         let (subscribed, begin) = self.lock().subscribe(shard, from, &self.consumer, self.now())?;
-        // Notifies the subscription that the new subscription replaces.
         self.shared.changed.send_replace(());
         Ok(Subscription::new(self.clone(), shard.clone(), subscribed, begin).pushes())
     }

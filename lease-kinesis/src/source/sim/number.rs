@@ -1,10 +1,9 @@
-//! Sequence numbers of a simulated stream: one sequence for all of its shards.
+//! Sequence numbers of a simulated stream.
 
 use crate::position::SequenceNumber;
 
-/// The index of a sequence number in the stream, from 1.
-///
-/// All shards share one sequence. So a child's numbers are larger than the numbers of its parents, as in AWS.
+/// The index of a sequence number in the stream, from 1. All shards share one sequence, so a child's numbers
+/// are larger than its parents' numbers, as in AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
@@ -16,12 +15,10 @@ impl Number {
         Self(self.0 + 1)
     }
 
-    /// Returns the index of `sequence`; `None` if `sequence` is not a number of a simulated stream.
     pub(super) fn of(sequence: &SequenceNumber) -> Option<Self> {
         sequence.as_str().strip_prefix(HEAD).and_then(Self::parse)
     }
 
-    /// Parses the text that `Display` writes.
     pub(super) fn parse(digits: &str) -> Option<Self> {
         if digits.len() != DIGITS {
             return None;
@@ -41,7 +38,7 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// The first digits of each number. With them, a number is as long as in AWS, too long for Rust's integers.
+/// With these first digits, each number is as long as in AWS.
 const HEAD: &str = "496500000000000000000000000000000000";
 
 const DIGITS: usize = 20;

@@ -14,7 +14,6 @@ use super::time::Time;
 use crate::shard::ShardId;
 use crate::source::{Fetched, ShardIterator, SourceError};
 
-/// One subscription to one shard.
 #[derive(Debug)]
 pub(super) struct Subscription {
     stream: SimStream,
@@ -22,7 +21,6 @@ pub(super) struct Subscription {
     subscribed: Subscribed,
     next: Number,
     given: Bytes,
-    /// The time of the last push.
     pushed: Time,
     changed: watch::Receiver<()>,
     over: bool,
@@ -70,11 +68,10 @@ impl Subscription {
         Some(Ok(pushed))
     }
 
-    /// Returns the next push; `None` if the subscription has ended.
     async fn wait(&mut self) -> Result<Option<Fetched>, SourceError> {
         let ends = Time(self.subscribed.at.0 + LIFETIME);
         loop {
-            // Marks earlier changes as seen, and then reads. So each later change wakes this task.
+            // Changes are marked as seen before the read, so that each later change wakes this task.
             self.changed.borrow_and_update();
             let now = self.stream.now();
             if now >= ends {
@@ -88,7 +85,6 @@ impl Subscription {
             let rest = (self.pushed.0 + LONGEST_SILENCE).saturating_sub(now.0);
             if quiet && !rest.is_zero() {
                 let wait = rest.min(ends.since(now));
-                // After a change or a time-out, the loop reads the stream again.
                 drop(timeout(wait, self.changed.changed()).await);
                 continue;
             }
@@ -102,9 +98,9 @@ impl Subscription {
     }
 }
 
-/// The maximum length of a subscription, from the documentation of
+/// This limit is in the documentation of
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const LIFETIME: Duration = Duration::from_mins(5);
 
-/// The longest time between two pushes. Without records, Kinesis also pushes about every five seconds.
+/// Kinesis pushes about every five seconds, even without records.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);

@@ -21,14 +21,12 @@ pub(super) struct SimShard {
     pub(super) iterators: Calls,
     pub(super) given: Bytes,
     pub(super) puts: Puts,
-    /// The last subscription of each consumer.
     pub(super) subscribed: BTreeMap<Arc<str>, Subscribed>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscribed {
     pub(super) at: Time,
-    /// The number of earlier subscriptions.
     pub(super) earlier: u64,
 }
 
@@ -39,15 +37,12 @@ struct StoredRecord {
     record: RawRecord,
 }
 
-/// The result of a read.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) records: Vec<RawRecord>,
     pub(super) bytes: usize,
-    /// The number of the next record.
     pub(super) next: Number,
     pub(super) behind: Duration,
-    /// Whether the shard is closed and has no further records.
     pub(super) ended: bool,
 }
 
@@ -82,14 +77,13 @@ impl SimShard {
         self.records.push_back(StoredRecord { number, arrived, record });
     }
 
-    /// Removes the records that arrived before `oldest`. Returns whether the shard is empty and was
-    /// closed before `oldest`.
+    /// Returns whether the shard is empty and was closed before `oldest`.
     pub(super) fn trim(&mut self, oldest: Time) -> bool {
         self.records.retain(|stored| stored.arrived >= oldest);
         self.records.is_empty() && self.closed.is_some_and(|(closed, _)| closed < oldest)
     }
 
-    /// Returns the number from which a reader at `from` reads. `next` is the stream's next number.
+    /// `next` is the stream's next number.
     pub(super) fn position(
         &self,
         from: &ReadFrom,
@@ -123,7 +117,6 @@ impl SimShard {
         number >= self.first && self.closed.is_none_or(|(_, last)| number <= last)
     }
 
-    /// Reads up to `most` records, from the number `from` on.
     pub(super) fn read(&self, from: Number, most: usize, now: Time) -> Found {
         let begin = self.records.partition_point(|stored| stored.number < from);
         let mut found = Found {
@@ -136,10 +129,10 @@ impl SimShard {
         for stored in self.records.range(begin..) {
             let bytes = found.bytes + stored.record.data.len() + stored.record.partition_key.len();
             let full = found.records.len() >= most || bytes > MOST_BYTES;
-            // Returns at least one record. Otherwise no reader would get a record of the maximum size.
+            // A reader must get a record of the maximum size, too.
             if full && !found.records.is_empty() {
                 found.ended = false;
-                // The result must be more than zero, because records remain.
+                // The result is more than zero, because records remain.
                 found.behind = now.since(stored.arrived).max(Duration::from_millis(1));
                 break;
             }
@@ -150,7 +143,7 @@ impl SimShard {
         found
     }
 
-    /// Returns no records, even if the shard has records. This simulates an empty answer.
+    /// Simulates an empty answer of a shard that may have records.
     pub(super) fn read_nothing(&self, from: Number, now: Time) -> Found {
         let unread = self.records.iter().find(|stored| stored.number >= from);
         let behind = unread.map_or(Duration::ZERO, |stored| now.since(stored.arrived));

@@ -20,17 +20,16 @@ pub(super) struct Stream {
     shards: BTreeMap<ShardId, SimShard>,
     next_shard: u64,
     next_number: Number,
-    /// All records ever written, including records that were removed.
+    /// All records ever written, including removed records.
     put: Vec<SimRecord>,
     pub(super) behavior: Behavior,
 }
 
-/// Selects how the stream behaves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Behavior {
     pub(super) limits: Limits,
     pub(super) children: Children,
-    /// The time from the creation of a shard until lists contain it.
+    /// The time from the creation of a shard until lists contain the shard.
     pub(super) lag: Duration,
 }
 
@@ -78,7 +77,6 @@ impl Stream {
         number
     }
 
-    /// Writes a record without checking the limits.
     pub(super) fn put(
         &mut self,
         partition_key: &str,
@@ -100,7 +98,6 @@ impl Stream {
         record
     }
 
-    /// Writes a record, unless it exceeds a limit of its shard.
     pub(super) fn try_put(
         &mut self,
         partition_key: &str,
@@ -130,7 +127,6 @@ impl Stream {
         &self.put
     }
 
-    /// Closes `parents` and adds a shard for each of `parts`.
     fn reshape(&mut self, parents: &[ShardId], parts: &[HashKeyRange], now: Time) -> Vec<ShardId> {
         for parent in parents {
             let last = self.take_number();
@@ -176,7 +172,6 @@ impl Stream {
         children.pop().ok_or_else(|| refused("a merge has a child"))
     }
 
-    /// Returns the hash keys of a shard, if it is open.
     fn open(&self, shard: &ShardId) -> Result<HashKeyRange, SourceError> {
         let found = self.shards.get(shard).ok_or_else(|| no_such(shard))?;
         if !found.shard.is_open() {
@@ -268,8 +263,6 @@ impl Stream {
         shards.filter(|shard| shard.parents.contains(parent)).cloned().collect()
     }
 
-    /// Registers a subscription of `consumer`. It replaces the consumer's earlier subscription. Returns the
-    /// subscription and the number at which it starts.
     pub(super) fn subscribe(
         &mut self,
         shard: &ShardId,
@@ -291,8 +284,8 @@ impl Stream {
         Ok((subscribed, begin))
     }
 
-    /// Returns the next push of a subscription, the number after its last record, and its size in bytes.
-    /// Returns `None` if a newer subscription has replaced this subscription.
+    /// Returns the next push, the number after its last record, and its size in bytes. `None` if a newer
+    /// subscription has replaced this subscription.
     pub(super) fn push(
         &self,
         shard: &ShardId,
@@ -313,8 +306,8 @@ impl Stream {
 
 fn even_parts(count: u16) -> impl Iterator<Item = HashKeyRange> {
     let count = u128::from(count);
-    // The width is 2¹²⁸ divided by `count`. For one part, it would be 2¹²⁸, which wraps to 0. The width of
-    // the last part is not used.
+    // The width is 2¹²⁸ divided by `count`. For one part, 2¹²⁸ wraps to 0, but the last part's width is not
+    // used.
     let width = (u128::MAX / count).wrapping_add((u128::MAX % count + 1) / count);
     (0..count).filter_map(move |part| {
         let first = part * width;
@@ -340,6 +333,6 @@ fn no_such(shard: &ShardId) -> SourceError {
     SourceError::new(SourceErrorKind::NoSuchShard, format!("there is no shard {shard}"))
 }
 
-/// The minimum time between two subscriptions of a consumer to a shard, from the documentation of
+/// This limit is in the documentation of
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(5);

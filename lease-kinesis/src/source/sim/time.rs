@@ -16,5 +16,5 @@ impl Time {
     }
 }
 
-/// The stream's start: 1 January 2025, the same in every run.
+/// The stream starts on 1 January 2025.
 const FIRST_MILLISECOND: u64 = 1_735_689_600_000;

@@ -5,7 +5,6 @@ mod making;
 use super::*;
 use crate::position::{RecordNumber, SequenceNumber};
 
-/// A model of a stream with its history.
 #[derive(Debug, Default, Clone)]
 struct Stream {
     /// All shards in the order of their creation.
@@ -14,7 +13,6 @@ struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream with this many open shards.
     fn of(count: u128) -> Self {
         let mut stream = Self::default();
         let width = u128::MAX / count;
@@ -49,7 +47,7 @@ impl Stream {
         self.add(&[lower, upper], HashKeyRange::new(first, last).unwrap())
     }
 
-    /// Drops a shard, as Kinesis does after its records have expired.
+    /// Kinesis drops a shard after its records have expired.
     fn drop(&mut self, shard: usize) {
         self.dropped.insert(id(shard));
     }
@@ -74,7 +72,6 @@ impl Stream {
         rows.into_iter().map(|(shard, checkpoint)| self.row(shard, checkpoint)).collect()
     }
 
-    /// Returns the numbers of the missing shards, with their start positions.
     fn missing(&self, rows: &Rows, initial: InitialPosition) -> Vec<(usize, Position)> {
         let missing = missing(&self.listed(), rows, initial);
         missing.into_iter().map(|(shard, position)| (number(&shard.id), position)).collect()

@@ -202,7 +202,6 @@ fn children_are_added() {
 
     children_change(&children).apply(&mut attributes);
     assert_eq!(ShardRow::read(name(), record(attributes.clone())).unwrap().children, children);
-    // An empty set changes nothing.
     children_change(&BTreeSet::new()).apply(&mut attributes);
     assert_eq!(ShardRow::read(name(), record(attributes)).unwrap().children, children);
 }

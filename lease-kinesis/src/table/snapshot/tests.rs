@@ -18,11 +18,10 @@ use crate::source::{SimStream, Source};
 use crate::table::row;
 use crate::time::now;
 
-/// The table of a fleet in which each worker holds the shards that the plan assigns to it.
+/// Each worker holds the shards that the plan assigns to it.
 struct Fleet {
     application: Application,
     table: MemoryStore,
-    /// The leases of all workers. They are held until the fleet is dropped.
     leases: Vec<Lease>,
 }
 
@@ -63,7 +62,7 @@ impl Fleet {
         }
     }
 
-    /// Lists, plans and decides, as the first worker does at each tick. Returns the number of rows read.
+    /// Does what the first worker does at each tick. Returns the number of rows read.
     async fn tick(&self, tracker: &mut MemberTracker) -> usize {
         let mut snapshot =
             Snapshot::take(&self.table, &self.application, &mut LogThrottles::default())
@@ -81,8 +80,7 @@ impl Fleet {
     }
 }
 
-/// Prints the cost of a tick of one worker in a fleet of fifty: `cargo test --release -p lease-kinesis --lib
-/// tick -- --nocapture`.
+/// Prints the cost of a tick: `cargo test --release -p lease-kinesis --lib tick -- --nocapture`.
 #[tokio::test(start_paused = true)]
 async fn tick_reads_each_row_once_at_nearly_linear_cost() {
     let mut fleets = Vec::new();
@@ -90,8 +88,7 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
         fleets.push(Measured::new(Fleet::new(shards, WORKERS).await, usize::from(shards)));
     }
 
-    // The fleets tick in turns. Other load on the machine can only raise a tick's cost, so the test compares
-    // the minimum cost of many ticks. If the cost is quadratic, the test fails after any number of ticks.
+    // Other load can only raise a tick's cost, so the test compares the minimum cost of many ticks.
     for round in 1..=MAX_ROUNDS {
         for fleet in &mut fleets {
             fleet.tick().await;
@@ -107,7 +104,6 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
     }
 }
 
-/// A fleet, and the minimum cost of its ticks.
 struct Measured {
     fleet: Fleet,
     tracker: MemberTracker,
@@ -139,13 +135,12 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Allows three times the cost per row, because sorting many rows costs more per row, and only a small table
-/// fits into the cache. A quadratic algorithm would cost six times as much per row.
+/// Sorting and cache misses cost more. A quadratic algorithm would cost six times as much per row.
 fn costs_little_more(of_many: &Measured, of_few: &Measured) -> bool {
     of_many.of_each_row() < of_few.of_each_row() * 3
 }
 
-/// Returns the CPU time of this thread. Load of other threads adds nothing to it.
+/// The CPU time of this thread.
 fn spent() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
@@ -199,7 +194,7 @@ async fn shards_of_foreign_workers_do_not_count_as_ending() {
     assert_eq!(reshaping.waiting, 0);
 }
 
-/// Another program, or a person, may have written a row that is not a lease.
+/// Another program may have written a row that is not a lease.
 #[tokio::test]
 async fn unreadable_row_is_logged_and_other_rows_are_read() {
     let application: Application = "shop".parse().unwrap();
@@ -231,5 +226,5 @@ const WORKERS: usize = 50;
 
 /// On an idle machine, this number of rounds is enough for an undisturbed tick.
 const MIN_ROUNDS: u32 = 40;
-/// A debug build needs half a minute for these rounds. Even a loaded machine leaves some of them undisturbed.
+/// A debug build needs half a minute for these rounds.
 const MAX_ROUNDS: u32 = 1000;

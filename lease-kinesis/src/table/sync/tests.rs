@@ -21,7 +21,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// A stream that has one open shard. It has dropped all earlier shards.
+/// A stream with one open shard, whose earlier shards are dropped.
 #[derive(Debug, Clone)]
 struct OneShard {
     shard: ShardId,
@@ -58,7 +58,6 @@ impl Source for OneShard {
     }
 }
 
-/// Creates a table with the row of shard 5, which was read up to record 77.
 async fn table() -> Arc<MemoryStore> {
     let table = Arc::new(MemoryStore::new());
     let row = Attributes::from([("checkpoint".to_owned(), "77".into())]);
@@ -149,7 +148,6 @@ async fn row_of_another_initial_position_is_logged() {
     }
 }
 
-/// A stream that does not exist.
 #[derive(Debug, Clone)]
 struct NoStream;
 
@@ -183,7 +181,7 @@ async fn lasting_failures_are_logged_rarely() {
 
     sleep(Duration::from_hours(1)).await;
 
-    // The second worker has the name of the first worker. So it cannot obtain its own row, and lists no rows.
+    // The second worker has the first worker's name, so it obtains no row and lists no rows.
     for what in [
         "sync of shards failed",
         "row cannot be read: its shard is skipped",
@@ -192,9 +190,8 @@ async fn lasting_failures_are_logged_rarely() {
         let times = log.count(what);
         assert!((11..=20).contains(&times), "{what}: {times} times in {}", log.text());
     }
-    // Each message about a failed sync includes the reason.
     let reasons = log.count("there is no such stream");
     assert!(reasons >= log.count("sync of shards failed"), "{}", log.text());
-    // Three messages are about the failures above. The fourth is about the shard of the existing row.
+    // Three messages are about the failures above, and the fourth is about the existing row.
     assert_eq!(log.count("rarely"), 4, "{}", log.text());
 }

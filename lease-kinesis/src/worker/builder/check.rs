@@ -25,7 +25,6 @@ pub(super) enum Reason {
 }
 
 impl WorkerBuilder {
-    /// Returns the initial position. Fails if the other library's workers use another initial position.
     pub(super) fn agreed_position(&self) -> Result<InitialPosition, InvalidSetup> {
         let shared =
             self.coexistence.as_ref().and_then(|coexistence| coexistence.initial_position());
@@ -90,8 +89,7 @@ impl WorkerBuilder {
         if let InitialPosition::AtTimestamp(at) = settings.initial {
             let now = (settings.wall_clock)();
             if at > now {
-                // A future time must be a mistake. If the worker wrote it to the rows, the
-                // rows would keep it even after the operator corrected the setting.
+                // The rows would keep a mistaken future time even after the operator corrected the setting.
                 let rule = format!(
                     "a timestamp must be in milliseconds since 1970, and not in the future: {at} \
                      is after the current time, {now}"

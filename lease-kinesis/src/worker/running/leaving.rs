@@ -26,8 +26,7 @@ impl Running {
         self.row_is_written = false;
     }
 
-    /// Ends the remaining tasks, and removes the worker's own row. Takes at most the last part of
-    /// the grace time. The tasks may use the first half of this part.
+    /// Takes at most the last part of the grace time. The tasks may use the first half of this part.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
         let gone = now() + last_part;
@@ -61,10 +60,8 @@ impl Running {
         info!("worker ended");
     }
 
-    /// Frees the shards that other workers have handed over to this worker while it leaves.
-    ///
-    /// The worker writes `leaving` to its row before it lists the rows. If another worker hands over a shard
-    /// later, the other worker reads `leaving`, and frees the shard itself.
+    /// The worker writes `leaving` to its row before it lists the reserved rows. A worker that hands over a
+    /// shard later reads `leaving`, and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
         let (settings, me) = (&worker.settings, &worker.me);
@@ -77,7 +74,6 @@ impl Running {
         let mut records = settings.table.list(&prefix);
         let mut reserved = Vec::new();
         while let Some(record) = records.next().await {
-            // Skips rows that cannot be read, because their reservations are unknown.
             if let Ok(record) = record
                 && crate::table::row::is_reserved_for(&record, &me.name)
             {
@@ -93,8 +89,7 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the decision of a leaving worker that cannot list the rows. Hand-overs that have started keep
-    /// their target. The worker releases its other shards, and other workers claim them by the plan.
+    /// Hand-overs that have started keep their target. The worker releases its other shards.
     pub(super) fn release_all_shards(&self) -> Decision {
         let to = |order: &watch::Sender<Order>| match &*order.borrow() {
             Order::Give(to) => to.clone(),
@@ -105,12 +100,10 @@ impl Running {
     }
 }
 
-/// Returns the part of `grace` that follows the time for hand-overs.
 fn last_part(grace: Duration) -> Duration {
     (grace / 8).min(LONGEST_LAST_PART)
 }
 
-/// The maximum number of concurrent requests that free shards.
 const AT_ONCE: usize = 32;
 
 const LONGEST_LAST_PART: Duration = Duration::from_secs(2);

@@ -21,7 +21,6 @@ use crate::time::now;
 use crate::worker::shard_task::{Order, ShardTask, TaskEnd};
 
 impl Running {
-    /// Claims the shards of `keys` that are not delayed, and starts to read the shards that it obtains.
     pub(super) async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
@@ -46,7 +45,6 @@ impl Running {
             match attempt {
                 None => debug!(%key, "a parent of the shard has not been read to its end"),
                 Some(Ok(Attempt::Obtained(lease))) => obtained.push(lease),
-                // Another worker holds the shard, or the shard is reserved. The next tick decides.
                 Some(Ok(Attempt::Held(_))) => (),
                 Some(Err(cause)) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
@@ -55,7 +53,7 @@ impl Running {
             }
         }
         drop(attempts);
-        // A watch reports when such a shard is free. So the worker can claim it before the next tick.
+        // A watch reports a free shard before the next tick.
         self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
@@ -107,7 +105,7 @@ impl Running {
         self.tasks.spawn(async move { (key, run.await.ok()) }.in_current_span());
     }
 
-    /// Handles the end of a shard's task. Returns whether to tick at once.
+    /// Returns whether to tick at once.
     pub(super) fn has_ended(
         &mut self,
         ended: Result<(LeaseKey, Option<TaskEnd>), JoinError>,
@@ -122,7 +120,7 @@ impl Running {
                 self.is_reshaped = true;
                 true
             }
-            // Makes the next sync due at once: it removes the shard's row.
+            // The next sync removes the shard's row.
             Some(TaskEnd::Missing) => {
                 self.synchronised = None;
                 let settings = &self.worker.settings;
@@ -150,8 +148,7 @@ impl Running {
     }
 }
 
-/// Reports whether all of these shards have ended. Waits for at most `limit` per shard, because the
-/// worker does nothing else during this time.
+/// Waits for at most `limit` per shard, because the worker does nothing else during this time.
 async fn have_ended(
     table: &dyn LeaseTable,
     shards: &[LeaseKey],

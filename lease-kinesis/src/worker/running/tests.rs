@@ -20,7 +20,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// An earlier process with the worker's name holds the row. The log message names all possible causes.
+/// The log message names all possible causes.
 #[tokio::test(start_paused = true)]
 async fn own_row_held_by_earlier_process_is_logged() {
     let (log, _listening) = CapturedLog::listen();

@@ -15,7 +15,6 @@ use crate::settings::Checkpoints;
 use crate::shard::ShardId;
 
 impl ShardTask {
-    /// Delivers `batch` until all of it is processed or skipped.
     pub(super) async fn work(
         &mut self,
         processor: &mut dyn RecordProcessor,
@@ -34,8 +33,7 @@ impl ShardTask {
                 self.entry.worked(batch.records.len());
                 return self.checkpoint_if_due(checkpointer).await;
             }
-            // Records up to the requested checkpoint are processed. Only the other records are delivered
-            // again.
+            // Only the records after the requested checkpoint are delivered again.
             let requested = self.guarded(None, checkpointer.take_back(before.clone())).await?;
             let done = batch.drop_until(&requested);
             self.entry.worked(done);
@@ -77,7 +75,7 @@ impl ShardTask {
         }
     }
 
-    /// Returns `cause`, the error of a batch. If `cause` asks for another processor, fails with a restart.
+    /// Returns `cause`, or fails with a restart if `cause` asks for another processor.
     fn unless_restart(
         &self,
         cause: ProcessorError,
@@ -89,7 +87,7 @@ impl ShardTask {
         })
     }
 
-    /// Returns the pause after this number of failures of `batch`. At the maximum, gives up the shard.
+    /// Returns the pause after a failure, or an error at the maximum number of failures.
     fn after_failure(
         &self,
         cause: ProcessorError,
@@ -105,8 +103,7 @@ impl ShardTask {
         Ok(pause)
     }
 
-    /// Waits until a checkpoint by the worker is due. Never completes if the processor decides when to
-    /// checkpoint, or no record was delivered since the last checkpoint.
+    /// Never completes if the processor decides when to checkpoint, or no record needs a checkpoint.
     pub(super) async fn checkpoint_due(&self, checkpointer: &Checkpointer) {
         let due = match self.settings.checkpoints {
             Checkpoints::Every(length) if checkpointer.has_more().await => length,
@@ -115,7 +112,6 @@ impl ShardTask {
         sleep(due.saturating_sub(self.entry.since_checkpoint())).await;
     }
 
-    /// Checkpoints the processed records if a checkpoint by the worker is due.
     pub(super) async fn checkpoint_if_due(
         &mut self,
         checkpointer: &Checkpointer,

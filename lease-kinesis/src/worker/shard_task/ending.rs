@@ -16,8 +16,7 @@ use crate::settings::Checkpoints;
 use crate::shard::Shard;
 
 impl ShardTask {
-    /// Ends a closed shard whose records are processed: creates the rows of its children, and
-    /// checkpoints the end.
+    /// Creates the rows of the children, and checkpoints the end.
     pub(super) async fn end_of_shard(
         &mut self,
         processor: &mut dyn RecordProcessor,
@@ -46,8 +45,7 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // The processor has accepted the end. So the worker retries the checkpoint itself after a
-                // failure of the store, and does not call the processor again.
+                // The processor has accepted the end, so the worker retries only the checkpoint.
                 self.write_last_checkpoint(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
@@ -65,8 +63,8 @@ impl ShardTask {
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             if let Err(interrupted) = self.pause(pause).await {
-                // The processor has not accepted the end, so `shutdown_requested` must not
-                // checkpoint it.
+                // The processor has not accepted the end, so `shutdown_requested` must not checkpoint the
+                // end.
                 self.guarded(None, checkpointer.take_back(before)).await?;
                 return Err(interrupted);
             }
@@ -76,7 +74,6 @@ impl ShardTask {
         Ok(TaskEnd::ShardEnd)
     }
 
-    /// Shuts the processor down and hands the shard over.
     pub(super) async fn shut_down(
         &mut self,
         processor: &mut dyn RecordProcessor,
@@ -87,12 +84,11 @@ impl ShardTask {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor failed to shut down");
         }
-        // The last checkpoint comes before the hand-over, because the next worker starts at it.
+        // The next worker starts at this checkpoint.
         self.write_last_checkpoint(checkpointer).await?;
         self.hand_over(checkpointer).await
     }
 
-    /// Hands the shard over to the worker that the order names.
     pub(super) async fn hand_over(
         &mut self,
         checkpointer: &Checkpointer,
@@ -127,8 +123,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // An unanswered transfer may have succeeded. If the lease ended before its expiry, the transfer
-            // did succeed, because only a transfer or an operator ends a lease early.
+            // Only a transfer or an operator ends a lease before its expiry. So an unanswered transfer has
+            // succeeded if the lease has ended early.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -154,8 +150,7 @@ impl ShardTask {
         !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
-    /// Writes the last checkpoint before the task ends because of `interrupted`. Takes
-    /// no longer than the grace time, except before a hand-over.
+    /// Takes no longer than the grace time, except before a hand-over.
     pub(super) async fn write_before(
         &self,
         checkpointer: &Checkpointer,
@@ -178,14 +173,14 @@ impl ShardTask {
         }
     }
 
-    /// Writes the last checkpoint. If the worker decides when to checkpoint, this covers all processed
-    /// records. Otherwise, this is the checkpoint that is pending, if any.
+    /// If the worker decides when to checkpoint, this checkpoint covers all processed records. Otherwise, the
+    /// pending checkpoint is written.
     pub(super) async fn write_last_checkpoint(
         &self,
         checkpointer: &Checkpointer,
     ) -> Result<(), Interrupted> {
         if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // If this checkpoint fails, the loop below retries it.
+            // The loop below retries a failed checkpoint.
             drop(self.guarded(None, checkpointer.checkpoint()).await?);
         }
         let mut failures = 0;
@@ -199,5 +194,5 @@ impl ShardTask {
     }
 }
 
-/// The wait is short: a stream lists the children within seconds, and no worker reads them until then.
+/// A stream lists the children within seconds, and no worker reads the children until then.
 const MAX_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

@@ -43,7 +43,7 @@ impl Kcl3 {
         }
     }
 
-    /// Counts the leases of each active worker. Leases in `free` do not count.
+    /// Leases in `free` do not count.
     fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
         let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
         let owned = (0..self.parts.leases.len()).filter(|lease| !free.contains(lease));
@@ -53,8 +53,8 @@ impl Kcl3 {
         counts
     }
 
-    /// Takes the leases that a worker has beyond the rounded-up average. Assigns these and the free leases to
-    /// workers below the average. If no worker exceeds the average, a new worker may get no lease.
+    /// Moves leases beyond the rounded-up average, and free leases, to workers below the average. If no
+    /// worker exceeds the average, a new worker may get no lease.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
         let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
         let target = open.div_ceil(active.len());
@@ -76,7 +76,7 @@ impl Kcl3 {
     }
 
     /// Assigns each free lease to the worker with the least load. In each third run, if a load is too far
-    /// from the mean, the leader also moves some leases of the busier workers.
+    /// from the mean, the leader also moves leases of the busier workers.
     fn assign_by_variance(
         &mut self,
         free: &[usize],
@@ -122,7 +122,7 @@ impl Kcl3 {
         }
     }
 
-    /// Returns the leases that the leader may take from `worker`, in random order.
+    /// Returns the leases in random order.
     fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
         let its = |lease: &usize| {
             let row = &self.parts.leases[*lease];
@@ -144,10 +144,10 @@ impl Kcl3 {
     }
 }
 
-/// `varianceBalancingFrequency`: the leader balances the load in each third run.
+/// `varianceBalancingFrequency`
 const VARIANCE_PASS: u64 = 3;
 
-/// The leader ignores a load that was reported longer ago than two intervals of reports.
+/// The leader ignores older loads.
 const STALE: Millis = 2 * REPORT;
 
 /// `reBalanceThresholdPercentage`

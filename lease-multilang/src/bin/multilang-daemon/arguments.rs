@@ -29,14 +29,11 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
 }
 
-/// The command line, divided into arguments for this program and arguments for Java.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
-    /// This program's name and its own arguments.
     pub(crate) arguments: Vec<OsString>,
     /// The folders of the launcher's class path, which may contain the properties file.
     pub(crate) class_path: Vec<PathBuf>,
-    /// The options for a JVM.
     pub(crate) jvm_options: Vec<String>,
 }
 
@@ -66,11 +63,10 @@ impl Invocation {
 }
 
 impl Arguments {
-    /// Reads the settings from the properties file.
     pub(crate) fn settings(&self, class_path: &[PathBuf]) -> Result<Settings, Failure> {
         let file = self.properties_file.as_ref().or(self.file.as_ref());
         let file = file.ok_or_else(|| Failure::usage("no properties file given"))?;
-        // Searches the class path, too, as Java does, because launchers add the file's folder to it.
+        // Launchers add the file's folder to the class path, so Java finds the file there.
         let candidates = class_path.iter().map(|folder| folder.join(file));
         let found = [file.clone()].into_iter().chain(candidates).find(|found| found.is_file());
         let properties = Properties::read(found.as_ref().unwrap_or(file))?;

@@ -4,12 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-/// The failure that ends the program.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line or the properties are invalid. The program has sent no request.
+    /// The program has sent no request.
     Usage(Box<dyn Error + Send + Sync>),
-    /// Any other failure.
     Other(Box<dyn Error + Send + Sync>),
 }
 
@@ -24,7 +22,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Writes one sentence with the error and its sources, outermost first.
+    /// Writes the error and its sources in one sentence, outermost first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(cause) | Self::Other(cause)) = self;
         let mut source = Some(&**cause as &dyn Error);
@@ -37,7 +35,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Joins the lines of a text into one line. Separates the items of a list by `; `, except after a heading.
+/// Separates the items of a list by `; `, except after a heading.
 #[cfg(any(feature = "aws", test))]
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line = String::new();
@@ -52,7 +50,6 @@ pub(crate) fn in_one_line(text: &str) -> String {
     line
 }
 
-/// Prints the failure, and returns the exit code for it.
 #[expect(clippy::print_stderr, reason = "a program reports its failure on stderr")]
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     eprintln!("multilang-daemon: {failure}");

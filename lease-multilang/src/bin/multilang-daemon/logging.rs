@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::status_line::StatusLine;
 
-/// Starts the log. `RUST_LOG` filters it. The default is `DEFAULT`.
+/// `RUST_LOG` filters the log.
 pub(crate) fn start(status: &StatusLine) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_none| EnvFilter::new(DEFAULT));
     let subscriber = tracing_subscriber::fmt()
@@ -15,7 +15,7 @@ pub(crate) fn start(status: &StatusLine) {
         .with_ansi(status.is_shown())
         .with_target(false)
         .with_writer(Log(status.clone()));
-    // Ignores the result: this cannot fail, because the program sets no other subscriber.
+    // Cannot fail, because the program sets no other subscriber.
     drop(subscriber.try_init());
 }
 
@@ -41,6 +41,6 @@ impl Write for Log {
     }
 }
 
-/// Omits the SDK's search: it logs a long message for each source without a region or credentials. This
-/// program reports missing settings itself, after the SDK has tried all sources.
+/// The SDK's search logs a long message for each source without a region or credentials. This program itself
+/// reports missing settings.
 const DEFAULT: &str = "info,aws_config=error";

@@ -1,6 +1,4 @@
-//! Runs Kinesis record processors written in any language, as Amazon's `MultiLangDaemon` does.
-//!
-//! Start reading at [`running`]. `configuration` reads the properties file, and `aws` creates the clients.
+//! Runs Kinesis record processors written in any language. Start with [`running`].
 
 mod arguments;
 mod aws;
@@ -46,11 +44,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the number of threads, at most four. The children do the work, and a few threads can serve many
-/// children.
+/// A few threads can serve many children.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
-/// The maximum time for which the program waits for blocked tasks at its end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,15 +1,11 @@
-//! Makes children end with the daemon, even if the daemon is killed.
-//!
-//! On Linux, a process can ask the kernel to kill it when its parent's thread ends. Only the process itself can
-//! make this request. The daemon therefore starts this program for each child. The new process makes the
-//! request and then executes the child's command.
+//! Makes children end with the daemon, even if the daemon is killed. See
+//! docs/design/012-multilang-children.md.
 
 use std::process::ExitCode;
 
 use lease_multilang::daemon::ChildCommand;
 
-/// Returns a command whose process the kernel kills when this process ends. On other systems, a child can
-/// only notice the end of its stdin.
+/// On other systems than Linux, a child can only notice the end of its stdin.
 #[cfg(target_os = "linux")]
 pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     let own_id = std::process::id().to_string();
@@ -22,8 +18,7 @@ pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     command
 }
 
-/// If the daemon started this process for a child, executes the child's command. Otherwise returns `None`.
-/// Returns an exit code only if the command cannot be executed.
+/// Returns `None` in a daemon. Returns an exit code if the child's command cannot be executed.
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "the daemon logs it")]
 pub(crate) fn run_as_child() -> Option<ExitCode> {

@@ -7,12 +7,7 @@ use lease_multilang::daemon::ChildCommand;
 
 use crate::failure::Failure;
 
-/// Searches for the program as the system would do. So the daemon reports a wrong name once at its start, and
-/// not for each shard.
-///
-/// # Errors
-///
-/// If no executable file is found.
+/// Searches for the program as the system does, so that the daemon reports a wrong name once, at its start.
 pub(crate) fn check_exists(command: &ChildCommand) -> Result<(), Failure> {
     let name = command.program();
     let program = Path::new(name);
@@ -41,7 +36,6 @@ pub(crate) fn check_exists(command: &ChildCommand) -> Result<(), Failure> {
     Err(Failure::other(format!("executableName = {command}: {reason}")))
 }
 
-/// Returns whether the file has an execute permission for any user.
 fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|of| of.permissions().mode() & 0o111 != 0)
 }

@@ -20,7 +20,6 @@ use crate::signals::Signals;
 use crate::status_line::{StatusLine, report_progress};
 use crate::{logging, parent, program};
 
-/// Reads the stream until a signal stops the daemon or an error ends it.
 pub(crate) async fn run(
     settings: Settings,
     arguments: &Arguments,
@@ -56,10 +55,9 @@ pub(crate) async fn run(
     ended
 }
 
-/// Opens the clients and the lease table.
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    // Boxes the future that opens the table, because it is large and runs only once.
+    // The future is boxed, because it is large and runs only once.
     match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
         Ok(table) => Ok((clients, table)),
         Err(failure) => Err(clients.explain(failure).await),
@@ -122,7 +120,6 @@ fn worker(
     builder.build().map_err(Failure::usage)
 }
 
-/// Runs the worker until it ends. A signal or a failed child may stop it.
 async fn run_worker(
     worker: Worker,
     children: &Children,
@@ -133,7 +130,7 @@ async fn run_worker(
     let mut running = tokio::spawn(worker.run());
     let exits = settings.on_failure == OnChildFailure::Exit;
     let mut has_failed = false;
-    // A timer that starts when the daemon is asked to stop, and completes at the end of the grace time.
+    // The timer starts at the request to stop.
     let mut grace = None;
     let stop = |grace: &mut Option<_>| {
         grace.get_or_insert_with(|| Box::pin(sleep(settings.grace)));
@@ -174,7 +171,7 @@ async fn run_worker(
     Ok(())
 }
 
-/// Returns the length of the last part of `grace`, in which the children exit after the hand-overs.
+/// The part of `grace` in which the children exit after the hand-overs.
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Sleep, sleep};
 use tracing::info;
 
-/// Listens for SIGTERM from supervisors, SIGINT from Ctrl-C, and SIGHUP from a closed terminal.
+/// SIGTERM from supervisors, SIGINT from Ctrl-C, and SIGHUP from a closed terminal.
 pub(crate) struct Signals {
     arrivals: Arrivals,
     repeats: RepeatFilter,
@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // This check comes first, because a handler of SIGHUP would hide that the process ignores SIGHUP.
+        // A handler of SIGHUP would hide that the process ignores SIGHUP.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
@@ -26,11 +26,7 @@ impl Signals {
         Ok(Self { arrivals, repeats: RepeatFilter::default() })
     }
 
-    /// Returns the name of the next signal. Skips signals within a second after the last returned signal.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: if a signal arrives between two calls, the next call returns it.
+    /// Skips signals within a second after the last returned signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         let Self { arrivals, repeats } = self;
         repeats.skip(async || arrivals.next().await).await
@@ -62,7 +58,6 @@ impl Arrivals {
     }
 }
 
-/// Skips signals that arrive shortly after another signal.
 #[derive(Default)]
 struct RepeatFilter {
     /// While this timer runs, every signal is a repeat.
@@ -81,8 +76,7 @@ impl RepeatFilter {
             };
             select! {
                 biased;
-                // Signals are polled first. After a pause of this process, the window may have ended while a
-                // repeat is pending.
+                // After a pause of this process, the window may have ended while a repeat is pending.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));
@@ -96,14 +90,11 @@ impl RepeatFilter {
     }
 }
 
-/// Signals within this time after the first signal are repeats. One request to stop may send several signals
-/// within milliseconds. For example, GNU `timeout` signals the process and then its group. Or both a terminal
-/// and a supervisor send a signal. A person needs longer than a second to see that the daemon still runs and
-/// to press Ctrl-C again.
+/// One request to stop may send several signals within milliseconds: GNU `timeout` signals the process and
+/// then its group. A person needs more than a second before the next Ctrl-C.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Returns whether the process ignores SIGHUP, for example under `nohup`. Reads Linux' mask, which has one
-/// bit per signal.
+/// A process under `nohup` ignores SIGHUP, for example. The mask of Linux has one bit per signal.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

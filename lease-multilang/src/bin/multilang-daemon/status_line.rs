@@ -8,12 +8,11 @@ use lease_kinesis::{Status, WorkerHandle};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::info;
 
-/// The status line, which is the last line on a terminal. Without a terminal, there is no line.
+/// Without a terminal, the value is `None`.
 #[derive(Clone)]
 pub(crate) struct StatusLine(Option<ProgressBar>);
 
 impl StatusLine {
-    /// Creates the line, and shows it if stderr is a terminal.
     pub(crate) fn start() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -28,7 +27,7 @@ impl StatusLine {
         self.0.is_some()
     }
 
-    /// Runs `write`. The line disappears until `write` has printed, and then follows the printed text.
+    /// The line follows the text that `write` prints.
     pub(crate) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(write),
@@ -36,7 +35,6 @@ impl StatusLine {
         }
     }
 
-    /// Removes the line.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
@@ -44,12 +42,12 @@ impl StatusLine {
     }
 }
 
-/// Reports the worker's progress every second or minute, until the caller drops this future.
+/// Reports every second or minute, until the caller drops this future.
 pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     let every = if line.is_shown() { SECOND } else { MINUTE };
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Skips the first tick. It comes at once, when there is no progress to report.
+    // The first tick comes at once.
     ticks.tick().await;
     let mut before = worker.status();
     loop {
@@ -66,7 +64,7 @@ pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     }
 }
 
-/// The progress to report. `per_second` counts the records since the last report.
+/// `per_second` counts the records since the last report.
 #[derive(Debug, PartialEq)]
 struct Progress {
     shards: usize,

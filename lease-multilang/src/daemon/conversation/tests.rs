@@ -9,7 +9,6 @@ use super::*;
 use crate::daemon::Children;
 use crate::protocol::{Initialize, ProcessRecords, WireRecord};
 
-/// Records every checkpoint.
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -45,12 +44,10 @@ fn children(script: &str) -> Children {
     Children::new(format!("sh {folder}{script}").parse().unwrap())
 }
 
-/// Sends `initialize` and then `message` to a new child. Returns the result of `message`.
 async fn send(children: &Children, message: ToChild) -> Result<(), ChildFailure> {
     send_with(children, message, None).await
 }
 
-/// Like `send`, with a `checkpointer` that writes the child's checkpoints.
 async fn send_with(
     children: &Children,
     message: ToChild,
@@ -90,7 +87,7 @@ async fn next_child_gets_a_shutdown_after_an_unknown_end_message() {
     }
 }
 
-/// When the shard is handed over, the conversation itself sends `leaseLost` at the end.
+/// At a hand-over, the conversation itself sends `leaseLost`.
 #[tokio::test]
 async fn failure_at_the_final_lease_lost_changes_the_end_message() {
     let children = children("knows_shutdown.sh");
@@ -99,7 +96,7 @@ async fn failure_at_the_final_lease_lost_changes_the_end_message() {
     send(&children, ToChild::ShardEnded).await.unwrap();
 }
 
-/// After a child has crashed at the end of its shard, the next child gets a `shutdown`, which it may not know.
+/// A child may not know `shutdown`.
 #[tokio::test]
 async fn shutdown_without_checkpoint_is_followed_by_shard_ended() {
     for times_lost in 0..3 {

@@ -74,7 +74,7 @@ fn row_stays_until_shard_is_read_to_its_end() {
 
 #[test]
 fn row_stays_while_parent_has_row() {
-    // If the row were removed, the next sync would create it again.
+    // If the row were removed, the next sync would create the row again.
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);
@@ -147,7 +147,6 @@ fn foreign_row_differs_from_dropped_shard() {
 
 #[test]
 fn row_of_another_stream_is_foreign_even_with_children() {
-    // The rows belong to another stream, with two merged shards. The worker's stream has one shard.
     let mut other = Stream::of(2);
     let merged = other.merge([0, 1]);
     let rows =
@@ -184,7 +183,7 @@ fn gaps_between_ranges_of_hash_keys_are_found() {
     assert_eq!(gaps([range(11, max), range(0, 9)]), [range(10, 10)]);
     assert_eq!(gaps([range(0, 9), range(10, max)]), []);
     assert_eq!(gaps([range(0, 9), range(20, 29), range(40, max)]), [range(10, 19), range(30, 39)]);
-    // A list that needs several requests may show a parent as open, and also its children.
+    // A list from several requests may show an open parent together with its children.
     assert_eq!(gaps([HashKeyRange::ALL, range(0, 9), range(20, max)]), []);
     assert_eq!(gaps([range(0, 99), range(10, 19), range(101, max)]), [range(100, 100)]);
     assert_eq!(gaps([range(max, max), range(0, 0)]), [range(1, max - 1)]);

@@ -5,7 +5,6 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// A step of the stream or of a worker.
 #[derive(Debug, Clone)]
 enum Step {
     Split(Index),
@@ -13,13 +12,10 @@ enum Step {
     Merge(Index),
     /// Drops a closed shard whose parents are dropped.
     Drop(Index),
-    /// Drops all closed shards, as after a long time.
     DropAll,
-    /// Creates up to this number of missing rows, as a sync that is interrupted.
+    /// Creates up to this number of missing rows, as an interrupted sync does.
     Make(usize),
-    /// Removes all obsolete rows, and creates all missing rows.
     Sync,
-    /// Reads a record of a readable shard.
     Begin(Index),
     /// Reads a readable shard to its end.
     End(Index),
@@ -44,15 +40,12 @@ fn initial() -> impl Strategy<Value = InitialPosition> {
     prop_oneof![Just(LATEST), Just(TRIM_HORIZON), Just(InitialPosition::AtTimestamp(5))]
 }
 
-/// A stream, its rows, and the past events that the invariants refer to.
 #[derive(Debug)]
 struct Model {
     stream: Stream,
     rows: Rows,
     initial: InitialPosition,
-    /// Shards that have had a row.
     made: BTreeSet<ShardId>,
-    /// Shards that were read to their end.
     read: BTreeSet<ShardId>,
     /// Shards that were dropped before they were read.
     lost: BTreeSet<ShardId>,
@@ -69,8 +62,7 @@ impl Model {
         model
     }
 
-    /// A worker starts at `Latest`, creates `made` rows and stops. The next worker starts at the
-    /// stored time.
+    /// A worker starts at `Latest`, creates `made` rows and stops. The next worker uses the stored time.
     fn interrupted(stream: Stream, made: usize) -> Self {
         let mut model = Self::without_rows(stream, LATEST);
         model.make(made);
@@ -155,7 +147,6 @@ impl Model {
         self.make(usize::MAX);
     }
 
-    /// Returns the readable shards that the stream still has.
     fn to_read(&self) -> Vec<ShardId> {
         let rows = self.rows.iter();
         let open_ends = rows.filter(|(_, row)| row.checkpoint != Position::ShardEnd);
@@ -176,7 +167,6 @@ impl Model {
         Some(shard)
     }
 
-    /// Ends a closed shard as a worker does: creates its children's rows, and checkpoints its end.
     fn end(&mut self, shard: &ShardId) {
         if self.stream.all[number(shard)].is_open() {
             return;
@@ -192,7 +182,7 @@ impl Model {
         assert!(self.read.insert(shard.clone()), "{shard} is read twice");
     }
 
-    /// Returns the closed shards whose parents are all dropped. The stream drops such a shard next.
+    /// The stream drops such a shard next.
     fn oldest(&self) -> Vec<ShardId> {
         let dropped = &self.stream.dropped;
         let oldest = self.stream.all.iter().filter(|shard| {
@@ -210,7 +200,6 @@ impl Model {
         }
     }
 
-    /// Syncs, and reads all readable shards to their end, until nothing changes.
     fn finish(&mut self) {
         loop {
             let before = (self.rows.clone(), self.read.len());

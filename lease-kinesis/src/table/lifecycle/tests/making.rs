@@ -156,7 +156,7 @@ fn open_shards_count_instead_of_dropped_children() {
 
 #[test]
 fn descendants_are_found_by_hash_keys_across_dropped_shards() {
-    // All workers were stopped, until the stream dropped shard 0 and one of its children.
+    // All workers were stopped while the stream dropped shard 0 and one of its children.
     let mut stream = Stream::of(2);
     let [lower, upper] = stream.split(0);
     let [lowest, _] = stream.split(lower);
@@ -168,7 +168,7 @@ fn descendants_are_found_by_hash_keys_across_dropped_shards() {
 
     let missing = stream.missing(&rows, LATEST);
 
-    // The shards start at their first records, because a start at the latest record would skip records.
+    // A start at the latest record would skip records.
     let expected = [upper, lowest, 5].map(|shard| (shard, Position::TrimHorizon));
     assert_eq!(missing, expected);
 }

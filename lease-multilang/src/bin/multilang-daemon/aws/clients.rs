@@ -8,7 +8,6 @@ use crate::aws::profiles;
 use crate::configuration::settings::{ServiceAddress, Settings};
 use crate::failure::Failure;
 
-/// The clients of Kinesis and DynamoDB.
 pub(crate) struct Clients {
     pub(crate) kinesis: aws_sdk_kinesis::Client,
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
@@ -16,7 +15,6 @@ pub(crate) struct Clients {
     shared: Shared,
 }
 
-/// The configuration that both clients share.
 #[cfg(feature = "aws")]
 type Shared = aws_config::SdkConfig;
 
@@ -47,7 +45,7 @@ impl Clients {
         })
     }
 
-    /// Returns the error to report for a failed first request: that credentials are missing, or `failure`.
+    /// Reports missing credentials, or `failure`.
     #[cfg(feature = "aws")]
     pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;
@@ -73,7 +71,6 @@ impl Clients {
     }
 }
 
-/// The SDK's search found no credentials.
 #[cfg(feature = "aws")]
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -81,7 +78,6 @@ impl Clients {
      give this machine a role{profiles}"
 )]
 struct NoCredentials {
-    /// The reason why no profile file was read, or an empty text.
     profiles: String,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -95,8 +91,7 @@ fn http_client(address: &ServiceAddress) -> Result<SharedHttpClient, Failure> {
     Ok(over_tls())
 }
 
-/// Returns the HTTP client for TLS, which all services share. Creates it on first use, because reading the
-/// system's certificates takes longer than the rest of the start.
+/// Created on first use, because reading the system's certificates takes longer than the rest of the start.
 #[cfg(feature = "aws")]
 fn over_tls() -> SharedHttpClient {
     use std::sync::LazyLock;
@@ -176,8 +171,7 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
-/// Returns the end of an error message: the reason why no profile file was read. The text is empty if the
-/// files are readable.
+/// Returns the end of an error message. The text is empty if the files are readable.
 #[cfg(feature = "aws")]
 async fn unreadable_profiles() -> String {
     let reason = profiles::unreadable_reason().await;
@@ -190,7 +184,6 @@ async fn unreadable_profiles() -> String {
     String::new()
 }
 
-/// Returns the region from the properties, or else the result of the SDK's search or the environment.
 async fn region(shared: &Shared, address: &ServiceAddress) -> Result<Option<String>, Failure> {
     let found = address.region.clone().or_else(|| found_region(shared));
     match found {

@@ -1,7 +1,4 @@
-//! The clients of AWS and the lease table.
-//!
-//! Start reading at [`clients`], which creates the clients of Kinesis and DynamoDB. [`table`] opens the
-//! lease table. [`profiles`] reports why a profile file was not read.
+//! The clients of AWS and the lease table. Start with [`clients`].
 
 pub(crate) mod clients;
 #[cfg(feature = "aws")]

@@ -4,12 +4,7 @@ use aws_config::profile::{ProfileFileLoadError, ProfileSet};
 
 use crate::failure::Failure;
 
-/// Checks that the profile in `AWS_PROFILE` exists. If it is missing, the SDK would continue, and report
-/// only that it found no credentials.
-///
-/// # Errors
-///
-/// If no profile file contains the profile.
+/// Fails if no profile file has the profile in `AWS_PROFILE`. The SDK would only report missing credentials.
 pub(crate) async fn check_profile() -> Result<(), Failure> {
     let Ok(profile) = std::env::var("AWS_PROFILE") else { return Ok(()) };
     match profiles().await {
@@ -19,16 +14,15 @@ pub(crate) async fn check_profile() -> Result<(), Failure> {
                  AWS_CONFIG_FILE) nor in ~/.aws/credentials (or AWS_SHARED_CREDENTIALS_FILE)"
             )))
         }
-        // Ignores files that cannot be read, because the SDK may find credentials elsewhere.
+        // The SDK may find credentials elsewhere.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Returns the reason why the profile files cannot be read; `None` if they can be read. The SDK would
-/// continue without the files, and would not report the reason.
+/// The SDK ignores files that it cannot read, and does not report the reason.
 pub(crate) async fn unreadable_reason() -> Option<String> {
     let failure = Failure::other(profiles().await.err()?).to_string();
-    // Joins the lines of the SDK's message, because an error of this program has one line.
+    // An error of this program has one line.
     Some(failure.lines().map(str::trim).collect::<Vec<_>>().join(" "))
 }
 

@@ -13,8 +13,7 @@ use crate::configuration::settings::Settings;
 use crate::configuration::table::WORKERS_SUFFIX;
 use crate::failure::Failure;
 
-/// Opens the application's lease table in the format of the Kinesis Client Library (KCL). Also opens a
-/// second table for the workers' rows, because KCL would treat these rows as leases. Creates missing tables.
+/// A second table has the workers' rows, because KCL would treat these rows as leases.
 pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable, Failure> {
     let address = settings.dynamodb.describe("dynamoDBEndpoint", client.config().region());
     let workers = format!("{}{WORKERS_SUFFIX}", settings.table);
@@ -31,16 +30,13 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
     Ok(table)
 }
 
-/// Reports that the tables cannot be used.
 #[derive(Debug, Error)]
 #[error(
     "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",
     suffix = WORKERS_SUFFIX
 )]
 struct NotReady {
-    /// The name of the lease table.
     name: String,
-    /// The address of DynamoDB, with the property that sets it.
     address: String,
     source: StoreError,
 }

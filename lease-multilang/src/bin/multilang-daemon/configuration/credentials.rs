@@ -2,18 +2,17 @@
 
 use super::properties::Properties;
 
-/// Checks that this daemon supports the named credentials providers. The daemon always uses the SDK's default
-/// search, which includes all supported providers. One identity serves Kinesis and DynamoDB, so both
-/// properties name the same providers.
+/// The daemon always uses the SDK's default search, which includes all supported providers. Both services use
+/// one identity.
 pub(crate) fn check(file: &mut Properties) {
     let of_table = file.text("awsCredentialsProviderDynamoDB");
     let Some(named) = file.text("awsCredentialsProvider") else {
         let reason = "the provider of credentials, such as DefaultCredentialsProvider";
         return file.record_error(format!("AwsCredentialsProvider is missing: {reason}"));
     };
-    // The value may name several providers, separated by commas, as in Java.
+    // As in Java, commas may separate several providers.
     for provider in named.split(',') {
-        // The text after a bar is for the provider's constructor. It may be secret, so no error has it.
+        // The text after a bar may be secret, so no error has this text.
         let (name, given) = match provider.trim().split_once('|') {
             Some((name, _)) => (name, Given::Values),
             None => (provider.trim(), Given::Nothing),
@@ -32,14 +31,13 @@ pub(crate) fn check(file: &mut Properties) {
     }
 }
 
-/// Returns the classes in `named`, without their packages.
 fn classes(named: &str) -> Vec<&str> {
     named
         .split(',')
         .map(|provider| {
             let class = provider.trim().trim_end_matches("()");
             match class.rsplit('.').next().unwrap_or(class) {
-                // The name of the same provider in version 1 of the SDK for Java.
+                // The same provider's name in version 1 of the SDK for Java.
                 "DefaultAWSCredentialsProviderChain" => "DefaultCredentialsProvider",
                 class => class,
             }
@@ -53,7 +51,7 @@ enum Given {
     Values,
 }
 
-/// Returns what to write instead of an unsupported provider. Returns `None` if the provider is supported.
+/// Returns what to write instead of an unsupported provider.
 fn refusal(name: &str, given: Given) -> Option<&'static str> {
     // The name may begin with the package of the class.
     let class = name.trim().trim_end_matches("()");
@@ -83,7 +81,7 @@ fn refusal(name: &str, given: Given) -> Option<&'static str> {
     })
 }
 
-/// The supported providers, by their names in both versions of the SDK for Java.
+/// The names in both versions of the SDK for Java.
 const KNOWN: [&str; 11] = [
     "AwsCredentialsProviderChain",
     "ContainerCredentialsProvider",
@@ -102,7 +100,6 @@ const KNOWN: [&str; 11] = [
 mod tests {
     use super::*;
 
-    /// Returns the errors of a file whose only line sets `AwsCredentialsProvider` to `provider`.
     fn errors(provider: &str) -> String {
         let text = format!("AwsCredentialsProvider = {provider}");
         let mut file = Properties::parse("test".into(), text.as_bytes()).unwrap();

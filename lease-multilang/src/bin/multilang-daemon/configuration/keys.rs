@@ -2,7 +2,7 @@
 
 use super::properties::Properties;
 
-/// Refuses a key of `NEVER_EMPTY` without a value, because the default value could lose records.
+/// The default value of a key of `NEVER_EMPTY` could lose records.
 pub(crate) fn refuse_empty(file: &mut Properties) {
     for key in NEVER_EMPTY {
         if file.is_empty(key) {
@@ -11,14 +11,13 @@ pub(crate) fn refuse_empty(file: &mut Properties) {
     }
 }
 
-/// Removes the keys without effect from `file`. Refuses unsupported keys that must not be ignored.
 pub(crate) fn sort_out(file: &mut Properties) {
     file.refuse(&REFUSED);
     file.have_no_effect(&WITHOUT_EFFECT);
 }
 
-/// Keys that need a value. With an empty value, the daemon would silently use another position, table,
-/// region or account than the user intended.
+/// With an empty value, the daemon would silently use another position, table, region or account than
+/// intended.
 const NEVER_EMPTY: [&str; 9] = [
     "awsCredentialsProviderDynamoDB",
     "dynamoDBEndpoint",
@@ -31,8 +30,7 @@ const NEVER_EMPTY: [&str; 9] = [
     "timestampAtInitialPositionInStream",
 ];
 
-/// Unsupported keys of Amazon's daemon that select an account, a region or an endpoint, each with
-/// the keys to write instead. A refused key includes the keys nested below it.
+/// Each refused key has the keys to write instead. A key includes its nested keys.
 const REFUSED: [(&str, &str); 4] = [
     ("dynamoDBCredentialsProvider", "write AwsCredentialsProvider, which serves both services"),
     ("dynamoDbClient", "write dynamoDBRegionName and dynamoDBEndpoint"),
@@ -40,8 +38,8 @@ const REFUSED: [(&str, &str); 4] = [
     ("kinesisCredentialsProvider", "write AwsCredentialsProvider"),
 ];
 
-/// Keys that the daemon ignores. This loses no record. They configure features that this daemon does not have
-/// or implements differently. A listed key includes the keys nested below it.
+/// Keys of features that this daemon does not have or implements differently. Ignoring these keys loses no
+/// record. A key includes its nested keys.
 const WITHOUT_EFFECT: [&str; 70] = [
     "allowThroughputOvershoot",
     "awsCredentialsProviderCloudWatch",

@@ -1,8 +1,4 @@
-//! The properties file, and the settings that the daemon reads from it.
-//!
-//! Start reading at [`settings`], which has one field per setting. [`properties`] parses the file and
-//! collects its errors. [`keys`] lists the keys that have no effect. Each other file reads one group of
-//! keys.
+//! The properties file, and the settings that the daemon reads from it. Start with [`settings`].
 
 mod credentials;
 mod keys;

@@ -14,21 +14,20 @@ use strsim::damerau_levenshtein;
 
 use crate::failure::Failure;
 
-/// The keys and values of a file. Reading a key removes it. Collects all errors, to report them together.
+/// Reading a key removes the key. All errors are reported together.
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    /// All keys that the daemon knows: keys that it reads, refuses or ignores.
+    /// All keys that the daemon reads, refuses or ignores.
     known: BTreeSet<String>,
     without_effect: BTreeSet<String>,
 }
 
-/// The keys of a file that have no effect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ignored {
-    /// Keys of Amazon's daemon. Ignoring them loses no record.
+    /// Keys of Amazon's daemon. The daemon loses no record if it ignores these keys.
     pub(crate) without_effect: Vec<String>,
     pub(crate) unknown: Vec<String>,
 }
@@ -64,18 +63,16 @@ impl Properties {
         Ok(Self { name, values, ..Self::default() })
     }
 
-    /// Removes `key`, and returns its text. Returns `None` if the text is missing or empty.
+    /// Returns `None` if the text is missing or empty.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         self.known.insert(key.to_owned());
         self.values.remove(key).filter(|text| !text.is_empty())
     }
 
-    /// Returns whether `key` is in the file and has a text.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(|text| !text.is_empty())
     }
 
-    /// Returns whether `key` is in the file but has no text.
     pub(crate) fn is_empty(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(String::is_empty)
     }
@@ -87,7 +84,6 @@ impl Properties {
         })
     }
 
-    /// Removes `key`, and parses its text. Records an error if the text is invalid.
     pub(crate) fn parsed<T, E: Display>(
         &mut self,
         key: &str,
@@ -117,7 +113,7 @@ impl Properties {
         self.number(key, least..=MAX_MILLIS).map(Duration::from_millis)
     }
 
-    /// Removes `key`, and returns its value as a flag. Accepts the words that Java's converter accepts.
+    /// Accepts the words that Java's converter accepts.
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
         self.choice(
             key,
@@ -136,7 +132,7 @@ impl Properties {
         )
     }
 
-    /// Removes `key`. Its text must be one of `words`, in upper or lower case. Returns the value of the word.
+    /// The text must be one of `words`, in upper or lower case. Returns the value of the word.
     pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         self.parsed(key, |text| {
             let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
@@ -147,7 +143,7 @@ impl Properties {
         })
     }
 
-    /// Removes keys that have no effect in this daemon, and the keys nested below them.
+    /// Also removes the keys nested below `keys`.
     pub(crate) fn have_no_effect(&mut self, keys: &[&str]) {
         for key in keys {
             self.known.insert((*key).to_owned());
@@ -158,7 +154,7 @@ impl Properties {
         }
     }
 
-    /// Records an error for each of `keys` and the keys below it. The error says what to write instead.
+    /// Also refuses the keys nested below `keys`. The error says what to write instead.
     pub(crate) fn refuse(&mut self, keys: &[(&str, &str)]) {
         for (key, remedy) in keys {
             self.known.insert((*key).to_owned());
@@ -180,8 +176,7 @@ impl Properties {
         self.problems.push(problem);
     }
 
-    /// Returns the ignored keys, or all errors. A misspelled key is an error. Java would ignore
-    /// the misspelled key, and the daemon would run with a default value by accident.
+    /// A misspelled key is an error, because the daemon would otherwise run with a default value.
     pub(crate) fn end(mut self) -> Result<Ignored, Failure> {
         for key in self.values.keys() {
             if let Some(known) = self.nearest_known(key) {
@@ -211,8 +206,8 @@ impl Properties {
     }
 }
 
-/// Returns `key` with its usual small and capital letters. As in Java's beans, its first letter may differ.
-/// The key of the credentials provider may have small and capital letters in any place.
+/// As in Java's beans, the first letter may differ in case. In the key of the credentials provider, any
+/// letter may differ.
 fn canonical(key: &str) -> String {
     let key = key.trim();
     if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
@@ -225,7 +220,7 @@ fn canonical(key: &str) -> String {
             .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
     let key = key.split('.').map(small).collect::<Vec<_>>().join(".");
-    // Java's daemon accepts the keys of the bean `pollingConfig` with or without the bean's name.
+    // As in Java's daemon, the keys of the bean `pollingConfig` may omit the bean's name.
     key.strip_prefix("pollingConfig.").map_or_else(|| key.clone(), str::to_owned)
 }
 
@@ -233,11 +228,10 @@ const CREDENTIALS: &str = "awscredentialsprovider";
 
 const CREDENTIALS_KEY: &str = "awsCredentialsProvider";
 
-/// A key with at most this number of wrong letters counts as misspelled. The case of the letters does not
-/// matter.
+/// The case of the letters does not matter.
 const MAX_WRONG_LETTERS: usize = 2;
 
-/// The largest accepted time: three weeks. No setting needs a longer time.
+/// The largest accepted time: three weeks.
 const MAX_MILLIS: u64 = 1_814_400_000;
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use super::properties::Properties;
 
-/// Returns the region that `key` names. Unless any name is allowed, the region must have the form of an AWS
-/// region code. A wrong code would name a host that does not exist, and the daemon would retry for ever.
+/// With a wrong code, the daemon would retry for ever with a host that does not exist.
 pub(crate) fn named(file: &mut Properties, key: &str, any_name: AnyName) -> Option<String> {
     file.parsed(key, |region| {
         let is_code = any_name == AnyName::Allowed || is_code(region);
@@ -11,7 +10,7 @@ pub(crate) fn named(file: &mut Properties, key: &str, any_name: AnyName) -> Opti
     })
 }
 
-/// Whether a region may have any name. Servers that replace AWS accept any name.
+/// Servers that replace AWS accept any name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnyName {
     Allowed,
@@ -19,13 +18,12 @@ pub(crate) enum AnyName {
 }
 
 impl AnyName {
-    /// Allows any name if an endpoint is given.
     pub(crate) fn with(endpoint: Option<&String>) -> Self {
         if endpoint.is_some() { Self::Allowed } else { Self::Refused }
     }
 }
 
-/// Returns whether `region` has the form of `us-east-1`, `us-gov-west-1` or `eusc-de-east-1`.
+/// Accepts `us-east-1`, `us-gov-west-1` or `eusc-de-east-1`, for example.
 pub(crate) fn is_code(region: &str) -> bool {
     let parts: Vec<_> = region.split('-').collect();
     let [words @ .., number] = &*parts else { return false };

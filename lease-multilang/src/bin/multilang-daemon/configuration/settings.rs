@@ -13,12 +13,11 @@ use super::region::AnyName;
 use super::{credentials, keys, region, start, stream, table};
 use crate::failure::Failure;
 
-/// The settings of the daemon.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) command: ChildCommand,
     pub(crate) application: String,
-    /// The stream's name or ARN.
+    /// The name or the ARN.
     pub(crate) stream: String,
     pub(crate) table: String,
     pub(crate) language: Option<String>,
@@ -28,11 +27,11 @@ pub(crate) struct Settings {
     pub(crate) initial: InitialPosition,
     pub(crate) options: LeaseOptions,
     pub(crate) max_shards: Option<usize>,
-    /// The maximum number of leases that the daemon steals at one time from workers of KCL.
+    /// The maximum number of leases that are stolen at one time from workers of KCL.
     pub(crate) max_steals: usize,
     pub(crate) sync_interval: Duration,
     pub(crate) retrieval: Retrieval,
-    /// The name or ARN of the fan-out consumer.
+    /// The name or the ARN.
     pub(crate) consumer: String,
     pub(crate) max_records: u16,
     pub(crate) idle: Duration,
@@ -42,11 +41,9 @@ pub(crate) struct Settings {
     pub(crate) settling: Duration,
     pub(crate) answer_timeout: Option<Duration>,
     pub(crate) on_failure: OnChildFailure,
-    /// The keys of the file that have no effect.
     pub(crate) ignored: Ignored,
 }
 
-/// The region and endpoint of a service.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServiceAddress {
     pub(crate) region: Option<String>,
@@ -54,7 +51,7 @@ pub(crate) struct ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Describes the address for error messages: the endpoint with its property `key`, or else the region.
+    /// Returns the address for error messages.
     pub(crate) fn describe(&self, key: &str, region: Option<&impl Display>) -> String {
         match (&self.endpoint, region) {
             (Some(endpoint), _) => format!("{key} = {endpoint}"),
@@ -64,20 +61,15 @@ impl ServiceAddress {
     }
 }
 
-/// The daemon's reaction to a failed child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnChildFailure {
     /// The daemon starts a new child at the checkpoint.
     Restart,
-    /// The daemon hands over all shards, and exits with code 1. Amazon's daemon exits without a hand-over.
+    /// The daemon hands over all shards, and exits with code 1.
     Exit,
 }
 
 impl Settings {
-    /// Reads the settings.
-    ///
-    /// # Errors
-    ///
     /// Returns every error of the file in one text.
     pub(crate) fn read(mut file: Properties) -> Result<Self, Failure> {
         let file = &mut file;
@@ -152,14 +144,13 @@ fn max_records(file: &mut Properties) -> u16 {
     max.and_then(|max| u16::try_from(max).ok()).unwrap_or(10_000)
 }
 
-/// Returns the pause between two reads. Raises a pause below the minimum, as the Kinesis Client Library does.
+/// Raises a pause below the minimum, as the Kinesis Client Library does.
 fn idle(file: &mut Properties) -> Duration {
     let idle = file.millis("idleTimeBetweenReadsInMillis", 0).unwrap_or(Duration::from_secs(1));
     idle.max(SHORTEST_IDLE)
 }
 
-/// Returns the addresses of Kinesis and DynamoDB. The region of the stream's ARN overrides `regionName` for
-/// Kinesis.
+/// The region of the stream's ARN overrides `regionName` for Kinesis.
 fn addresses(
     file: &mut Properties,
     stream_region: Option<String>,
@@ -197,7 +188,7 @@ fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     }
 }
 
-/// Reads the retrieval mode. By default, selects fan-out unless the file has a key for polling, as KCL does.
+/// Selects fan-out unless the file has a key for polling, as KCL does.
 fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
     let polls = POLLING.iter().any(|key| file.has(key));
     let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
@@ -216,7 +207,7 @@ fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The minimum pause, because Kinesis allows five reads per second for a shard.
+/// Kinesis allows five reads per second for a shard.
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 
 const POLLING: [&str; 4] = [

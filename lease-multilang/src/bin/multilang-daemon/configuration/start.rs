@@ -6,7 +6,7 @@ use lease_kinesis::InitialPosition;
 
 use super::properties::Properties;
 
-/// Reads the start position. `now` is in seconds since 1970.
+/// `now` is in seconds since 1970.
 pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
     let words = [
         ("LATEST", Some(InitialPosition::Latest)),
@@ -29,7 +29,7 @@ pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
     }
 }
 
-/// Reads the start time, in seconds since 1970.
+/// Returns the time in seconds since 1970.
 fn time(file: &mut Properties, now: u64) -> Option<u64> {
     let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
     let times = TIMES.map(|key| file.number(key, 0..=most).map(|seconds| (key, seconds)));
@@ -46,7 +46,6 @@ fn time(file: &mut Properties, now: u64) -> Option<u64> {
     times.into_iter().flatten().next().map(|(_, seconds)| seconds)
 }
 
-/// Returns the name that the position has in the properties, for the log.
 pub(crate) fn in_words(initial: InitialPosition) -> String {
     match initial {
         InitialPosition::Latest => "LATEST".to_owned(),
@@ -55,14 +54,13 @@ pub(crate) fn in_words(initial: InitialPosition) -> String {
     }
 }
 
-/// Returns the current time in seconds since 1970.
+/// Returns the time in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a start position, not lease time")]
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Returns the error for a time in the future. The daemon refuses such a time, because each row of the table
-/// would keep it even after the user has corrected the property.
+/// Each row of the table would keep a time in the future, even after the user has corrected the property.
 fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     let rule = "must be in seconds since 1970 and not in the future";
     let of_millis = seconds / 1000;
@@ -84,7 +82,6 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    /// Reads a file with these lines. Returns the start position and the errors.
     fn read(lines: &str) -> (InitialPosition, String) {
         let mut file = Properties::parse("test".into(), lines.as_bytes()).unwrap();
         let initial = initial(&mut file, NOW);

@@ -3,7 +3,6 @@
 use super::properties::Properties;
 use super::region;
 
-/// Reads the stream's name or ARN, and the region of an ARN.
 pub(crate) fn named(file: &mut Properties) -> (String, Option<String>) {
     if !file.has("streamName") && !file.has("streamArn") {
         file.record_error("streamName or streamArn is missing: the stream to read".to_owned());
@@ -25,7 +24,6 @@ pub(crate) fn named(file: &mut Properties) -> (String, Option<String>) {
     }
 }
 
-/// Returns the ARN and its region.
 fn read_arn(arn: &str) -> Result<(String, Option<String>), String> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", _, "kinesis", region, account, resource] = parts[..] else {

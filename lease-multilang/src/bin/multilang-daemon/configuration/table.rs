@@ -4,7 +4,7 @@ use lease_kinesis::Application;
 
 use super::properties::Properties;
 
-/// Returns the table's name. Defaults to the application's name.
+/// Defaults to the application's name.
 pub(crate) fn name(file: &mut Properties, application: &str) -> String {
     let (key, name, because) = match file.text("tableName") {
         Some(name) => ("tableName", name, ""),
@@ -14,11 +14,11 @@ pub(crate) fn name(file: &mut Properties, application: &str) -> String {
             "it is also the name of the table, unless tableName is set; ",
         ),
     };
-    // DynamoDB allows 255 characters. The name of the second table is longer by its suffix.
+    // DynamoDB allows 255 characters.
     let max = 255 - WORKERS_SUFFIX.len();
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let valid = (3..=max).contains(&name.len()) && name.bytes().all(allowed);
-    // If the application's name is invalid, an error for it is already recorded.
+    // If the application's name is invalid, an error is already recorded.
     let is_reported = key == "applicationName" && name.parse::<Application>().is_err();
     if !valid && !is_reported {
         file.record_error(format!(
@@ -29,5 +29,4 @@ pub(crate) fn name(file: &mut Properties, application: &str) -> String {
     name
 }
 
-/// The suffix of the second table's name.
 pub(crate) const WORKERS_SUFFIX: &str = "-workers";

@@ -1,6 +1,7 @@
-//! The settings that a locker, its leases and its tasks share.
+//! The settings that a locker, its leases and its tasks share. They never change.
 //!
-//! Start with [`Settings`], which has the store, the options and the clock.
+//! [`Settings`] has the store, the options and the clock. [`random`] makes nonces and jitter, [`backoff`]
+//! pauses between attempts, and [`watchdog`] checks that the application calls `Locker::alive`.
 
 pub(crate) mod backoff;
 pub(crate) mod random;

@@ -1,11 +1,12 @@
 //! The traits that a store implements, and the values that it receives and returns.
 //!
-//! Every store implements [`LockStore`]. [`LeaseTable`] is for stores whose records have attributes and can
-//! be listed. [`InTurn`] is for stores that keep a queue of waiters per key. [`Sessions`] is for stores
-//! that keep leases under a session. A program that only obtains leases starts with
-//! [`Locker`](crate::Locker). An operator's tool calls the store itself.
+//! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records have
+//! attributes and can be listed. [`InTurn`] is for stores that keep a queue of waiters per key, and
+//! [`Sessions`] for stores that keep leases under a session. A program that only obtains leases needs none of
+//! them: it starts with [`Locker`](crate::Locker). An operator's tool calls `evict`, `scan` and `list` on the
+//! store itself.
 //!
-//! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, because a store must match their versions.
+//! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, since a store must match their versions.
 
 pub(crate) mod attributes;
 pub(crate) mod grant;

@@ -1,4 +1,8 @@
-//! A checkpoint states how far a shard was read. Start with [`Checkpointer`].
+//! A checkpoint states how far a shard was read. Only the holder of the shard's lease can store it.
+//!
+//! A checkpoint never decreases. Start with [`Checkpointer`], the processor's handle. `state` holds the
+//! stored checkpoint and the requested checkpoint, and retries failed writes. `row_writer` writes a
+//! checkpoint to the shard's row. `error` has the results and the errors.
 
 mod error;
 mod row_writer;

@@ -1,4 +1,8 @@
-//! Assigns the shards of an application to its workers. Start with [`plan`].
+//! Assigns the shards of an application to its workers.
+//!
+//! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
+//! compares the plan with the shards that one worker holds, and returns the worker's next steps. `fleet`
+//! reads the rows in which the workers announce themselves.
 
 pub(crate) mod decide;
 pub(crate) mod fleet;

@@ -1,4 +1,8 @@
-//! Streams as sources of records. Start with the trait [`Source`].
+//! Streams as sources of records, and the reader of one shard.
+//!
+//! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
+//! tests. `reader` reads one shard through a source: it limits the rate, retries and resumes. `aggregate`
+//! splits the aggregated records of the Kinesis Producer Library.
 
 pub(crate) mod aggregate;
 #[cfg(feature = "aws")]

@@ -1,4 +1,8 @@
-//! The rows of a lease table that belong to shards. Start with `row`.
+//! The rows of a lease table that belong to shards.
+//!
+//! Start with `row`, which reads and writes one row. `lifecycle` decides which shards need a row,
+//! and where reading starts. `snapshot` lists the table and parses its rows. `sync` lists the
+//! stream's shards, creates missing rows and removes obsolete rows.
 
 pub(crate) mod lifecycle;
 pub(crate) mod row;

@@ -1,4 +1,10 @@
-//! A worker, its handle, and the tasks that it runs. Start with [`Worker`].
+//! A worker, its handle, and the tasks that it runs.
+//!
+//! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick
+//! and executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected`
+//! watches shards that other workers will hand over. `missing_shards` delays further attempts at a shard that
+//! the stream does not have. `coexistence` is for workers of other libraries on the same table. `parts` holds
+//! the state that a worker's tasks share. `simulated` sets the clock and the seed of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;

@@ -1,4 +1,7 @@
 //! [`KinesisSource`]: a stream in AWS, through aws-sdk-kinesis.
+//!
+//! `requests` sends requests with a time limit, `error` classifies their failures, and `convert`
+//! converts their answers. `consumer` and `push` are enhanced fan-out.
 
 mod consumer;
 mod convert;

@@ -1,4 +1,7 @@
-//! A simulated Kinesis stream for tests. Start with [`SimStream`].
+//! A simulated Kinesis stream for tests: in memory, deterministic, with the limits of Kinesis.
+//!
+//! Start here with [`SimStream`]. `stream` and `shard` hold the state. `limit` enforces the rate limits.
+//! `fault` injects faults, and `push` is enhanced fan-out.
 
 mod fault;
 mod iterator;

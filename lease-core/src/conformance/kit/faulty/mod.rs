@@ -1,6 +1,9 @@
 //! A store behind a bad network: requests fail, hang, arrive late or twice, or lose their replies.
 //!
-//! Start with `Faulty`, which wraps a store, and injects the planned fault into each call.
+//! - This file: `Faulty`, which wraps a store, and injects the planned fault into each call.
+//! - `fault.rs`: the kinds of calls and faults, and how a fault changes a request.
+//! - `plan.rs`: selects the fault of the next call.
+//! - `lock_store.rs`, `in_turn.rs`, `sessions.rs` and `lease_table.rs`: the traits of stores.
 
 mod fault;
 mod in_turn;

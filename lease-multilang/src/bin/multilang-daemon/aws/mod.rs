@@ -1,4 +1,7 @@
-//! The clients of AWS and the lease table. Start with [`clients`].
+//! The clients of AWS and the lease table.
+//!
+//! Start reading at [`clients`], which creates the clients of Kinesis and DynamoDB. [`table`] opens the
+//! lease table. [`profiles`] reports why a profile file was not read.
 
 pub(crate) mod clients;
 #[cfg(feature = "aws")]

@@ -1,4 +1,8 @@
-//! The properties file, and the settings that the daemon reads from it. Start with [`settings`].
+//! The properties file, and the settings that the daemon reads from it.
+//!
+//! Start reading at [`settings`], which has one field per setting. [`properties`] parses the file and
+//! collects its errors. [`keys`] lists the keys that have no effect. Each other file reads one group of
+//! keys.
 
 mod credentials;
 mod keys;

@@ -6,7 +6,7 @@ use std::fmt;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
-/// Classifies a failed request. `Display` gives the cause and the remedy.
+/// Classifies a failed request. `Display` prints the cause and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "for the crates of this repository")]
 pub enum RequestFailure<'a> {
@@ -24,16 +24,16 @@ pub enum RequestFailure<'a> {
     Throttled {
         /// The service's name of the error.
         code: &'a str,
-        /// The service's text; empty if the answer has none.
+        /// The service's text. Empty if the answer has none.
         message: &'a str,
     },
     /// The service refused the credentials, with this code.
     CredentialsRefused(&'a str),
     /// The service answered with another error.
     Service {
-        /// The service's name of the error; empty if the answer has none.
+        /// The service's name of the error. Empty if the answer has none.
         code: &'a str,
-        /// The service's text; empty if the answer has none.
+        /// The service's text. Empty if the answer has none.
         message: &'a str,
     },
 }
@@ -59,14 +59,13 @@ impl<'a> RequestFailure<'a> {
                 let code = error.code().unwrap_or_default();
                 Self::of_service(code, error.message().unwrap_or_default())
             }
-            // Construction failures, and variants that later versions of the SDK add.
             _ => Self::NotBuilt,
         }
     }
 
-    /// Classifies an error that the service answered with.
+    /// Classifies an error that the service returned.
     ///
-    /// DynamoDB's and Kinesis' lists of common errors define the codes.
+    /// DynamoDB and Kinesis have the same common errors:
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/CommonErrors.html>
     pub fn of_service(code: &'a str, message: &'a str) -> Self {
         match code {
@@ -112,10 +111,8 @@ impl fmt::Display for RequestFailure<'_> {
     }
 }
 
-/// Whether the client has no credentials.
-///
-/// The SDK reports missing credentials as a failed dispatch. Only the error's text names the cause. A
-/// provider that failed to fetch credentials does not match: a retry may succeed.
+/// Only the error's text names missing credentials. A provider that failed to fetch credentials does not
+/// match, because a retry may succeed.
 fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -128,7 +125,6 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Parts of the texts by which the SDK reports missing credentials.
 const NO_CREDENTIALS: [&str; 4] =
     ["was not enabled", "not properly configured", "no providers in chain", "identity resolver"];
 
@@ -145,7 +141,7 @@ impl RequestError {
         Self { message: message.into(), source: None }
     }
 
-    /// Reports `source`, explained by `message`.
+    /// Creates an error with `message` and its `source`.
     pub fn with_source(
         message: impl Into<String>,
         source: impl Error + Send + Sync + 'static,

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use lease_core::{Attributes, Number, Value};
 use serde_json::{Map, Value as Json, json};
 
-/// Writes attributes as one JSON object: `{"colour": {"S": "red"}, "count": {"N": "1.5"}}`, bytes as
-/// hexadecimal digits. Returns `None` if a value is nested deeper than [`MAX_LEVELS`] or has an unknown type.
+/// Writes attributes as one JSON object: `{"colour": {"S": "red"}, "count": {"N": "1.5"}}`. Returns `None`
+/// for a value that is too deep or has an unknown type.
 pub(crate) fn write<'a>(
     attributes: impl IntoIterator<Item = (&'a str, &'a Value)>,
 ) -> Option<String> {
@@ -19,21 +19,21 @@ pub(crate) fn write<'a>(
     Some(Json::Object(entries).to_string())
 }
 
-/// Reads attributes. Returns `None` if [`write`] cannot have written the text.
+/// Returns `None` if [`write`] cannot have written the text.
 pub(crate) fn read(text: &str) -> Option<Attributes> {
     let json: Json = serde_json::from_str(text).ok()?;
     json.as_object()?.iter().map(|(name, value)| Some((plain(name)?, from_json(value)?))).collect()
 }
 
-/// Escapes the character NUL, which PostgreSQL refuses.
+/// PostgreSQL refuses the character NUL.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace(ESCAPE, &format!("{ESCAPE}{ESCAPE}")).replace('\0', &format!("{ESCAPE}0"))
 }
 
-/// The deepest nesting of a value, as in `DynamoDB`. `serde_json` reads about twice this number of levels.
+/// `DynamoDB` has the same limit. `serde_json` reads about twice this number of levels.
 pub(crate) const MAX_LEVELS: usize = 32;
 
-/// The character before an escaped character: the control character "data link escape".
+/// The control character "data link escape", which precedes an escaped character.
 const ESCAPE: char = '\u{10}';
 
 fn plain(text: &str) -> Option<String> {
@@ -116,7 +116,6 @@ fn from_json(json: &Json) -> Option<Value> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        // A write to a string does not fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })

@@ -33,8 +33,8 @@ impl PostgresStore {
 
     /// Sets up a store on the server at `url`.
     ///
-    /// Separate several hosts by commas, as in `postgres://user@a,b:5433/database`. Then connections go
-    /// to the first host that accepts writes.
+    /// Commas separate several hosts, as in `postgres://user@a,b:5433/database`. Then connections go to the
+    /// first host that accepts writes.
     pub fn builder(url: impl Into<String>) -> PostgresStoreBuilder {
         PostgresStoreBuilder {
             url: url.into(),
@@ -86,9 +86,7 @@ pub struct PostgresStoreBuilder {
 
 impl PostgresStoreBuilder {
     /// Sets the table: `table` or `schema.table`. The default is `lease`, in the first schema of the role's
-    /// `search_path`.
-    ///
-    /// Two stores with different tables have different leases, even for the same key.
+    /// `search_path`. Stores with different tables have different leases.
     pub fn with_table(mut self, table: impl Into<String>) -> Self {
         self.table = table.into();
         self
@@ -96,18 +94,17 @@ impl PostgresStoreBuilder {
 
     /// Limits each call to `timeout`, from 1 ms to an hour. Defaults to 1 s.
     ///
-    /// A commit waits for the server's disk, and with synchronous replication for a standby. Usually it takes
-    /// a few milliseconds, so the default has a wide margin. Choose a time-out well below a third of the ttl.
+    /// A commit waits for the server's disk, and with synchronous replication for a standby. The wait usually
+    /// takes a few milliseconds. Choose a time-out well below a third of the ttl.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Opens at most `connections` connections: 2 to 1,000, by default 8. After the first wait of a
-    /// caller, one more connection listens for releases.
+    /// Opens at most `connections` connections: 2 to 1,000, by default 8. After the first wait of a caller,
+    /// one more connection listens for releases.
     ///
-    /// A connection is busy for one round trip per request. Claims use all but two of them, so that many claims
-    /// do not delay heartbeats.
+    /// A connection is busy for one round trip per request. Claims leave two connections to heartbeats.
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
@@ -115,21 +112,21 @@ impl PostgresStoreBuilder {
 
     /// Sets another URL for the connection that listens for releases. Use it behind a pooler.
     ///
-    /// A pooler in transaction mode loses notifications. If this URL is not set, the store
+    /// A pooler in transaction mode loses notifications. If no notification arrives, the store logs a
     /// warning, and waiters poll.
     pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
         self.listen_url = Some(url.into());
         self
     }
 
-    /// Trusts the root certificates in `pem` instead of the system's.
+    /// Trusts the root certificates in `pem` instead of the system's certificates.
     #[cfg(feature = "tls")]
     pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(pem.into());
         self
     }
 
-    /// Replaces a part of a statement. Tests remove a condition by this, and expect that a promise breaks.
+    /// Replaces a part of a statement, so that a test sees a promise break.
     #[cfg(feature = "sabotage")]
     #[doc(hidden)]
     pub fn with_altered_statement(mut self, name: &str, part: &str, replacement: &str) -> Self {
@@ -137,7 +134,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Returns the statement that creates the table. If the table exists, the statement changes nothing.
+    /// Returns the statement that creates the table, unless it exists.
     ///
     /// # Errors
     ///
@@ -182,8 +179,8 @@ impl PostgresStoreBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of range, or if the server is unreachable, refuses the user, has no table, or would
-    /// lose leases. The message says how to correct the fault.
+    /// If an option is out of range, or if the server is unreachable, refuses the user, has no table, or
+    /// would lose leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -237,7 +234,6 @@ impl PostgresStoreBuilder {
 }
 
 impl fmt::Debug for PostgresStoreBuilder {
-    /// Omits the URLs, which may contain passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStoreBuilder")
             .field("table", &self.table)

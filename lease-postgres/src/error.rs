@@ -8,9 +8,9 @@ use deadpool_postgres::PoolError;
 use lease_core::{StoreError, StoreErrorKind};
 use tokio_postgres::error::SqlState;
 
-/// The reason why a request failed: a sentence with the server's name and advice.
+/// A sentence with the server's name, the driver's text and advice.
 ///
-/// The sentence contains the driver's text. It has no `source()`: the driver's errors print their sources.
+/// It has no `source()`, because the driver's errors print their sources.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
@@ -42,12 +42,11 @@ impl ServerFault {
         Self::new(StoreErrorKind::Refused, sentence)
     }
 
-    /// Returns the error for a `server` that did not answer in time. The server may still apply the request.
+    /// The server may still apply the request.
     pub(crate) fn late(server: &str, limit: Duration) -> Self {
         Self::unavailable(format!("{server} did not answer within {limit:?}"))
     }
 
-    /// Converts an error that `server` or the driver returned.
     pub(crate) fn from_driver(server: &str, error: &tokio_postgres::Error) -> Self {
         let (kind, advice) = match error.code() {
             Some(code) => by_code(code),
@@ -56,7 +55,6 @@ impl ServerFault {
         Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
     }
 
-    /// Converts an error of the pool of connections to `server`.
     pub(crate) fn from_pool(server: &str, error: &PoolError) -> Self {
         match error {
             PoolError::Backend(error) => Self::from_driver(server, error),
@@ -80,19 +78,18 @@ impl From<ServerFault> for StoreError {
     }
 }
 
-/// Returns true if the connection that returned `error` is broken, or its server accepts no writes.
+/// Returns true if the connection is broken, or if the server accepts no writes.
 pub(crate) fn breaks_connection(error: &tokio_postgres::Error) -> bool {
     match error.code() {
         Some(code) => {
             *code == SqlState::READ_ONLY_SQL_TRANSACTION
                 || ["08", "57P"].iter().any(|class| code.code().starts_with(class))
         }
-        // The error is not an answer of the server.
         None => true,
     }
 }
 
-/// Returns the server's message, or the driver's error and causes: no statement, and no parameter.
+/// Omits the statement and its parameters.
 fn text_of(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} ({})", error.message(), error.code().code());
@@ -128,13 +125,11 @@ fn by_code(code: &SqlState) -> (StoreErrorKind, &'static str) {
         }
         text if text.starts_with("22") || text.starts_with("23") => (Corrupt, OTHER_PROGRAM),
         text if text.starts_with("42") => (Misconfigured, ""),
-        // All other codes are transient: the server starts, stops, fails over or ends a statement. At 40001
-        // and 40P01, the server preferred a concurrent transaction.
+        // All other codes are transient. At 40001 and 40P01, the server preferred a concurrent transaction.
         _ => (Unavailable, ""),
     }
 }
 
-/// Classifies the driver's errors without a code, by their text.
 fn by_text(text: &str) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Denied, Misconfigured, Unavailable};
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lease_core::LeaseKey;
 
-/// The keys whose last claim was refused. It may forget a key, and it may confuse two keys.
+/// The keys whose last claim was refused. It may forget a key or confuse two keys.
 ///
-/// A claim for such a key skips the statement for released keys, because the key is probably still held.
+/// A claim for such a key skips the statement for released keys.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     hasher: RandomState,
-    /// The hash of a key, in the slot that the hash selects. Zero: none.
+    /// The hash of a key, in the slot that the hash selects. Zero means no key.
     slots: [AtomicU64; SLOTS],
 }
 
@@ -48,7 +48,7 @@ impl Refusals {
     }
 }
 
-/// One slot for each value of a byte. Two keys in one slot cost a statement now and then.
+/// Two keys in one slot occasionally cost a statement.
 const SLOTS: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reads the rows of answers. Each value may be invalid: another program may have written to the table.
+//! Reads the rows of answers. Another program may have written invalid values.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use tokio_postgres::types::FromSqlOwned;
 use crate::attributes;
 use crate::error::ServerFault;
 
-/// A row with the columns that most statements return.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) verdict: String,
@@ -34,7 +33,6 @@ impl Reply {
         })
     }
 
-    /// Returns the token of the last grant, if the key was ever granted.
     pub(crate) fn last_token(&self, key: &str) -> Result<Option<FencingToken>, ServerFault> {
         self.token.map(|_| self.token(key)).transpose()
     }
@@ -51,13 +49,12 @@ impl Reply {
         attributes(self.attributes.as_deref(), key)
     }
 
-    /// Returns the holder of the current grant.
     pub(crate) fn holder(&self, key: &str) -> Result<Holder, ServerFault> {
         let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
         Ok(holder.named_by(self.token(key)?))
     }
 
-    /// Returns the lessee for which the key is reserved, or else the lessee of the last grant.
+    /// The lessee for which the key is reserved, or else the lessee of the last grant.
     pub(crate) fn former_holder(&self, key: &str) -> Result<Holder, ServerFault> {
         let holder = Holder::new(self.lessee(key)?, Some(self.left(key)?));
         Ok(holder.with_token(self.token(key)?))
@@ -75,7 +72,6 @@ impl Reply {
     }
 }
 
-/// Reads the token and the attributes of a row that was granted.
 pub(crate) fn read_granted(
     row: &Row,
     key: &str,
@@ -94,7 +90,6 @@ fn attributes(text: Option<&str>, key: &str) -> Result<Attributes, ServerFault> 
     text.and_then(attributes::read).ok_or_else(|| odd(key, "attributes"))
 }
 
-/// Reads the key of a row that was listed.
 pub(crate) fn key(row: &Row) -> Result<LeaseKey, ServerFault> {
     let text: String = column(row, "key")?;
     LeaseKey::new(text.as_str()).map_err(|error| {

@@ -21,10 +21,11 @@ use crate::statements::{self, number};
 
 /// Keeps leases in a table of PostgreSQL.
 ///
-/// Clones share connections. Each call is one statement, and takes one round trip. Only a claim takes two if the key is
-/// new or its last lease has expired, and if it is the first claim of this store for a held key. A call fails after [a
-/// time-out](crate::PostgresStoreBuilder::with_timeout) and can be repeated safely. The [crate's
-/// table](crate#what-happens-when) lists what a server forgets when it crashes or fails over.
+/// Clones share connections. Each call is one statement, and takes one round trip. A claim takes two round
+/// trips if the key is new or its last lease has expired. The first claim of this store for a held key also
+/// takes two. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be repeated
+/// safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it crashes or fails
+/// over.
 ///
 /// # Examples
 ///
@@ -62,7 +63,7 @@ pub struct PostgresStore {
 
 #[async_trait]
 impl LockStore for PostgresStore {
-    /// One statement if the key was released, or if it was held at the last claim of this store. Otherwise two.
+    /// Sends one statement if the key was released, or if the last claim of this store found it held.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let is_usual = claim.attributes.is_empty() && !self.refusals.contains(&claim.key);
         if is_usual && let Some(granted) = self.obtain_released(claim).await? {
@@ -108,8 +109,8 @@ impl LockStore for PostgresStore {
         Ok(rows.first().map(holder).transpose()?)
     }
 
-    /// Sends many heartbeats in one statement, which skips rows that another session has locked. Heartbeats
-    /// one by one, so that a locked row delays only its own heartbeat.
+    /// The statement skips rows that another session has locked. The heartbeats for these rows follow one by
+    /// one.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -155,15 +156,13 @@ impl LockStore for PostgresStore {
             return Ok(Freed::never());
         };
         let (database, key) = (Arc::clone(&self.database), key.clone());
-        // Marks the row first: a release sends a notification only if the row is marked.
+        // A release sends a notification only if the row is marked.
         Ok(Freed::when(async move {
             loop {
                 match mark(&database, &key).await {
                     Ok(true) => break,
-                    // The key was freed since the watch began.
                     Ok(false) => return,
                     Err(_) => select! {
-                        // A notification ends the watch at once, without another attempt to mark the row.
                         biased;
                         () = watch.woken() => return,
                         () = sleep(database.timeout) => (),
@@ -174,13 +173,12 @@ impl LockStore for PostgresStore {
         }))
     }
 
-    /// One microsecond, the resolution of the server's time.
     fn grain(&self) -> Duration {
         Duration::from_micros(1)
     }
 }
 
-/// The answer to a heartbeat; `None` if another session has locked its row.
+/// `None` if another session has locked the row.
 type Answer = Option<Heartbeat>;
 
 impl PostgresStore {
@@ -188,14 +186,13 @@ impl PostgresStore {
         self.database.statements.call(statement)
     }
 
-    /// Starts a call whose first parameters are those of a claim.
     fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
         let call = self.call(statement).text(claim.key.as_str()).nonce(claim.nonce);
         let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
         call.number(number(claim.request.get()))
     }
 
-    /// Obtains a key whose last grant was released. `None` if the key has another state.
+    /// Returns `None` if the last grant of the key was not released.
     async fn obtain_released(&self, claim: &Claim) -> Result<Option<Obtained>, ServerFault> {
         let call = self.claiming(statements::OBTAIN_RELEASED, claim);
         let call = call.text(self.database.lock_timeout());
@@ -211,7 +208,7 @@ impl PostgresStore {
             let call = self.claiming(statements::OBTAIN, claim).optional_text(attributes.clone());
             let call = call.text(self.database.lock_timeout());
             let rows = self.database.run(Lane::Claims, call).await?;
-            // Another claim was granted since the statement began: the statement saw no row, or an old one.
+            // Another claim was granted since, so the statement saw no row or an old row.
             let Some(row) = rows.first() else { continue };
             if let Some(obtained) = obtained(claim, &Reply::read(row)?)? {
                 return Ok(obtained);
@@ -222,7 +219,6 @@ impl PostgresStore {
         Err(ServerFault::unavailable(sentence).into())
     }
 
-    /// Starts a call whose first parameters name a grant.
     pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
         let call = self.call(statement).text(grant.key.as_str()).nonce(grant.nonce);
         call.number(number(grant.token.get()))
@@ -232,7 +228,7 @@ impl PostgresStore {
         self.database.statements.table().channel()
     }
 
-    /// Sends heartbeats in one statement. Heartbeats of locked rows get `None`, and come last in the answer.
+    /// Heartbeats of locked rows get `None`, and come last in the answer.
     async fn batch(&self, beats: &[(Grant, Beat)]) -> Vec<(usize, Result<Answer, ServerFault>)> {
         match self.beat(statements::BATCH, beats).await {
             Ok(mut answers) => {
@@ -274,7 +270,7 @@ async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFa
     rows.first().map_or(Ok(false), |row| column(row, "waits"))
 }
 
-/// Returns `None` if the row does not explain the refusal: it has changed, or the key is free.
+/// `None` if the row does not explain the refusal, because it has changed or the key is free.
 fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
     let key = claim.key.as_str();
     Ok(Some(match reply.verdict.as_str() {
@@ -301,7 +297,6 @@ fn heartbeat(verdict: &str) -> Answer {
     })
 }
 
-/// Returns the reason why a write under a grant was refused.
 pub(crate) fn loss(verdict: &str) -> LossCause {
     match verdict {
         "superseded" => LossCause::Superseded,
@@ -310,7 +305,6 @@ pub(crate) fn loss(verdict: &str) -> LossCause {
     }
 }
 
-/// Returns a claim's attributes in the form that the statement takes. `None` if the claim has none.
 fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     if claim.attributes.is_empty() {
         return Ok(None);
@@ -318,7 +312,6 @@ fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     written(claim.attributes.iter().map(|(name, value)| (name.as_str(), value))).map(Some)
 }
 
-/// Returns attributes in the form that a statement takes.
 pub(crate) fn written<'a>(
     attributes: impl IntoIterator<Item = (&'a str, &'a lease_core::Value)>,
 ) -> Result<String, ServerFault> {
@@ -329,15 +322,15 @@ pub(crate) fn written<'a>(
     })
 }
 
-/// Returns whole microseconds, rounded up, so that a lease never ends before its ttl.
+/// Rounds up, so that a lease never ends before its ttl.
 pub(crate) fn micros(length: Duration) -> i64 {
     number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
-/// How often a claim is sent while its row changes: a row that has changed explains no refusal.
+/// A row that has changed explains no refusal, so the claim is sent again.
 const READS_OF_A_CHANGING_ROW: usize = 8;
 
-/// The number of rows per statement. Larger batches are not faster.
+/// Larger batches are not faster.
 const BATCH: usize = 500;
 const BATCHES_AT_ONCE: usize = 2;
 const LOCKED_AT_ONCE: usize = 16;

@@ -16,7 +16,7 @@ use crate::reply::{Reply, column, key as key_of};
 use crate::statements::{self, Call};
 use crate::store::{PostgresStore, loss, micros, written};
 
-/// A key has a record while it is held. A key that was created, updated or obtained with attributes keeps it.
+/// A key has a record while it is held. A record with attributes stays.
 #[async_trait]
 impl LeaseTable for PostgresStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
@@ -72,9 +72,9 @@ impl PostgresStore {
     ///
     /// A released key keeps its row, because the row has the last token and nonce. Call this method from time
     /// to time if you always lease new keys. `age` should be at least [a
-    /// week](lease_core::LeaseOptions::MAX_RESERVATION). The role needs the right `DELETE`. A key that is used
-    /// again gets a token from the server's time. It is larger than the last token, unless the server's clock
-    /// was set back by as much as `age`.
+    /// week](lease_core::LeaseOptions::MAX_RESERVATION). The role needs the right `DELETE`. A deleted key
+    /// gets its next token from the server's time. This token is larger than the last token, unless the
+    /// server's clock was set back by at least `age`.
     ///
     /// # Errors
     ///
@@ -96,7 +96,6 @@ impl PostgresStore {
         })
     }
 
-    /// Reads the records and held keys under `prefix`, in pages.
     pub(crate) fn pages(
         &self,
         statement: &'static str,
@@ -115,7 +114,7 @@ impl PostgresStore {
         pages.flat_map(stream::iter)
     }
 
-    /// Reads the page after the key `last`. Returns the page's last key if more keys follow.
+    /// Returns the page's last key if more keys follow.
     async fn page(
         &self,
         statement: &str,
@@ -141,12 +140,11 @@ impl PostgresStore {
     }
 }
 
-/// `None` if the key is free and has no record.
 fn listed(row: &Row) -> Result<Option<LeaseRecord>, ServerFault> {
     record(key_of(row)?, &Reply::read(row)?)
 }
 
-/// `None` if the key is free and has no record.
+/// Returns `None` if the key is free and has no record.
 fn record(key: LeaseKey, reply: &Reply) -> Result<Option<LeaseRecord>, ServerFault> {
     let name = key.as_str();
     let holder = match reply.verdict.as_str() {

@@ -9,7 +9,6 @@ use lease_postgres::PostgresStore;
 use lease_test_servers::postgres::{PATIENT, PgBouncer, PostgresServer};
 use lease_test_servers::promises::broken_of_both;
 
-/// A server for the tests of all promises. Each promise uses its own table.
 struct OwnTable {
     url: String,
     table: String,

@@ -31,7 +31,7 @@ fn builder(server: &PostgresServer) -> PostgresStoreBuilder {
     PostgresStore::builder(server.url()).with_timeout(PATIENT)
 }
 
-/// A server with a table, and the role `leases`, whose password is `secret`.
+/// The password of the role `leases` is `secret`.
 async fn server_with_role() -> Option<PostgresServer> {
     let server = PostgresServer::start()?;
     builder(&server).create_table().await.unwrap();

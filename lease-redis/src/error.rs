@@ -10,8 +10,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// The reason why a request failed: a sentence with the server's name and advice.
 ///
-/// The sentence contains the driver's text, and has no `source()`. Some driver errors print their sources,
-/// so a source would appear twice.
+/// The sentence contains the driver's text. It has no `source()`, because a driver's error may already print
+/// its source.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
@@ -35,19 +35,17 @@ impl ServerFault {
         Self::new(StoreErrorKind::Corrupt, sentence)
     }
 
-    /// Returns the error for a `server` that did not answer in time. The server may still apply the request.
+    /// The server may still apply the request.
     pub(crate) fn late(server: &str, limit: Duration) -> Self {
         Self::unavailable(format!("{server} did not answer within {limit:?}"))
     }
 
-    /// Converts an error that `server` or the driver returned.
     pub(crate) fn from_redis(server: &str, error: &RedisError) -> Self {
         let (kind, advice) = classify(error);
         let text = error.to_string();
         Self::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
     }
 
-    /// Converts an error of a connection attempt to `server`.
     pub(crate) fn from_connecting(server: &str, error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::misconfigured(format!(
@@ -57,8 +55,7 @@ impl ServerFault {
         }
     }
 
-    /// Joins the errors of several servers, if one answer would have sufficed. The joint error is transient
-    /// if one of the errors is transient.
+    /// One answer would have sufficed, so the joint error is transient if at least one of the errors is.
     pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
         let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
@@ -66,13 +63,12 @@ impl ServerFault {
         Self::new(kind, format!("{what}: {}", reasons.join("; ")))
     }
 
-    /// Returns whether a retry may succeed without a correction by an operator.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
     }
 
-    /// Converts an error of a Cluster's node. A redirection counts as unavailable: the client has
-    /// followed redirections until its time limit.
+    /// A redirection counts as unavailable, because the client has followed redirections until its time
+    /// limit.
     pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
 
@@ -86,7 +82,6 @@ impl ServerFault {
         }
     }
 
-    /// Converts an error that a Sentinel returned.
     pub(crate) fn from_sentinel(server: &str, error: &RedisError) -> Self {
         match error.code() {
             Some("ERR") => Self::misconfigured(format!(
@@ -97,7 +92,6 @@ impl ServerFault {
         }
     }
 
-    /// Converts an error of a pool of connections to `server`.
     pub(crate) fn from_pool<E>(
         server: &str,
         error: PoolError<E>,
@@ -138,8 +132,6 @@ impl From<ServerFault> for StoreError {
     }
 }
 
-/// Returns true if the connection that returned `error` is broken, or its server is no longer the
-/// master.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()
@@ -153,7 +145,6 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Converts an error that a script returned for one of its keys.
 pub(crate) fn from_script(server: &str, text: &str) -> ServerFault {
     let (kind, advice) = classify_text(text).unwrap_or((StoreErrorKind::Unavailable, ""));
     ServerFault::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
@@ -177,12 +168,11 @@ fn classify(error: &RedisError) -> (StoreErrorKind, &'static str) {
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
             classify_text(&error.to_string()).unwrap_or((Unavailable, ""))
         }
-        // All other errors are transient: the connection broke, or the server is loading or failing over.
+        // All other errors are transient.
         _ => (Unavailable, ""),
     }
 }
 
-/// Classifies the errors that the driver does not distinguish, by their text.
 fn classify_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
     use StoreErrorKind::{Corrupt, Denied, Misconfigured, Throttled};
 
@@ -214,7 +204,6 @@ fn classify_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
             ": this is no Cluster; connect to it with `RedisStore::connect`",
         ));
     }
-    // The server has written nothing. Fewer requests or more memory will help.
     if has("OOM") {
         let advice = ": raise maxmemory, or free memory; held leases can still be extended";
         return Some((Throttled, advice));

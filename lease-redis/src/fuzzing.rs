@@ -18,7 +18,7 @@ pub fn reply(bytes: &[u8]) {
     attributes(&value);
 }
 
-/// Writes parsed attributes as text again, and asserts that this text parses to the same values.
+/// Asserts that the text of parsed attributes parses to the same values.
 fn attributes(value: &Value) {
     let Some(Some(attributes)) = read_attributes(value) else { return };
     for value in attributes.values() {
@@ -31,8 +31,7 @@ fn attributes(value: &Value) {
     }
 }
 
-/// Parses `bytes` as the URL of a server, of a Sentinel and of a Cluster's node. Asserts that no error
-/// contains the password.
+/// Parses `bytes` as a URL. Asserts that no error contains the password.
 pub fn url(bytes: &[u8]) {
     let Ok(url) = std::str::from_utf8(bytes) else { return };
     let (settings, urls) = (ConnectionSettings::default(), [url.to_owned()]);
@@ -52,7 +51,6 @@ pub fn url(bytes: &[u8]) {
     }
 }
 
-/// A node without a connection.
 static NODE: LazyLock<Node> = LazyLock::new(|| {
     let settings = ConnectionSettings::default();
     #[expect(clippy::expect_used, reason = "the URL is valid")]

@@ -17,11 +17,9 @@ use lease_test_servers::redis::{
 };
 use tokio::time::sleep;
 
-/// Opens a store under its own prefix.
 type Open<S> = fn(&[String], String) -> Opening<S>;
 type Opening<S> = std::pin::Pin<Box<dyn Future<Output = Result<S, StoreError>> + Send>>;
 
-/// Servers for the tests of all promises. Each promise uses its own prefix.
 struct Shared<S: 'static> {
     urls: Vec<String>,
     open: Open<S>,
@@ -29,12 +27,10 @@ struct Shared<S: 'static> {
     memory: Memory,
 }
 
-/// The data that a key keeps of earlier claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// The nonce of the last released grant.
     OfReleases,
-    /// No data: a lock on one logical server leaves nothing behind.
+    /// A lock on one logical server leaves no data behind.
     None,
     /// The last token. The nodes of a quorum grant a repeated claim under a new token.
     OfTokens,
@@ -51,7 +47,7 @@ impl<S: LockStore> Fixture for Shared<S> {
     type Store = S;
 
     async fn store(&self) -> S {
-        // Connecting through Sentinels may time out on a busy machine.
+        // A connection through Sentinels may time out on a busy machine.
         soon(async {
             loop {
                 match (self.open)(&self.urls, self.prefix.clone()).await {

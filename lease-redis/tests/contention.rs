@@ -12,7 +12,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Prints the grants per second of each setting. All nodes are healthy and some nodes hang, in turns.
+/// Prints the grants per second of each setting, alternately with healthy nodes and with hung nodes.
 ///
 /// `cargo test --release -p lease-redis --all-features --test contention -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,6 @@ async fn rates_of_waiting_contenders_with_a_hung_minority() {
     }
 }
 
-/// Prints the grants per second of tasks that call `obtain` in a loop.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: it needs an idle machine"]
 async fn rates_of_contenders_that_call_obtain_in_a_loop() {
@@ -59,14 +58,13 @@ async fn rates_of_contenders_that_call_obtain_in_a_loop() {
     }
 }
 
-/// Contenders for one key. Each has its own connections, like a process.
+/// Each contender has its own connections, like a process.
 struct Fleet {
     grants: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 impl Fleet {
-    /// Contenders that wait for the key and release it at once.
     async fn waiting(servers: &[RedisServer], contenders: usize) -> Self {
         Self::of(servers, contenders, async |store, grants| {
             let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
@@ -79,7 +77,6 @@ impl Fleet {
         .await
     }
 
-    /// Contenders that call `obtain` in a loop.
     async fn direct(servers: &[RedisServer], contenders: usize) -> Self {
         Self::of(servers, contenders, async |store, grants| {
             loop {
@@ -112,7 +109,6 @@ impl Fleet {
         Self { grants, _tasks: tasks }
     }
 
-    /// Measures the grants per second, after a pause in which earlier changes take effect.
     async fn rate(&self) -> f64 {
         sleep(SETTLING).await;
         let clock = BootClock::new();

@@ -188,7 +188,6 @@ async fn unreadable_lease_fails_alone_in_a_batch() {
     }
 }
 
-/// A caller may keep the future of a claim without polling it.
 #[tokio::test]
 async fn unpolled_claims_delay_no_heartbeat() {
     if !available() {
@@ -208,7 +207,7 @@ async fn unpolled_claims_delay_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
-/// Each claim occupies a connection while it waits for replicas. The only replica has stopped.
+/// Each claim occupies a connection while it waits for the only replica, which has stopped.
 #[tokio::test]
 async fn unpolled_claims_block_no_pooled_connection() {
     if !available() {
@@ -225,7 +224,7 @@ async fn unpolled_claims_block_no_pooled_connection() {
 
     eventually("a connection is lent", async || {
         let mut other = claim();
-        // Uses another key each time, because a claim that timed out may still be granted.
+        // A claim that timed out may still be granted, so each claim uses another key.
         other.key = LeaseKey::new(other.nonce.to_string()).unwrap();
         let refused = store.obtain(&other).await.unwrap_err();
         let reason = std::error::Error::source(&refused).unwrap().to_string();
@@ -266,7 +265,7 @@ async fn tokens_grow_when_a_clock_step_ends_leases_early() {
     assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
     store.release(&next, None).await.unwrap();
 
-    // Sets the clock back by more than an hour. Tokens must grow even then.
+    // Tokens must grow even if the clock is set back by more than an hour.
     server.set_clock("-3600");
     let last = eventually("granted", async || granted(&store).await).await;
     assert!(last.token > next.token, "{} after {}", last.token, next.token);

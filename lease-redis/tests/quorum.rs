@@ -14,7 +14,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than each test should take, so that a test that waits for a time-out is visibly slow.
+/// A test that waits for a time-out exceeds its limit.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {
@@ -41,7 +41,7 @@ async fn granted(store: &RedisQuorum, lessee: &str) -> Grant {
     }
 }
 
-/// Obtains a grant for `a`, and waits until every server has it. `obtain` waits only for a majority.
+/// Waits until every server has the grant.
 async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
     let grant = granted(store, "a").await;
     let has_it = |server: &RedisServer| server.lease_left("job").is_some();
@@ -59,7 +59,7 @@ async fn hung_minority_causes_no_wait() {
         return;
     }
     let servers = independent(5);
-    // Longer than all rounds take, even on a busy machine. One wait for a hung node fails the test.
+    // One wait for a hung node fails the test.
     let limit = Duration::from_secs(120);
     let builder = RedisQuorum::builder(urls(&servers)).without_rejoin_delay().with_timeout(limit);
     let store = builder.connect().await.unwrap();
@@ -225,7 +225,6 @@ async fn refused_claim_leaves_no_vote_behind() {
     let servers = independent(3);
     let store = quorum(&servers).await;
     let grant = granted_on_all(&store, &servers).await;
-    // The holder keeps a majority. On the third server, the key is free.
     servers[2].command("FLUSHALL");
 
     let refused = store.obtain(&claim("b")).await.unwrap();
@@ -234,7 +233,7 @@ async fn refused_claim_leaves_no_vote_behind() {
     eventually("withdrawn", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
 }
 
-/// One node has only the vote for an earlier proposal of the claim. A late request may withdraw this vote.
+/// A late request may withdraw the vote for an earlier proposal of the claim.
 #[tokio::test]
 async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     if !available() {
@@ -417,7 +416,7 @@ async fn watch_wakes_once_a_majority_is_free() {
     tokio::time::timeout(TIMEOUT, freed).await.unwrap();
 }
 
-/// A hung node delays neither `scan` nor `evict`. `scan` lists the grant although one node has forgotten it.
+/// A hung node delays neither call, and one node has forgotten the grant.
 #[tokio::test]
 async fn holder_is_listed_and_evicted_by_a_majority() {
     if !available() {
@@ -437,7 +436,6 @@ async fn holder_is_listed_and_evicted_by_a_majority() {
 
     let answer = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked));
-    // The key is free only when the ttl has passed.
     assert!(matches!(store.obtain(&claim("b")).await.unwrap(), Obtained::Held(_)));
 }
 

@@ -1,7 +1,7 @@
 //! Compares leases, and the start on a new file, with bare statements. Also measures hand-overs.
 //!
 //! `cargo bench -p lease-sqlite` prints the medians of alternating runs, and the quartiles of their ratio.
-//! The file is in `LEASE_BENCH_FOLDER`, or else in the folder for temporary files. That folder may be in memory.
+//! The file is in `LEASE_BENCH_FOLDER`, or else in the folder for temporary files, which may be in memory.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,7 +39,6 @@ async fn main() {
     hand_over(folder.path()).await;
 }
 
-/// Obtains and releases free keys.
 #[expect(clippy::future_not_send, reason = "it runs on the main thread")]
 async fn uncontended(folder: &Path, tasks: usize) {
     let store = SqliteStore::open(folder.join(format!("leases-{tasks}.db"))).await.unwrap();
@@ -69,7 +68,6 @@ async fn uncontended(folder: &Path, tasks: usize) {
     print(&format!("uncontended, {tasks} tasks, obtain + release per second"), &ours, &theirs);
 }
 
-/// Opens a new file, and obtains its first lease.
 async fn start_to_first_grant(folder: &Path) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for run in 0..30 {
@@ -82,7 +80,6 @@ async fn start_to_first_grant(folder: &Path) {
     print("start to first grant on a new file, ms", &ours, &theirs);
 }
 
-/// Creates the tables of this crate, and writes a row.
 fn start_bare(path: &Path) {
     let connection = Connection::open(path).unwrap();
     connection.pragma_update(None, "journal_mode", "wal").unwrap();
@@ -111,7 +108,7 @@ fn print(what: &str, ours: &[f64], bare: &[f64]) {
     );
 }
 
-/// Hands a key over between two handles. Measures the time from the call of a release to the waiter's grant.
+/// Measures the time from the call of a release to the waiter's grant.
 async fn hand_over(folder: &Path) {
     let path = folder.join("hand-over.db");
     let options = LeaseOptions::new(TTL).unwrap();

@@ -1,8 +1,8 @@
 //! The text format of attributes: one JSON object per record.
 //!
 //! A value is an array with `DynamoDB`'s name of its type and its content: `["S","text"]`, `["N","1.5"]`,
-//! `["BOOL",true]`, `["NULL"]`. SQLite's `json_patch` merges objects and replaces arrays, so that a value is
-//! always replaced as a whole. Each value has exactly one text, so a comparison of texts suffices.
+//! `["NULL"]`. SQLite's `json_patch` replaces arrays as a whole. Each value has exactly one text, so a
+//! comparison of texts suffices.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,35 +10,34 @@ use std::fmt::Write;
 use lease_core::{Attributes, Change, Number, Value};
 use serde_json::{Map, Value as Json, json};
 
-/// `DynamoDB`'s limit. SQLite reads JSON of up to 1,000 levels, and each level of a value takes two levels
-/// of JSON.
+/// `DynamoDB`'s limit. SQLite reads JSON of up to 1,000 levels, and each level of a value takes two levels of
+/// JSON.
 const MAX_LEVELS: usize = 32;
 
-/// Writes the attributes of a claim or a new record. `None` if a value is nested too deeply or has an unknown
-/// type.
+/// Returns `None` if a value is nested too deeply or has an unknown type.
 pub(crate) fn write(attributes: &Attributes) -> Option<String> {
     let values = attributes.iter().map(|(name, value)| (name.as_str(), Some(value)));
     object(values)
 }
 
-/// Writes the changes as a merge patch: `null` removes an attribute.
+/// In this merge patch, `null` removes an attribute.
 pub(crate) fn write_patch(change: &Change) -> Option<String> {
     let removed = change.removed().map(|name| (name, None));
     object(change.assigned().map(|(name, value)| (name, Some(value))).chain(removed))
 }
 
-/// Writes the expected values. `null` stands for an absent attribute.
+/// `null` is an absent attribute.
 pub(crate) fn write_expected(change: &Change) -> Option<String> {
     object(change.expected())
 }
 
-/// Reads the attributes of a record; `None` if they are unreadable.
+/// Returns `None` if the attributes are unreadable.
 pub(crate) fn read(text: &str) -> Option<Attributes> {
     let Json::Object(values) = serde_json::from_str(text).ok()? else { return None };
     values.iter().map(|(name, value)| Some((name.clone(), from_json(value)?))).collect()
 }
 
-/// Whether the attributes in `text` are as `expected`; `None` if `text` or `expected` is unreadable.
+/// Returns `None` if a text is unreadable.
 pub(crate) fn meets(text: &str, expected: &str) -> Option<bool> {
     let Json::Object(values) = serde_json::from_str(text).ok()? else { return None };
     let Json::Object(expected) = serde_json::from_str(expected).ok()? else { return None };
@@ -90,7 +89,7 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::BytesSet(set) => {
             json!(["BS", set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>()])
         }
-        // A type that was added to `Value` later.
+        // A type that a later version of lease-core has added.
         _ => return None,
     })
 }
@@ -125,7 +124,6 @@ fn from_json(json: &Json) -> Option<Value> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        // Writing to a string does not fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })

@@ -18,13 +18,14 @@ use crate::store::SqliteStore;
 impl SqliteStore {
     /// Opens the file at `path`, and creates it if it does not exist.
     ///
-    /// SQLite keeps two more files beside it, `…-wal` and `…-shm`. Give leases a file of their own, in a folder
+    /// SQLite keeps two more files beside it, `…-wal` and `…-shm`. Give leases a separate file, in a folder
     /// that exists, on a local disk.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written, belongs to another program or a later version, is on a network file system,
-    /// or was replaced while another process still uses the earlier file. The message says how to correct it.
+    /// If the file cannot be written, belongs to another program or a later version, is on a network file
+    /// system, or was replaced while another process still uses the earlier file. The message says how to
+    /// correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -76,8 +77,8 @@ pub struct SqliteStoreBuilder {
 impl SqliteStoreBuilder {
     /// Limits the wait for the file's write lock to `timeout`: 1 ms to an hour, by default 1 s.
     ///
-    /// A write of another process takes as long as the disk needs, usually a few milliseconds. The default allows
-    /// for many processes that write at the same time. Choose a time-out well below a third of the ttl.
+    /// The default allows for many processes that write at the same time. Choose a time-out well below a
+    /// third of the ttl.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -91,7 +92,7 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// Replaces `old` by `new` in the statement `name`: for tests in which the store breaks a promise.
+    /// Replaces `old` by `new` in the statement `name`, so that a test sees a promise break.
     ///
     /// # Panics
     ///
@@ -128,10 +129,9 @@ impl SqliteStoreBuilder {
         let settings = Settings { machine, statements, timeout: self.timeout };
         let (path, (reply, opened)) = (self.path, oneshot::channel());
         let open = move || {
-            // If this fails, the caller no longer waits. Then this closes the connections.
             drop(reply.send(opening::open(&path, &settings)));
         };
-        // Opens the file on a new thread, not on the runtime: the file may be locked for the whole time-out.
+        // A separate thread, because the file may be locked for the whole time-out.
         let started = thread::Builder::new().name("lease-sqlite-open".to_owned()).spawn(open);
         drop(started.map_err(|error| {
             Fault::unavailable(format!(

@@ -7,7 +7,7 @@ use std::path::Path;
 use lease_core::{StoreError, StoreErrorKind};
 use rusqlite::ffi;
 
-/// Why a request failed: a sentence with the file's name and advice.
+/// A sentence with the file's name and advice.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) kind: StoreErrorKind,
@@ -35,7 +35,6 @@ impl Fault {
         Self::new(StoreErrorKind::Unavailable, sentence)
     }
 
-    /// An error of the operating system about `path`.
     pub(crate) fn from_io(path: &Path, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{NotFound, PermissionDenied};
 
@@ -51,7 +50,6 @@ impl Fault {
         }
     }
 
-    /// An error that SQLite returned for the file at `path`.
     pub(crate) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         let (kind, advice) = classify(error);
         let text = error.to_string();
@@ -73,7 +71,6 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Whether another connection holds the lock that a statement needs.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     primary_code(error).is_some_and(|code| matches!(code, ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED))
 }
@@ -86,7 +83,7 @@ fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Corrupt, Denied, Misconfigured, Unavailable};
 
     let Some(code) = primary_code(error) else {
-        // A column has another type than the table of this version.
+        // A column has another type than in the table of this version.
         return (Corrupt, FOREIGN);
     };
     match code {

@@ -1,8 +1,7 @@
 //! The SQL functions that the statements call.
 //!
-//! Times are read by functions, not bound as parameters. A statement may wait seconds for the write lock, and must
-//! then read the time *after* the wait. So the functions are not marked as deterministic: SQLite may call a
-//! deterministic function before it locks the file.
+//! A statement may wait seconds for the write lock, and must read the time *after* the wait. So the functions
+//! are not deterministic. SQLite may call a deterministic function before it locks the file.
 
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use rusqlite::{Connection, Error};
 use crate::attributes;
 use crate::machine::Machine;
 
-/// Registers the functions on one connection.
 pub(crate) fn register(connection: &Connection, machine: &Arc<dyn Machine>) -> Result<(), Error> {
     let flags = FunctionFlags::SQLITE_UTF8;
     let this = Arc::clone(machine);

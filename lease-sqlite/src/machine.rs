@@ -1,4 +1,4 @@
-//! The machine's clocks: the time since its boot, the id of the boot, and the wall clock.
+//! The machine's clocks, and the id of its boot.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::error::Fault;
     expect(unreachable_pub, reason = "public with the feature `simulation`")
 )]
 pub trait Machine: fmt::Debug + Send + Sync + 'static {
-    /// The time since the machine booted. All processes of one boot read the same clock. It advances while the
-    /// machine is suspended, and no setting of the wall clock changes it.
+    /// The time since the machine booted, the same in all processes. The time advances while the machine is
+    /// suspended, and no setting of the wall clock changes it.
     fn boot_time(&self) -> Duration;
 
     /// Names the boot. Times of different boots are not compared.
@@ -26,17 +26,15 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     fn wall_time(&self) -> u64;
 }
 
-/// The machine of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct ThisMachine {
     boot_id: String,
-    /// How far this process's `CLOCK_BOOTTIME` is ahead of the machine's, in nanoseconds: zero, except in a
-    /// time namespace.
+    /// The offset is in nanoseconds from the machine's `CLOCK_BOOTTIME`. It is zero, except in a time
+    /// namespace.
     ahead: i128,
 }
 
 impl ThisMachine {
-    /// Reads the id of the boot, and the offset of this process's time namespace.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn new() -> Result<Self, Fault> {
         let path = "/proc/sys/kernel/random/boot_id";
@@ -49,7 +47,7 @@ impl ThisMachine {
         Ok(Self { boot_id: boot_id.trim().to_owned(), ahead })
     }
 
-    /// Fails: only Linux has a boot id, and a boot clock that all processes share.
+    /// Only Linux has a boot id, and a boot clock that all processes share.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn new() -> Result<Self, Fault> {
         Err(Fault::misconfigured(

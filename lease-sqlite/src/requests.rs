@@ -1,7 +1,7 @@
 //! The requests of both traits. Each write runs within a transaction that has locked the file.
 //!
-//! A statement decides and writes. If it writes nothing, the row explains why. The row cannot change
-//! between the statement and the read, since the transaction holds the write lock.
+//! If a statement writes nothing, the row explains the reason. The row cannot change before it is read,
+//! because the transaction holds the write lock.
 
 use std::time::Duration;
 
@@ -14,14 +14,12 @@ use crate::database::{Database, Params};
 use crate::error::Fault;
 use crate::row::{Row, nonce_text};
 
-/// A claim, with its attributes as text.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     pub(crate) claim: Claim,
     pub(crate) attributes: String,
 }
 
-/// A change of attributes, as text.
 #[derive(Debug)]
 pub(crate) struct ChangeRequest {
     pub(crate) patch: String,
@@ -103,7 +101,6 @@ impl Database {
         self.reserve(grant, reserved, None).map(drop)
     }
 
-    /// Frees the key of `grant`, and reserves it.
     pub(crate) fn reserve(
         &self,
         grant: &Grant,
@@ -152,7 +149,6 @@ impl Database {
         self.written_under(grant, &self.settings.statements.delete, params)
     }
 
-    /// Reads up to `limit` rows whose keys start with `prefix` and are larger than `after`.
     pub(crate) fn page(
         &self,
         prefix: &str,
@@ -170,7 +166,7 @@ impl Database {
         self.execute(&self.settings.statements.remove, params)
     }
 
-    /// Runs a write under `grant`. If the write changes nothing, the answer comes from the row.
+    /// If the write changes nothing, the answer comes from the row.
     fn written_under(
         &self,
         grant: &Grant,
@@ -186,7 +182,7 @@ impl Database {
         })
     }
 
-    /// Runs a write on the row of `key`. Repeats the write if the row is of another boot.
+    /// Repeats the write if the row is of another boot.
     fn write(&self, key: &LeaseKey, statement: &str, params: Params<'_>) -> Result<Applied, Fault> {
         if self.execute(statement, params)? > 0 {
             return Ok(Applied::Yes);
@@ -202,8 +198,8 @@ impl Database {
         Ok(Applied::No(self.row(key)?.map(Box::new)))
     }
 
-    /// Runs a statement that grants `claim`. Repeats it if the row is of another boot. If it grants nothing,
-    /// an earlier request of the claim may have been granted.
+    /// Repeats the statement if the row is of another boot. If it grants nothing, an earlier request of the
+    /// claim may have been granted.
     fn granted(
         &self,
         claim: &Claim,
@@ -250,13 +246,12 @@ impl Database {
     }
 }
 
-/// The result of a write, with the row that explains why it was not applied.
+/// A refusal has the row that explains it.
 enum Applied {
     Yes,
     No(Option<Box<Row>>),
 }
 
-/// The result of a claim, with the row that explains why it was refused.
 enum Granted {
     Now(Obtained),
     Not(Option<Row>),
@@ -266,15 +261,14 @@ fn read_granted(row: &SqlRow<'_>) -> Result<(i64, String), rusqlite::Error> {
     Ok((row.get(0)?, row.get(1)?))
 }
 
-/// Converts a length to whole microseconds, rounded up. A length that does not fit becomes `LONGEST`.
+/// Rounds up.
 fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).map_or(LONGEST, |micros| micros.min(LONGEST))
 }
 
-/// Converts a token or a number for SQLite. A number that does not fit becomes the largest integer.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// About 73,000 years: the sum with a boot time still fits.
+/// The limit is about 73,000 years, so the sum with a boot time still fits.
 const LONGEST: i64 = i64::MAX / 4;

@@ -1,4 +1,4 @@
-//! One row of the table. Requests read the holder from it, and the reason why a statement wrote nothing.
+//! One row of the table.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::attributes;
 use crate::error::Fault;
 
-/// A row as it was read, with the boot time of the read.
+/// `now` is the boot time of the read.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) key: LeaseKey,
@@ -22,11 +22,10 @@ pub(crate) struct Row {
     pub(crate) is_lasting: bool,
     pub(crate) attributes: String,
     now: i64,
-    /// Whether the times of the row belong to another boot than the present one.
     pub(crate) is_of_another_boot: bool,
 }
 
-/// A grant that was not released. It may have expired.
+/// A grant that was not released. The grant may have expired.
 #[derive(Debug)]
 pub(crate) struct CurrentGrant {
     pub(crate) lessee: Lessee,
@@ -44,7 +43,7 @@ struct Reservation {
     length: i64,
 }
 
-/// Identifies the time from one grant of a key to the next. It also changes with each release.
+/// Identifies the time from one grant of a key to the next. Each release also changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tenure {
     token: Option<FencingToken>,
@@ -53,7 +52,7 @@ pub(crate) struct Tenure {
 }
 
 impl Row {
-    /// Reads the row at the cursor. The outer error is SQLite's. The inner error reports an invalid value.
+    /// The outer error is SQLite's. The inner error reports an invalid value.
     pub(crate) fn read(row: &SqlRow<'_>) -> Result<Result<Self, Fault>, rusqlite::Error> {
         let key: String = row.get("key")?;
         let columns = Columns {
@@ -80,7 +79,7 @@ impl Row {
         Ok(columns.into_row(&key).ok_or_else(|| unreadable(&key)))
     }
 
-    /// The current grant, if its lease has not expired.
+    /// Returns `None` if the lease has expired.
     pub(crate) fn held(&self) -> Option<&CurrentGrant> {
         self.grant.as_ref().filter(|grant| self.left(grant) > 0)
     }
@@ -90,7 +89,7 @@ impl Row {
         Some(named(self.token, Holder::new(grant.lessee.clone(), Some(micros(self.left(grant))))))
     }
 
-    /// The holder that a refused claim reports: the lessee of the lease, the reservation, or the last grant.
+    /// The lessee of the lease, of the reservation, or of the last grant.
     pub(crate) fn refuser(&self, claim: &Claim) -> Holder {
         if let Some(holder) = self.holder() {
             return holder;
@@ -107,13 +106,13 @@ impl Row {
         }
     }
 
-    /// The grant that an earlier request of `claim` has made, if its lease has not expired.
+    /// Returns `None` if the lease has expired.
     pub(crate) fn granted_to(&self, claim: &Claim) -> Option<Grant> {
         let grant = self.held().filter(|grant| grant.nonce == claim.nonce)?;
         Some(claim.granted_to(Some(grant.request), self.token?))
     }
 
-    /// The current grant if it is `grant`; otherwise why `grant` was lost.
+    /// Returns the current grant if it is `grant`, or else why `grant` was lost.
     pub(crate) fn current(&self, grant: &Grant) -> Result<&CurrentGrant, LossCause> {
         let is_same = |current: &&CurrentGrant| {
             current.nonce == grant.nonce && self.token == Some(grant.token)
@@ -134,7 +133,7 @@ impl Row {
         attributes::read(&self.attributes).ok_or_else(|| unreadable(self.key.as_str()))
     }
 
-    /// The public record; `None` if the row only remembers a grant.
+    /// Returns `None` if the row only remembers a grant.
     pub(crate) fn to_lease_record(&self) -> Result<Option<LeaseRecord>, Fault> {
         let holder = self.holder();
         if !self.is_lasting && holder.is_none() {
@@ -148,14 +147,13 @@ impl Row {
         Tenure { token: self.token, is_released: self.grant.is_none(), freed: self.freed }
     }
 
-    /// Whether any lessee may obtain the key.
     pub(crate) fn is_free(&self) -> bool {
         let is_reserved =
             self.reservation.as_ref().is_some_and(|reserved| self.left_of(reserved) > 0);
         self.held().is_none() && !is_reserved
     }
 
-    /// The time until the lease expires, in microseconds. A lease of another boot has its whole ttl left.
+    /// Returns microseconds. A lease of another boot has its whole ttl left.
     fn left(&self, grant: &CurrentGrant) -> i64 {
         if self.is_of_another_boot { grant.ttl } else { grant.ends.saturating_sub(self.now) }
     }
@@ -169,7 +167,6 @@ impl Row {
     }
 }
 
-/// The columns of a row, before they are checked.
 struct Columns {
     boot: String,
     token: Option<i64>,
@@ -193,7 +190,6 @@ struct Columns {
 }
 
 impl Columns {
-    /// Checks the columns. Returns `None` if a value is invalid.
     fn into_row(self, key: &str) -> Option<Row> {
         let is_lasting = match self.record.as_str() {
             "lasting" => true,

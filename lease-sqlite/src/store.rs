@@ -24,8 +24,8 @@ use crate::threads::{reader, writer};
 
 /// Keeps leases in an SQLite file, for the processes of one machine.
 ///
-/// Clones share the store's two threads. Each request is applied in one transaction, and requests that are made
-/// together share a transaction. The [crate's table](crate#what-happens-when) lists what each fault does.
+/// Clones share the store's two threads. Simultaneous requests share a transaction. The [crate's
+/// table](crate#what-happens-when) lists what each fault does.
 ///
 /// # Examples
 ///
@@ -58,12 +58,10 @@ pub(crate) struct Shared {
     writer: Arc<Queue>,
     reader: Arc<Queue>,
     watches: Watches,
-    /// One receiver for each thread that has not ended.
     ends: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 impl SqliteStore {
-    /// Starts the threads.
     pub(crate) fn start(opened: Opened) -> Result<Self, Fault> {
         let (writer, reader) = (Arc::<Queue>::default(), Arc::<Queue>::default());
         let watches = Watches::default();
@@ -81,9 +79,10 @@ impl SqliteStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Closes the file, and waits until it is closed. Requests of other clones fail from then on.
+    /// Closes the file, and waits until it is closed. Requests of other clones fail from then on. Leases are
+    /// not released.
     ///
-    /// Dropping the last clone also closes the file, a moment later. Leases are not released.
+    /// Dropping the last clone also closes the file, a moment later.
     ///
     /// # Cancel safety
     ///
@@ -98,7 +97,6 @@ impl SqliteStore {
         }
     }
 
-    /// Runs `request` on the thread that writes.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         urgency: Urgency,
@@ -107,7 +105,6 @@ impl SqliteStore {
         Ok(self.shared.writer.call(urgency, request).await?)
     }
 
-    /// Runs `request` on the thread that reads.
     pub(crate) async fn read_by<T: Send + 'static>(
         &self,
         request: impl FnOnce(&Database) -> Result<T, Fault> + Send + 'static,
@@ -115,7 +112,6 @@ impl SqliteStore {
         Ok(self.shared.reader.call(Urgency::Normal, request).await?)
     }
 
-    /// Reads all rows whose keys start with `prefix`, in pages.
     pub(crate) fn rows<T: Send + 'static>(
         &self,
         prefix: &str,
@@ -146,7 +142,6 @@ impl Drop for Shared {
     }
 }
 
-/// Runs `work` on a new thread. The receiver completes after the thread has closed `database`.
 fn run_on_thread(
     name: &str,
     database: Database,
@@ -156,10 +151,9 @@ fn run_on_thread(
     let run = move || {
         work(&database);
         drop(database);
-        // An error means that no task waits for the end.
         let _ = ended.send(());
     };
-    // Detached: the thread ends when its queue is closed.
+    // Detached, because the thread ends when its queue is closed.
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);
     drop(started.map_err(|error| {
         Fault::unavailable(format!(
@@ -196,7 +190,6 @@ impl LockStore for SqliteStore {
         self.read_by(move |database| Ok(database.row(&key)?.and_then(|row| row.holder()))).await
     }
 
-    /// Sends all heartbeats in one transaction.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -239,7 +232,7 @@ impl LockStore for SqliteStore {
     }
 }
 
-/// One page, and the key after which the next page begins; `None` if this page is the last.
+/// The key is that after which the next page begins. It is `None` for the last page.
 type Page<T> = (Vec<Result<T, StoreError>>, Option<String>);
 
 fn page<T>(
@@ -287,5 +280,5 @@ fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The maximum number of rows per read. During a read, other reads wait.
+/// During a read, other reads wait.
 const PAGE: usize = 200;

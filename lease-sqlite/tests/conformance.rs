@@ -1,5 +1,4 @@
-//! Tests every promise of both traits, with several handles on one file. As in separate processes, each
-//! handle has its own connections, and the handles share only the file.
+//! Tests every promise of both traits. Like separate processes, the handles share only the file.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use async_trait::async_trait;
@@ -9,7 +8,6 @@ use lease_test_servers::promises::broken_of_both;
 use lease_test_servers::tools::memory_folder;
 use tempfile::TempDir;
 
-/// A file of its own for each promise.
 struct OnFile {
     folder: TempDir,
 }

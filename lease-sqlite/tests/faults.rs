@@ -1,4 +1,4 @@
-//! Faults of the disk, of the file and of other programs. Each fault is reported in a sentence with a remedy.
+//! Faults of the disk, of the file and of other programs. Each error is a sentence with a remedy.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::error::Error;
@@ -31,7 +31,6 @@ async fn granted(store: &SqliteStore, claim: &Claim) -> Grant {
     }
 }
 
-/// Fails unless `error` is of `kind`, and its text has all of `parts`.
 #[track_caller]
 fn says(error: &StoreError, kind: StoreErrorKind, parts: &[&str]) {
     let text = error.source().unwrap().to_string();
@@ -46,7 +45,7 @@ async fn refused(path: impl Into<PathBuf>) -> StoreError {
     builder.open().await.unwrap_err()
 }
 
-/// A small file system in memory. Only root can mount it.
+/// Only root can mount this file system in memory.
 struct SmallDisk {
     folder: TempDir,
 }
@@ -78,7 +77,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Unmounts lazily: the threads of a dropped store may still have the file open.
+        // Unmounts lazily, because the threads of a dropped store may still have the file open.
         drop(Command::new("umount").arg("-l").arg(self.folder.path()).status());
     }
 }
@@ -88,7 +87,7 @@ async fn full_disk_is_reported_and_frees_nothing() {
     let Some(disk) = SmallDisk::mount() else { return };
     let store = SqliteStore::open(disk.path().join("leases.db")).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
-    // The filler is larger than the disk. So the write fills the disk, and fails.
+    // The filler is larger than the disk, so the write fills the disk and fails.
     drop(fs::write(disk.path().join("filler"), vec![0_u8; 2 << 20]));
 
     let mut beat = Beat::GRANTED;
@@ -159,7 +158,7 @@ async fn replaced_file_grants_nothing_until_all_processes_restart() {
     says(&opened, StoreErrorKind::Misconfigured, &["still uses the earlier file"]);
 }
 
-/// The control of the two tests above: without the checks, two lessees hold one key.
+/// The control of the two tests above.
 #[tokio::test]
 async fn removed_file_grants_twice_without_the_checks() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Rows that another program has changed give an error or an answer. They never cause a panic or a hang.
+//! Rows that another program has changed give an error or an answer, never a panic or a hang.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -63,7 +63,6 @@ fn claim(key: &LeaseKey) -> Claim {
     claim.with_attributes(attributes)
 }
 
-/// Makes every request on `key`. Returns the errors.
 async fn asks_all(store: &SqliteStore, key: &LeaseKey, grant: &Grant) -> Vec<StoreError> {
     let change = Change::new().expecting("sky", "blue").set("sea", "grey").remove("sky");
     let mut errors = Vec::new();

@@ -1,7 +1,7 @@
-//! Processes that share a file: they contend for a key while others are killed, and their wall clocks differ.
+//! Processes that share a file contend for a key while others are killed, and their wall clocks differ.
 //!
-//! A worker process is this program again, with the test [`worker`] selected. Workers write to a [`GateLog`]
-//! under their tokens. The log shows whether two workers held the key at the same time.
+//! A process runs the test [`worker`]. Workers write to a [`GateLog`] under their tokens, which shows whether
+//! two workers held the key at the same time.
 
 use std::env;
 use std::time::Duration;
@@ -16,11 +16,10 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
-/// The time limit for progress. A busy machine needs much less.
+/// A busy machine needs much less.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SABOTAGE: &str = "LEASE_SQLITE_WORKER_SABOTAGE";
 
-/// The body of a worker process.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn worker() {
@@ -35,14 +34,13 @@ async fn worker() {
     Worker::write_under_leases(locker, "job".parse().unwrap(), GateLog::at(&folder)).await;
 }
 
-/// Starts eight workers. Kills the worker that wrote last, which probably holds the key, `kills` times.
+/// Kills the worker that wrote last, which probably holds the key.
 async fn contend(folder: &TempDir, kills: usize) -> Verdict {
     let start = || Worker::start(Worker::command("worker", folder.path()));
     let mut workers: Vec<_> = (0..8).map(|_| start()).collect();
     let log = GateLog::at(folder.path());
     for number in 0..kills {
         let before = log.largest();
-        // Progress means that a worker writes with a larger token than before the kill.
         let progress = async {
             while log.largest() <= before {
                 sleep(Duration::from_millis(10)).await;
@@ -70,7 +68,6 @@ async fn killed_processes_leave_one_holder_and_progress() {
     assert!(matches!(verdict, Verdict::Exclusive { tenures } if tenures >= 25), "{verdict:?}");
 }
 
-/// The control: the judge finds two holders if the statement does not check the end of the lease.
 #[tokio::test]
 async fn judge_finds_two_holders_of_a_broken_statement() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,7 +95,6 @@ async fn wall_clock_an_hour_off_changes_no_lease() {
         let off = Worker::start(command);
         let first = log.waits_for(|token| token > FencingToken::new(0).unwrap(), PATIENCE).await;
         let right = Worker::start(Worker::command("worker", folder.path()));
-        // Both workers write, and no write is refused.
         log.waits_for_turns(&right, &off, PATIENCE).await;
         drop(off);
         log.waits_until(|log| right.wrote_last(log), PATIENCE).await;

@@ -9,16 +9,14 @@ use super::client::{RawItem, TableClient};
 use super::error::store_error;
 use super::expression::IntoValue;
 
-/// The items of one answer, and the keys that DynamoDB has left out.
 struct Answer {
     items: Vec<RawItem>,
     left: BTreeSet<String>,
 }
 
-/// The answer to one key. `None` means that it has no item.
+/// `None` means that the key has no item.
 type Read = Result<Option<RawItem>, Failure>;
 
-/// An error that several keys share.
 #[derive(Clone)]
 struct Failure {
     kind: StoreErrorKind,
@@ -26,8 +24,8 @@ struct Failure {
 }
 
 impl TableClient {
-    /// Reads items in batches, with eventual consistency, at half the cost of [`get`](Self::get). The answers are
-    /// in the order of `keys`.
+    /// Reads items in batches, with eventual consistency, at half the cost of [`get`](Self::get). The answers
+    /// are in the order of `keys`.
     pub async fn get_all(&self, keys: &[&str]) -> Vec<Result<Option<RawItem>, StoreError>> {
         // DynamoDB refuses a batch that names a key twice.
         let unique: BTreeSet<&str> = keys.iter().copied().collect();
@@ -44,8 +42,8 @@ impl TableClient {
         keys.iter().map(read).collect()
     }
 
-    /// Reads up to 100 items into `reads`. DynamoDB may leave out a part, for example if all items together are
-    /// larger than 16 MB. So this asks again, until an answer contains nothing more.
+    /// DynamoDB may leave out a part, for example if the items exceed 16 MB. So the client asks again until
+    /// an answer adds nothing.
     async fn get_batch(&self, mut keys: Vec<&str>, reads: &mut HashMap<String, Read>) {
         while !keys.is_empty() {
             let failure = match self.ask_for(&keys).await {
@@ -96,7 +94,6 @@ impl TableClient {
     }
 }
 
-/// The text of an error and of its causes, without its kind.
 fn cause_of(error: &StoreError) -> String {
     let mut texts = Vec::new();
     let mut cause = std::error::Error::source(error);
@@ -107,6 +104,5 @@ fn cause_of(error: &StoreError) -> String {
     texts.join(": ")
 }
 
-/// The most keys in one batch.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html>
 const MAX_KEYS: usize = 100;

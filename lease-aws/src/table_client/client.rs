@@ -1,4 +1,4 @@
-//! Sends requests to one table, each with a time limit.
+//! Sends requests to one DynamoDB table, each with a time limit.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -59,7 +59,7 @@ pub enum ReturnItem {
 pub struct Page {
     /// The items of the page.
     pub items: Vec<RawItem>,
-    /// The start of the next page; `None` after the last page.
+    /// The start of the next page. `None` after the last page.
     pub next: Option<RawItem>,
 }
 
@@ -101,7 +101,6 @@ impl TableClient {
             // DynamoDB refuses an empty map.
             .set_expression_attribute_names(Some(names).filter(|names| !names.is_empty()))
             .set_expression_attribute_values(Some(values).filter(|values| !values.is_empty()))
-            // The default of both parameters is NONE.
             .set_return_values(match returned {
                 ReturnItem::Always => Some(ReturnValue::AllNew),
                 ReturnItem::Never | ReturnItem::IfRefused => None,
@@ -117,8 +116,7 @@ impl TableClient {
         })
     }
 
-    /// Replaces the whole item, or creates it. Uses only the condition of the expression `condition`, not its
-    /// update.
+    /// Replaces the whole item, or creates it. Ignores the update of the expression `condition`.
     ///
     /// # Errors
     ///
@@ -136,7 +134,6 @@ impl TableClient {
             .table_name(&self.table.name)
             .set_item(Some(item))
             .condition_expression(condition.condition)
-            // DynamoDB refuses an empty map.
             .set_expression_attribute_names(Some(condition.names).filter(|n| !n.is_empty()))
             .set_expression_attribute_values(Some(condition.values).filter(|v| !v.is_empty()))
             .return_values_on_condition_check_failure(OnRefusal::AllOld);
@@ -147,7 +144,7 @@ impl TableClient {
         })
     }
 
-    /// Deletes an item. Uses only the condition of the expression `condition`, not its update.
+    /// Deletes an item. Ignores the update of the expression `condition`.
     ///
     /// # Errors
     ///
@@ -233,7 +230,7 @@ impl TableClient {
         operation: &'static str,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>> + Send,
     ) -> Result<Result<T, SdkError<E, HttpResponse>>, StoreError> {
-        // On the heap: the SDK's futures are large, and would make the callers' futures large.
+        // Boxed, because the SDK's futures are large.
         match tokio::time::timeout(self.limit, Box::pin(request)).await {
             Ok(answer) => Ok(answer),
             Err(_elapsed) => Err(timed_out(operation, &self.table.name, self.limit)),
@@ -252,7 +249,7 @@ impl TableClient {
         request_error(operation, &self.table, error)
     }
 
-    /// Separates a false condition, which is an answer, from an error.
+    /// A false condition is an answer, not an error.
     fn outcome<E>(
         &self,
         operation: &'static str,

@@ -11,7 +11,6 @@ use lease_core::{StoreError, StoreErrorKind};
 use super::table::Table;
 use crate::sdk_error::{RequestError, RequestFailure};
 
-/// Turns an error of the SDK into the store's error.
 pub(super) fn request_error<E>(
     operation: &'static str,
     table: &Table,
@@ -29,7 +28,7 @@ where
     StoreError::new(kind, RequestError::with_source(message, error))
 }
 
-/// Reports that `operation` had no answer within the store's own time limit.
+/// The store's own time limit has passed, not the SDK's.
 pub(super) fn timed_out(operation: &'static str, table: &str, limit: Duration) -> StoreError {
     store_error(
         StoreErrorKind::Unavailable,
@@ -42,9 +41,7 @@ pub fn store_error(kind: StoreErrorKind, message: impl Into<String>) -> StoreErr
     StoreError::new(kind, RequestError::new(message))
 }
 
-/// Reports a column that cannot be read.
-///
-/// An item may have 400 KB, so the message contains only the first 200 characters of `found`.
+/// Reports a column that cannot be read, with at most the first 200 characters of `found`.
 pub fn corrupt_column(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
     let mut found = found.to_string();
     if let Some((end, _)) = found.char_indices().nth(LONGEST_VALUE) {
@@ -54,7 +51,6 @@ pub fn corrupt_column(key: &str, column: &str, found: impl fmt::Display) -> Stor
     store_error(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
 
-/// The longest part of a value in a message, in characters.
 const LONGEST_VALUE: usize = 200;
 
 fn advice(
@@ -128,10 +124,7 @@ fn service_advice(
     }
 }
 
-/// Excerpts from DynamoDB's errors for a key that does not match the table's schema.
-///
-/// Such a key has another number of attributes than the schema, or attributes with other names or
-/// types. The text depends on the operation.
+/// DynamoDB's errors for a key that does not match the table's schema. The text depends on the operation.
 const OTHER_KEY: [&str; 4] = [
     "does not match the schema",
     "One of the required keys was not given a value",

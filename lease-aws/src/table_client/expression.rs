@@ -1,8 +1,7 @@
 //! The expression of one conditional write, with its names and values.
 //!
-//! A store builds expressions from placeholders (`#lessee`). If the store declares that a column's name is an
-//! identifier and no reserved word of DynamoDB, the request contains the name itself. All other names
-//! stay placeholders, so that DynamoDB parses none of them as syntax.
+//! A store builds expressions from placeholders (`#lessee`). All names stay placeholders in the request,
+//! except names that the store declares as safe.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,13 +18,11 @@ pub type Payload = Vec<(String, AttributeValue)>;
 pub struct Expression {
     set: Vec<&'static str>,
     remove: Vec<&'static str>,
-    /// DynamoDB applies the write only if all these conditions are true.
     conditions: Vec<Cow<'static, str>>,
-    /// Maps each attribute of the user to the number of its placeholder.
     payload: HashMap<String, usize>,
     payload_set: Vec<String>,
     payload_remove: Vec<String>,
-    /// The value of each placeholder. A later value replaces an earlier one.
+    /// A later value replaces an earlier value.
     values: Vec<(Cow<'static, str>, AttributeValue)>,
 }
 
@@ -33,8 +30,7 @@ pub struct Expression {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "for the crates of this repository")]
 pub enum ColumnName {
-    /// The column has the placeholder's name, which is an identifier and not a reserved word. So
-    /// the request contains the name without a placeholder.
+    /// The column has the placeholder's name, and the request contains this name itself.
     Plain,
     /// The column has this name, and the request contains the placeholder.
     Renamed(String),
@@ -44,7 +40,7 @@ pub enum ColumnName {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
 pub struct RenderedExpression {
-    /// The update expression; empty if the write changes nothing.
+    /// The update expression. Empty if the write changes nothing.
     pub update: String,
     /// The condition expression.
     pub condition: String,
@@ -109,10 +105,9 @@ impl Expression {
         self.value("one", 1);
     }
 
-    /// Requires that an attribute of the user has one of `values`. `None` stands for an absent
-    /// attribute.
+    /// Requires that an attribute of the user has one of `values`. `None` is an absent attribute.
     ///
-    /// `=` compares values of every type, and numbers by their size.
+    /// `=` compares numbers by their size:
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Condition.html>
     pub fn expect_payload(
         &mut self,
@@ -167,7 +162,6 @@ impl Expression {
     }
 }
 
-/// Adds a clause of `terms` to an update, if `terms` is not empty.
 fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<str>>) {
     let mut separator = keyword;
     for term in terms {
@@ -178,7 +172,7 @@ fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<s
 }
 
 /// Replaces each placeholder in `text` whose column has a plain name. Adds only the columns of the remaining
-/// placeholders to `names`: DynamoDB refuses names that no expression uses.
+/// placeholders to `names`, because DynamoDB refuses names that no expression uses.
 fn with_names(
     text: &str,
     column: impl Fn(&str) -> Option<ColumnName>,
@@ -235,7 +229,7 @@ impl IntoValue for Nonce {
     }
 }
 
-/// Whole milliseconds, rounded up: a lease may last longer, but never shorter.
+/// Rounds up to whole milliseconds. A lease may last longer, but never shorter.
 impl IntoValue for Duration {
     fn into_value(self) -> AttributeValue {
         u64::try_from(self.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).into_value()

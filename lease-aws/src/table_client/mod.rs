@@ -1,7 +1,6 @@
 //! Requests to one DynamoDB table of leases. Each store defines the columns of its table itself.
 //!
-//! `DynamoDbStore` and the lease tables of the Kinesis Client Library share this module. Start with
-//! [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and
+//! Start with [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and
 //! [`Observations`] remembers how long each item has been unchanged.
 
 mod batch;

@@ -13,20 +13,15 @@ use lease_core::{StoreError, StoreErrorKind};
 use super::client::TableClient;
 use super::error::store_error;
 
-/// The longest time until a new table is active. AWS needs about ten seconds.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The first pause between two polls of a table that is being created. The pause doubles with each poll.
-///
-/// DynamoDB does not notify its clients. Local servers create a table at once. At AWS, the longest
-/// pause bounds the delay after the table's activation.
+/// DynamoDB does not notify its clients, so the client polls. The pause doubles with each poll.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl TableClient {
-    /// Creates the table if it does not exist, billed on demand, and waits until it is active.
-    ///
-    /// Many processes may call this at once.
+    /// Creates the table if it does not exist, billed on demand, and waits until it is active. Many processes
+    /// may call this method at once.
     ///
     /// # Errors
     ///

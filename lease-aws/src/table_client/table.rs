@@ -1,4 +1,4 @@
-//! The table that a client sends its requests to.
+//! The table to which a client sends its requests.
 
 /// A table whose hash key is a string.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use lease_core::store::{BootClock, Clock};
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
 pub struct Timing {
-    /// The largest relative difference between the rate of this machine's clock and the rate of any other
-    /// machine's clock: 0 to 0.1.
+    /// The largest relative difference between the rate of this machine's clock and another machine's clock:
+    /// 0 to 0.1.
     pub clock_rate_error: f64,
     /// The longest time to wait for an answer, the SDK's retries included.
     pub request_timeout: Duration,

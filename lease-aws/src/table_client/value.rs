@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::{InvalidInput, Number, Value};
 
-/// The largest size of an item, in bytes: names and values together.
+/// The maximum size of an item, in bytes of names and values:
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 
@@ -12,7 +12,7 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 ///
 /// # Errors
 ///
-/// If DynamoDB cannot store the value: an empty set, or a type that this version does not know.
+/// If the value is an empty set, or has a type that this version does not know.
 pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
     let empty_set = || InvalidInput::new("an empty set, which DynamoDB does not store");
     Ok(match value {
@@ -85,7 +85,7 @@ pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
     })
 }
 
-/// Returns the size in bytes of one attribute, as DynamoDB's documentation defines it.
+/// Returns the size in bytes of one attribute:
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
 pub fn attribute_bytes(name: &str, value: &Value) -> usize {
     name.len() + value_bytes(value)
@@ -96,7 +96,7 @@ fn value_bytes(value: &Value) -> usize {
         Value::Text(text) => text.len(),
         Value::Number(number) => number_bytes(number),
         Value::Bytes(bytes) => bytes.len(),
-        // Three bytes for a list or a map, and one for each element in it.
+        // DynamoDB counts three bytes for a list or a map, and one byte for each element.
         Value::List(values) => 3 + values.iter().map(|v| 1 + value_bytes(v)).sum::<usize>(),
         Value::Map(values) => {
             3 + values.iter().map(|(name, value)| 1 + attribute_bytes(name, value)).sum::<usize>()
@@ -109,7 +109,7 @@ fn value_bytes(value: &Value) -> usize {
     }
 }
 
-/// The size of a number. DynamoDB documents about one byte per two digits, plus one byte.
+/// DynamoDB documents about one byte per two digits, plus one byte.
 fn number_bytes(number: &Number) -> usize {
     let digits = number.as_str().bytes().filter(u8::is_ascii_digit).count();
     digits.div_ceil(2) + 1

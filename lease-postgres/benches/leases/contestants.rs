@@ -11,7 +11,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::{CONNECTIONS, obtain};
 
-/// Obtains and releases a free key.
 #[async_trait]
 pub(crate) trait Contestant: Send + Sync {
     async fn cycle(&self, key: &str);
@@ -26,10 +25,8 @@ pub(crate) struct ShedLock(pub(crate) Pool);
 /// An advisory lock. It keeps its connection until the release, and has neither token nor expiry.
 pub(crate) struct Advisory(pub(crate) Pool);
 
-/// This library's store, without a locker.
 pub(crate) struct Store(pub(crate) PostgresStore);
 
-/// This library's store behind a locker, as programs use it.
 pub(crate) struct Library(pub(crate) Locker);
 
 pub(crate) fn pool(server: &PostgresServer) -> Pool {
@@ -38,7 +35,6 @@ pub(crate) fn pool(server: &PostgresServer) -> Pool {
     Pool::builder(manager).max_size(CONNECTIONS).build().unwrap()
 }
 
-/// Creates the tables of the other contestants, with a row per key.
 pub(crate) fn create_tables(server: &PostgresServer, keys: usize) {
     server.command(&format!(
         "CREATE TABLE IF NOT EXISTS bare (key text PRIMARY KEY, token bigint NOT NULL, owner text,
@@ -54,7 +50,6 @@ pub(crate) fn create_tables(server: &PostgresServer, keys: usize) {
 
 type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// Runs a statement that must return one row.
 async fn one_row(client: &Object, sql: &str, parameters: Parameters<'_>) {
     assert_eq!(client.query_typed(sql, parameters).await.unwrap().len(), 1, "{sql}");
 }

@@ -43,7 +43,7 @@ pub(crate) async fn measure(server: &PostgresServer, count: usize) {
     );
 }
 
-/// The use so far: processor time in seconds, bytes of the write-ahead log, and updated rows.
+/// Processor time in seconds, bytes of the write-ahead log, and updated rows.
 struct Used {
     client: f64,
     server: f64,
@@ -69,7 +69,6 @@ impl Used {
     }
 }
 
-/// The processor time of a process, in seconds. 0 for a process that has ended.
 fn processor_time(process: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');

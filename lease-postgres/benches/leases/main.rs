@@ -1,7 +1,5 @@
-//! Measures leases against bare statements over the same driver: `cargo bench -p lease-postgres`.
-//!
-//! [`contestants`] has the bare statements. [`cycles`] obtains and releases free keys, [`refusals`] claims keys that
-//! are held, and [`kept`] sends heartbeats for many leases. Arguments select measurements by name.
+//! Measures leases against bare statements over the same driver: `cargo bench -p lease-postgres`. Arguments
+//! select measurements by name.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,7 +21,6 @@ use lease_test_servers::measure::is_measuring;
 use lease_test_servers::postgres::{PATIENT, PostgresServer};
 
 const TTL: Duration = Duration::from_secs(600);
-/// The number of connections of each contestant.
 const CONNECTIONS: usize = 8;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

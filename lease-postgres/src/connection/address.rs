@@ -1,4 +1,4 @@
-//! Reads the URL of a server, and names the server in messages without its password.
+//! Parses the URL of a server.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::error::ServerFault;
 
-/// The configuration of connections, and the server's name in messages.
+/// `name` names the server in messages, without its password.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) config: Config,
@@ -15,8 +15,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Parses `postgres://user:password@host:port/database?option=value`. Commas separate several hosts. Then
-    /// connections go to the first host that accepts writes.
+    /// `postgres://user:password@host:port/database?option=value`. Of several hosts, the first that accepts
+    /// writes is used.
     pub(crate) fn parse(url: &str) -> Result<Self, ServerFault> {
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             return Err(ServerFault::misconfigured(
@@ -25,7 +25,7 @@ impl Address {
             ));
         }
         let mut config: Config = url.parse().map_err(|error| invalid(&error))?;
-        // The driver ends the password at the first `@`. Messages would print the rest of it as a host.
+        // The driver ends the password at the first `@`. Messages would print the rest as a host.
         let is_misread = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
         if config.get_hosts().iter().any(is_misread) {
             return Err(ServerFault::misconfigured(
@@ -76,7 +76,7 @@ fn name_of(config: &Config) -> String {
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A peer that is gone is detected after four times this period, also on a connection that only listens.
+/// The driver detects a vanished peer after four times this period.
 const SILENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use crate::error::{ALLOW, CREATE, ServerFault};
 use crate::reply::column;
 use crate::statements;
 
-/// Connects once, and checks the settings of the server and the table.
 pub(crate) async fn check(database: &Database, address: &Address) -> Result<(), ServerFault> {
     let table = database.statements.table().quoted();
     let call = database.statements.call(statements::CHECK).text(&*table);
@@ -113,7 +112,7 @@ fn checked_durability(name: &str, user: &str, row: &Row) -> Result<(), ServerFau
     Ok(())
 }
 
-/// The time limit of the check. To open a connection takes several round trips.
+/// A new connection takes several round trips.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// PostgreSQL 14, the oldest version that is still maintained.

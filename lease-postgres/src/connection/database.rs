@@ -16,18 +16,15 @@ use crate::connection::tls::Tls;
 use crate::error::{ServerFault, breaks_connection};
 use crate::statements::{Call, Statements};
 
-/// The server, and the statements for the table.
 pub(crate) struct Database {
     pub(crate) name: String,
     pub(crate) statements: Statements,
     pub(crate) timeout: Duration,
     pool: Pool,
     tls: Tls,
-    /// The connections that requests of [`Lane::Claims`] may use at once.
     for_claims: Semaphore,
 }
 
-/// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// All connections. Heartbeats and releases use this lane.
@@ -54,10 +51,7 @@ impl Database {
         Ok(Self { name: address.name.clone(), statements, timeout: limit, pool, tls, for_claims })
     }
 
-    /// Sends a request, and returns the rows of the answer.
-    ///
-    /// A caller may drop the future, or keep it without polling it. So a spawned task sends the request, and
-    /// an unpolled future holds no connection.
+    /// A spawned task sends the request, so that an unpolled future holds no connection.
     pub(crate) async fn run(
         self: &Arc<Self>,
         lane: Lane,
@@ -70,7 +64,6 @@ impl Database {
         task.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Sends a request on the caller's task.
     pub(crate) async fn request(
         &self,
         lane: Lane,
@@ -79,7 +72,7 @@ impl Database {
     ) -> Result<Vec<Row>, ServerFault> {
         let mut late = pin!(sleep(limit));
         let (client, _permit) = select! {
-            // The connection is polled first: a connection that is ready at the time limit is still used.
+            // A connection that is ready at the time limit is still used.
             biased;
             lent = self.lend(lane) => lent?,
             () = &mut late => {
@@ -92,7 +85,7 @@ impl Database {
         };
         let values = call.values();
         let answer = select! {
-            // The answer is polled first: an answer that is ready at the time limit still counts.
+            // An answer that is ready at the time limit still counts.
             biased;
             answer = client.query_typed(&call.statement, &values) => answer,
             () = &mut late => {
@@ -108,23 +101,21 @@ impl Database {
         })
     }
 
-    /// Returns the time that a statement waits for a row that another session has locked. The server gives up
-    /// client does, so that few connections are busy while another session holds a lock for long.
+    /// Shorter than the client's time limit, so that few connections are busy while another session locks a
+    /// row for long.
     pub(crate) fn lock_timeout(&self) -> String {
         (self.timeout * 3 / 4).as_millis().max(1).to_string()
     }
 
-    /// Ends a statement that is late, and closes its connection. Otherwise, statements that wait for a lock on the
-    /// table would pile up at the server.
+    /// Without the cancellation, statements that wait for a lock on the table would pile up at the server.
     fn cancel(&self, client: Object, limit: Duration) {
-        // Removed from the pool, because the next request must not wait for this statement.
+        // The next request must not wait for this statement.
         let client = Object::take(client);
         let (token, tls) = (client.cancel_token(), self.tls.clone());
         tokio::spawn(async move {
             // If the cancel request fails, the server ends the statement at its lock timeout, or is gone.
             drop(timeout(limit.max(MIN_CANCEL), token.cancel_query(tls)).await);
-            // The connection is closed after the cancel request. Otherwise, a pooler could not find the
-            // statement to cancel.
+            // The connection must stay open until then. Otherwise, a pooler could not find the statement.
             drop(client);
         });
     }
@@ -132,7 +123,7 @@ impl Database {
     async fn lend(&self, lane: Lane) -> Result<(Object, Option<SemaphorePermit<'_>>), ServerFault> {
         let permit = match lane {
             Lane::Holders => None,
-            // The semaphore is never closed, so this does not fail.
+            // The semaphore is never closed.
             Lane::Claims => self.for_claims.acquire().await.ok(),
         };
         let client = self.pool.get().await;
@@ -141,7 +132,6 @@ impl Database {
 }
 
 impl fmt::Debug for Database {
-    /// Omits the configuration of the pool.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
             .field("name", &self.name)
@@ -151,9 +141,8 @@ impl fmt::Debug for Database {
     }
 }
 
-/// The number of connections that claims leave to heartbeats and releases.
 const RESERVED: usize = 2;
 
-/// The shortest time limit of a cancel request. It opens a separate connection, which takes seconds on a busy server.
-/// Without the cancel request, a statement that waits for a lock on the table would wait for ever.
+/// The request opens a separate connection, which takes seconds on a busy server. Without the request, a
+/// statement could wait for a lock on the table for ever.
 const MIN_CANCEL: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Receives the notifications of releases, on a connection of its own.
+//! Receives the notifications of releases, on a separate connection.
 
 use std::error::Error;
 use std::fmt;
@@ -33,8 +33,7 @@ pub(crate) struct Listener {
 
 enum State {
     Off,
-    /// A task opens the connection. All callers that arrive until it has finished share its result. So if the
-    /// server is unreachable, no caller waits for more than one attempt.
+    /// A task opens the connection. All callers that arrive until it has finished share its result.
     Opening(watch::Receiver<Option<Opened>>),
     /// Dropping the client closes the connection.
     Listening(Client, Waiters),
@@ -42,7 +41,7 @@ enum State {
     Unheard,
 }
 
-/// The waiters of the open connection; `None` if notifications do not arrive.
+/// `None` if notifications do not arrive.
 type Opened = Result<Option<Waiters>, ServerFault>;
 
 impl Listener {
@@ -50,7 +49,6 @@ impl Listener {
         Self { address, tls, channel, state: Mutex::new(State::Off) }
     }
 
-    /// Registers a waiter for `key`. Returns `None` if notifications do not arrive.
     pub(crate) async fn watch(
         self: &Arc<Self>,
         database: &Arc<Database>,
@@ -69,7 +67,7 @@ impl Listener {
         })
     }
 
-    /// Returns the result of opening the connection. Starts a task that opens it, unless it is open.
+    /// Starts a task that opens the connection, unless it is open.
     fn opening(self: &Arc<Self>, database: &Arc<Database>) -> watch::Receiver<Option<Opened>> {
         let mut state = self.state.lock();
         match &*state {
@@ -92,7 +90,6 @@ impl Listener {
         opened
     }
 
-    /// Stores the result of an attempt for later callers.
     fn note(self: &Arc<Self>, opened: Result<Option<(Client, Waiters)>, ServerFault>) -> Opened {
         let mut state = self.state.lock();
         match opened {
@@ -112,7 +109,6 @@ impl Listener {
         }
     }
 
-    /// Connects and listens. Returns `None` if notifications do not arrive.
     async fn open(&self, database: &Database) -> Result<Option<(Client, Waiters)>, ServerFault> {
         let limit = database.timeout.max(MIN_LIMIT);
         let name = &self.address.name;
@@ -126,7 +122,7 @@ impl Listener {
             "notifications do not arrive, waiters poll: give a URL without a pooler by \
              `with_listen_url`"
         );
-        // The pooler may use this connection of the server for other clients, which did not send `LISTEN`.
+        // The pooler may use this server connection for other clients, which did not send `LISTEN`.
         drop(timeout(limit, client.batch_execute("UNLISTEN *")).await);
         Ok(None)
     }
@@ -158,8 +154,7 @@ impl Listener {
         Ok((client, waiters))
     }
 
-    /// Returns whether a notification from another connection arrives. If a pooler gives each
-    /// transaction another connection, `LISTEN` succeeds, but no notification arrives.
+    /// Behind a pooler that gives each transaction another connection, `LISTEN` succeeds without an effect.
     async fn is_heard(
         &self,
         database: &Database,
@@ -179,7 +174,7 @@ impl Listener {
         })
     }
 
-    /// Tries again after a pause: the server may have been busy, or the pooler may be reconfigured by then.
+    /// The server may have been busy, or an operator may reconfigure the pooler.
     fn try_again_later(self: &Arc<Self>) {
         let listener = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -197,6 +192,6 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The minimum time limit for opening a connection, which takes several round trips.
+/// A new connection takes several round trips.
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
 //! Connections to the server.
 //!
-//! Start with [`database`], which sends requests through a pool. [`address`] reads the URL. [`checks`] refuses
-//! servers and tables with unsafe settings. [`listener`] receives the notifications of releases, for the
-//! waiters in [`waiters`]. [`tls`] encrypts connections.
+//! Start with [`database`], which sends requests through a pool. [`address`] reads the URL. [`checks`]
+//! refuses servers and tables with unsafe settings. [`listener`] receives the notifications of releases, for
+//! the waiters in [`waiters`]. [`tls`] encrypts connections.
 
 pub(crate) mod address;
 pub(crate) mod checks;

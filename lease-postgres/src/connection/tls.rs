@@ -2,14 +2,13 @@
 
 use crate::error::ServerFault;
 
-/// Makes TLS connections, if the URL's `sslmode` and the server require or allow TLS.
 #[cfg(feature = "tls")]
 pub(crate) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
 
 #[cfg(not(feature = "tls"))]
 pub(crate) type Tls = tokio_postgres::NoTls;
 
-/// Trusts the PEM certificates in `roots`. If `roots` is `None`, trusts the system's certificates.
+/// If `roots` is `None`, trusts the system's certificates.
 #[cfg(feature = "tls")]
 pub(crate) fn tls(roots: Option<&[u8]>) -> Result<Tls, ServerFault> {
     use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// The waiters of each key. Closed when the connection ends, because a notification may have been missed.
+/// Closed when the connection ends, because a notification may have been missed.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiters(Arc<Mutex<Option<ByKey>>>);
 
@@ -16,7 +16,7 @@ struct ByKey {
     waiting: HashMap<String, Vec<(u64, oneshot::Sender<()>)>>,
 }
 
-/// Waits for the next notification for a key. Dropping the watch removes the waiter.
+/// Dropping the watch removes the waiter.
 #[derive(Debug)]
 pub(crate) struct Watch {
     waiters: Waiters,
@@ -30,7 +30,7 @@ impl Waiters {
         Self(Arc::new(Mutex::new(Some(ByKey::default()))))
     }
 
-    /// Registers a waiter for `key`. Returns `None` if the connection has ended.
+    /// Returns `None` if the connection has ended.
     pub(crate) fn watch(&self, key: &str) -> Option<Watch> {
         let (wake, woken) = oneshot::channel();
         let mut by_key = self.lock();
@@ -44,14 +44,11 @@ impl Waiters {
     pub(crate) fn wake(&self, key: &str) {
         let waiting = self.lock().as_mut().and_then(|by_key| by_key.waiting.remove(key));
         for (_, wake) in waiting.into_iter().flatten() {
-            // An error means that the waiter was dropped.
             let _ = wake.send(());
         }
     }
 
-    /// Wakes all waiters, and accepts no further waiters.
     pub(crate) fn close(&self) {
-        // Dropping a sender wakes its waiter.
         drop(self.lock().take());
     }
 
@@ -61,7 +58,6 @@ impl Waiters {
 }
 
 impl Watch {
-    /// Completes when a notification for the key arrives, or when the connection ends.
     pub(crate) async fn woken(&mut self) {
         // An error means that the connection has ended.
         drop((&mut self.woken).await);

@@ -2,7 +2,7 @@
 -- $1 key, $2 nonce and $3 token of the handed-over grant, $4 nonce, $5 lessee, $6 ttl in microseconds and
 -- $7 number of the request, $8 attributes or NULL. $9 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $9, true)),
--- The row is locked first: an UPDATE that waits for the lock would compare with the time before it waited.
+-- An UPDATE that waits for the lock would compare with the time before the wait. So the row is locked first.
 seen AS MATERIALIZED (
     SELECT h.* FROM patience, "lease" h WHERE h.key = $1 FOR UPDATE OF h),
 won AS (

@@ -1,5 +1,5 @@
--- Deletes the record of a grant, ends the grant, and notifies the clients that wait for its key.
--- The row remains, with the token and the nonce.
+-- Deletes the record of a grant, ends the grant, and notifies the waiters. The row keeps the token and the
+-- nonce.
 -- $1 key, $2 nonce, $3 token, $4 channel, $5 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $5, true)),
 seen AS MATERIALIZED (

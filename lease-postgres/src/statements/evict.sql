@@ -1,4 +1,4 @@
--- Marks the current grant if its token is $2, so that its further heartbeats are refused. Then returns a row.
+-- Marks the current grant, so that the server refuses its further heartbeats. Then returns a row.
 -- $1 key, $2 token, $3 lock timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true)),
 seen AS MATERIALIZED (

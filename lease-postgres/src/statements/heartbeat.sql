@@ -2,8 +2,8 @@
 -- Arrays: $1 keys, $2 nonces, $3 tokens, $4 numbers of the heartbeats, $5 ttls in microseconds.
 -- $6 lock timeout. A batch adds SKIP LOCKED, because another session may hold a lock for long.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $6, true)),
--- The rows are locked first: an UPDATE that waits for a lock would compare with the time before it waited.
--- The rows are locked in the order of their keys, so that two statements do not deadlock.
+-- An UPDATE that waits for a lock would compare with the time before the wait. So the rows are locked first,
+-- in the order of the keys, which prevents deadlocks.
 mine AS MATERIALIZED (
     SELECT a.nonce, a.asked, a.number, a.ttl, a.place,
         l.key, l.token, l.granted, l.ends, l.beat, l.evicted, l.last

@@ -1,6 +1,7 @@
-//! The statements. Start with `obtain.sql`; `table.sql` describes the columns.
+//! The statements. Start with `obtain.sql`. `table.sql` describes the columns.
 //!
-//! Each statement checks and writes in one step. All compare with `clock_timestamp()`, the server's own time: `now()` does not advance within a transaction.
+//! Each statement checks and writes in one step. All compare with `clock_timestamp()`, because `now()` does
+//! not advance within a transaction.
 
 use std::sync::Arc;
 
@@ -9,21 +10,18 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::ServerFault;
 
-/// The statements for one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Statements {
     table: TableName,
     by_name: Vec<(&'static str, Arc<str>)>,
 }
 
-/// A statement and the values of its parameters.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) statement: Arc<str>,
     values: Vec<(Box<dyn ToSql + Send + Sync>, Type)>,
 }
 
-/// The name of the table, and its schema if the user gave it.
 #[derive(Debug, Clone)]
 pub(crate) struct TableName {
     schema: Option<String>,
@@ -31,7 +29,6 @@ pub(crate) struct TableName {
 }
 
 impl TableName {
-    /// Parses `table` or `schema.table`.
     pub(crate) fn parse(text: &str) -> Result<Self, ServerFault> {
         let (schema, name) = match text.split_once('.') {
             Some((schema, name)) => (Some(schema), name),
@@ -51,7 +48,6 @@ impl TableName {
         Ok(Self { schema: schema.map(str::to_owned), name: name.to_owned() })
     }
 
-    /// Returns the name in quotes, as statements contain it.
     pub(crate) fn quoted(&self) -> String {
         match &self.schema {
             Some(schema) => format!("\"{schema}\".\"{}\"", self.name),
@@ -59,7 +55,6 @@ impl TableName {
         }
     }
 
-    /// Returns the channel of the notifications of releases.
     pub(crate) fn channel(&self) -> String {
         format!("{}{FREED}", self.name)
     }
@@ -68,7 +63,7 @@ impl TableName {
 impl Statements {
     pub(crate) fn new(table: TableName) -> Self {
         let quoted = table.quoted();
-        // Comment lines are removed, because each request sends the text of its statement.
+        // Removes comment lines, because each request sends the text of its statement.
         let is_sent = |line: &&str| !line.trim_start().starts_with("--");
         let of_table = |text: &str| {
             let lines: Vec<_> = text.lines().filter(is_sent).map(str::trim).collect();
@@ -82,7 +77,6 @@ impl Statements {
         statements
     }
 
-    /// Starts a call of the statement with this name.
     pub(crate) fn call(&self, name: &str) -> Call {
         Call { statement: self.text(name), values: Vec::new() }
     }
@@ -96,7 +90,7 @@ impl Statements {
         found.map_or_else(|| Arc::from(""), |(_, text)| Arc::clone(text))
     }
 
-    /// Replaces a part of a statement, for negative controls. Returns whether the statement had this part.
+    /// Returns whether the statement had this part.
     #[cfg(feature = "sabotage")]
     pub(crate) fn alter(&mut self, name: &str, part: &str, replacement: &str) -> bool {
         let Some((_, text)) = self.by_name.iter_mut().find(|(known, _)| *known == name) else {
@@ -119,7 +113,6 @@ impl Statements {
 }
 
 impl Call {
-    /// Starts a call of a statement that names no table.
     pub(crate) fn of(statement: &str) -> Self {
         Self { statement: Arc::from(statement), values: Vec::new() }
     }
@@ -156,7 +149,6 @@ impl Call {
         self.with(nonces.map(Nonce::get).collect::<Vec<_>>(), Type::UUID_ARRAY)
     }
 
-    /// Returns the values in the form that the driver takes.
     pub(crate) fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         self.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect()
     }
@@ -167,7 +159,7 @@ impl Call {
     }
 }
 
-/// Converts a number to PostgreSQL's `bigint`. A larger number becomes the largest `bigint`.
+/// A number that does not fit becomes the largest `bigint`.
 pub(crate) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -201,9 +193,9 @@ statements! {
     UPDATE = "update",
 }
 
-/// The statement [`HEARTBEAT`], which skips locked rows instead of waiting for them.
+/// Skips locked rows instead of waiting for them.
 pub(crate) const BATCH: &str = "heartbeat batch";
 
-/// The longest name in PostgreSQL, in bytes.
+/// PostgreSQL allows at most this number of bytes in a name.
 const MAX_NAME: usize = 63;
 const FREED: &str = ":freed";

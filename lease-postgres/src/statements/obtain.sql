@@ -13,7 +13,7 @@ won AS (
             h.ends > clock_timestamp()
             OR h.granted = $2 OR h.last = $2
             OR (h.until > clock_timestamp() AND h.only_for IS DISTINCT FROM $3)))
-    -- The row may have changed since the gate. PostgreSQL locks the row before it evaluates this WHERE.
+    -- The row may have changed since. PostgreSQL locks the row before it evaluates this WHERE.
     ON CONFLICT (key) DO UPDATE SET
         token = greatest(
             coalesce(l.token, 0) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
@@ -31,7 +31,7 @@ SELECT 'granted' AS verdict, token, request, lessee, NULL::bigint AS remaining,
     attributes::text AS attributes
 FROM won
 UNION ALL
--- Reads the row as it was when the statement began. It explains the refusal, unless it has changed since.
+-- Reads the row as it was when the statement began, which explains the refusal unless the row has changed.
 SELECT CASE
         WHEN h.granted = $2 AND h.ends > clock_timestamp() THEN 'again'
         WHEN h.granted = $2 OR h.last = $2 THEN 'late'

@@ -1,5 +1,4 @@
--- Reads the record of a key. A held key always has a record.
--- $1 key.
+-- Reads the record of a key. A held key always has a record. $1 key.
 SELECT CASE WHEN h.ends > clock_timestamp() THEN 'held' ELSE 'free' END AS verdict,
     h.token, h.request, h.lessee,
     CASE WHEN isfinite(h.ends) THEN

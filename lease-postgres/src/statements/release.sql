@@ -1,12 +1,11 @@
 -- Frees the key of a grant, and notifies the clients that wait for the key.
--- $1 key, $2 nonce, $3 token, $4 length of the reservation in microseconds or NULL, $5 channel,
--- $6 lock timeout.
--- No condition depends on the time. So the statement needs no lock before it compares: if the row changes while the
--- statement waits for it, PostgreSQL compares the changed row.
+-- $1 key, $2 nonce, $3 token, $4 length of the reservation in microseconds or NULL, $5 channel, $6 lock
+-- timeout.
+-- No condition depends on the time, so the statement needs no earlier lock.
 UPDATE "lease" SET
     ends = NULL, only_for = NULL,
     until = clock_timestamp() + coalesce($4, 0) * interval '1 microsecond'
 WHERE key = $1 AND granted = $2 AND token = $3 AND ends IS NOT NULL
     AND set_config('lock_timeout', $6, true) IS NOT NULL
--- NOTIFY takes a lock of the whole server at the commit. So it is sent only if a client waits. The next grant clears `waits`.
+-- NOTIFY locks the whole server at the commit, so only releases with a waiter send it.
 RETURNING CASE WHEN waits THEN pg_notify($5, key)::text END

@@ -1,4 +1,4 @@
--- Reads a page of keys, as list.sql does, but without attributes. The reader keeps only the held keys.
+-- Like list.sql, but without attributes. The reader keeps only the held keys.
 -- $1 the prefix, or the last key of the page before; $2 the last key of the page before, or NULL; $3 limit.
 SELECT CASE WHEN h.ends > clock_timestamp() THEN 'held' ELSE 'none' END AS verdict,
     h.token, h.request, h.lessee,

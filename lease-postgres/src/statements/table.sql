@@ -1,6 +1,6 @@
 -- Creates the table of leases. If the statement runs again, it changes nothing.
--- fillfactor: a heartbeat writes the new version of its row beside the old one, without touching the index.
--- A further index on a column that heartbeats write would prevent this.
+-- fillfactor: a heartbeat writes the new version of its row beside the old version, without a change of the
+-- index. An index on a column that heartbeats write would prevent this.
 CREATE TABLE IF NOT EXISTS "lease" (
     key text COLLATE "C" PRIMARY KEY,         -- sorted by bytes, so that a prefix is one range of keys
     token bigint,                             -- the token of the last grant

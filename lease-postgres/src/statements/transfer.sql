@@ -1,6 +1,6 @@
 -- Ends a grant, reserves its key for one lessee, and notifies the clients that wait for the key.
--- $1 key, $2 nonce, $3 token, $4 lessee, $5 length of the reservation in microseconds, $6 channel,
--- $7 lock timeout.
+-- $1 key, $2 nonce, $3 token, $4 lessee, $5 length of the reservation in microseconds, $6 channel, $7 lock
+-- timeout.
 WITH patience AS MATERIALIZED (SELECT set_config('lock_timeout', $7, true)),
 seen AS MATERIALIZED (
     SELECT h.* FROM patience, "lease" h WHERE h.key = $1 FOR UPDATE OF h),

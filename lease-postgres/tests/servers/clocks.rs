@@ -1,6 +1,4 @@
-//! Two processes whose wall clocks are an hour apart share a key.
-//!
-//! A worker process is another run of this test program, which runs only the test [`worker`].
+//! Two processes whose wall clocks are an hour apart share a key. A process runs the test [`worker`].
 
 use std::env;
 use std::path::Path;
@@ -16,7 +14,7 @@ use lease_test_servers::tools::libfaketime;
 
 use crate::setting::{builder, connected, key};
 
-/// The time limit for progress. It is long enough for a busy machine.
+/// A busy machine needs much less.
 const LIMIT: Duration = Duration::from_secs(300);
 const URL: &str = "LEASE_POSTGRES_WORKER_URL";
 const SABOTAGE: &str = "LEASE_POSTGRES_WORKER_SABOTAGE";
@@ -27,7 +25,6 @@ fn command(folder: &Path, server: &PostgresServer) -> Command {
     command
 }
 
-/// The body of a worker process.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn worker() {
@@ -58,7 +55,6 @@ async fn wall_clocks_an_hour_apart_change_no_lease() {
         let off = Worker::start(skewed);
         let right = Worker::start(command(folder.path(), &server));
 
-        // Both workers get leases and write in turn.
         log.waits_for_turns(&right, &off, LIMIT).await;
         drop(off);
         log.waits_until(|log| right.wrote_last(log), LIMIT).await;
@@ -67,7 +63,6 @@ async fn wall_clocks_an_hour_apart_change_no_lease() {
     }
 }
 
-/// The control: the judge finds two holders if `obtain.sql` does not check the lease's expiry.
 #[tokio::test]
 async fn judge_finds_two_holders_of_a_broken_statement() {
     let Some(server) = PostgresServer::start() else { return };

@@ -1,6 +1,5 @@
-//! Tests conditions one by one. Each test changes a row so that only one condition refuses the request.
-//!
-//! The control removes the condition, and expects that the server then applies the request.
+//! Tests conditions one by one. Each test changes a row so that only one condition refuses the request. The
+//! control removes this condition.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::REQUESTS;
 use crate::setting::{TTL, builder, connected, key};
 
-/// A condition of requests under a grant: its text in each statement, and the change of the row.
+/// A condition: its text in each statement, and the change of the row.
 struct Condition {
     of_heartbeat: &'static str,
     of_release: &'static str,
@@ -24,7 +23,6 @@ struct Condition {
 }
 
 impl Condition {
-    /// Returns the text of the condition in the statement of this name.
     fn of(&self, name: &str) -> &'static str {
         match name {
             "heartbeat" => self.of_heartbeat,
@@ -61,7 +59,7 @@ const CONDITIONS: [Condition; 3] = [
     },
 ];
 
-/// Returns for each request and condition: was the request applied to a row that violates the condition?
+/// The result is true if the request was applied to a row that violates the condition.
 async fn applied(server: &PostgresServer, is_removed: bool) -> Vec<(String, bool)> {
     let mut applied = Vec::new();
     for condition in &CONDITIONS {
@@ -107,7 +105,7 @@ async fn request_is_applied_without_its_condition() {
 /// A probe returns whether the store does what the removed condition forbids.
 type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
 
-/// A claim that was granted and released arrives again, after another grant was made and released.
+/// A claim that was granted and released arrives again, after the release of another grant.
 fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let old = claim(&key(), "a", TTL);
@@ -119,7 +117,6 @@ fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFut
     })
 }
 
-/// A key was released and granted again. A third lessee claims it.
 fn grants_a_held_key(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let released = obtain(&store, &key(), "a", TTL).await;
@@ -140,7 +137,7 @@ fn counts_heartbeats_on(store: PostgresStore, server: &PostgresServer) -> BoxFut
     })
 }
 
-/// A release arrives twice. Returns whether the second release restarts the reservation.
+/// Returns whether the second release restarts the reservation.
 fn reserves_again(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let until = || server.command("SELECT until FROM lease");

@@ -31,7 +31,6 @@ async fn crashed_server_keeps_its_leases() {
     assert!(matches!(answer, Obtained::Held(_)), "{answer:?}");
 }
 
-/// The connection ends while the server applies the claim, so the claim's outcome is unknown.
 #[tokio::test]
 async fn claim_whose_reply_was_lost_is_recognised() {
     let Some((server, store)) = setting().await else { return };
@@ -77,7 +76,7 @@ async fn connected_within(server: &PostgresServer, limit: Duration) -> PostgresS
     store
 }
 
-/// Replication is asynchronous by default, so the standby may lack the last grants. Tokens must still grow.
+/// Replication is asynchronous by default, so the standby may lack the last grants.
 #[tokio::test]
 async fn tokens_grow_over_a_failover() {
     let Some((mut primary, _)) = setting().await else { return };
@@ -104,7 +103,6 @@ async fn tokens_grow_over_a_failover() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// An operator makes the server of an open connection read-only.
 #[tokio::test]
 async fn connection_to_a_read_only_server_is_closed() {
     let Some((server, store)) = setting().await else { return };
@@ -146,7 +144,6 @@ async fn late_request_is_cancelled_at_the_server() {
     eventually("granted", async || store.obtain(&claim(&key(), "a", TTL)).await.ok()).await;
 }
 
-/// A caller may keep the future of a claim without polling it.
 #[tokio::test]
 async fn unpolled_claims_delay_no_heartbeat() {
     let Some((_server, store)) = setting().await else { return };
@@ -162,7 +159,6 @@ async fn unpolled_claims_delay_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
-/// Claims that wait for a locked row use all connections but two.
 #[tokio::test]
 async fn claims_leave_connections_to_heartbeats() {
     let Some(server) = PostgresServer::start() else { return };

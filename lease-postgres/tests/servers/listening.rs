@@ -31,7 +31,7 @@ async fn watch_wakes_when_its_connection_ends_and_can_be_renewed() {
     soon(freed).await;
 }
 
-/// `NOTIFY` takes a lock of the whole server, so a release must not send it without need.
+/// `NOTIFY` locks the whole server.
 #[tokio::test]
 async fn release_notifies_only_if_a_client_waits() {
     let Some((server, store)) = setting().await else { return };
@@ -52,7 +52,6 @@ async fn release_notifies_only_if_a_client_waits() {
     assert_eq!(first, "job", "no client waits for the other key");
 }
 
-/// Returns a receiver of the keys in the server's notifications.
 async fn notifications(server: &PostgresServer) -> UnboundedReceiver<String> {
     let (client, mut connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     let (notify, notified) = unbounded_channel();
@@ -65,7 +64,6 @@ async fn notifications(server: &PostgresServer) -> UnboundedReceiver<String> {
         }
     });
     client.batch_execute("LISTEN \"lease:freed\"").await.unwrap();
-    // Keeps the connection open.
     tokio::spawn(async move {
         std::future::pending::<()>().await;
         drop(client);
@@ -73,7 +71,6 @@ async fn notifications(server: &PostgresServer) -> UnboundedReceiver<String> {
     notified
 }
 
-/// Negative controls: a release that sends no notification, and a client that does not mark the row.
 #[tokio::test]
 async fn missing_notification_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -119,7 +116,7 @@ async fn waiter_is_woken_long_before_its_poll() {
 
     lease.release().await.unwrap();
 
-    // With a ttl of ten minutes, the waiter would poll after ten minutes.
+    // Without a notification, the waiter would poll after the ttl of ten minutes.
     let next = tokio::time::timeout(Duration::from_secs(120), waiting).await;
     next.expect("woken").unwrap().unwrap().release().await.unwrap();
 }
@@ -150,11 +147,9 @@ async fn store_notices_that_a_pooler_loses_notifications() {
     soon(freed).await;
 }
 
-/// Otherwise each waiter would wait until the attempts of all waiters before it have timed out.
 #[tokio::test]
 async fn waiters_share_an_attempt_to_reach_a_silent_server() {
     let Some(server) = PostgresServer::start() else { return };
-    // This server accepts connections, and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = format!("postgres://postgres@{}/postgres", silent.local_addr().unwrap());
     let builder = PostgresStore::builder(server.url()).with_listen_url(at);

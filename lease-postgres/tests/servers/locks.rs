@@ -11,11 +11,10 @@ use lease_test_servers::postgres::PostgresServer;
 
 use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
 
-/// A request under a grant. Returns whether it was applied.
+/// Returns whether the request was applied.
 pub(crate) type Request =
     fn(PostgresStore, Grant) -> futures_util::future::BoxFuture<'static, bool>;
 
-/// One request of each kind.
 pub(crate) const REQUESTS: [(&str, Request); 6] = [
     ("heartbeat", |store, grant| {
         Box::pin(async move {
@@ -51,8 +50,8 @@ pub(crate) const REQUESTS: [(&str, Request); 6] = [
     }),
 ];
 
-/// Lets another session lock the row, sends a request, and runs `meanwhile` before the session commits. Returns
-/// whether the request was applied.
+/// Another session locks the row, and runs `meanwhile` before its commit. Returns whether the request was
+/// applied.
 async fn applied_after(
     server: &PostgresServer,
     store: PostgresStore,
@@ -74,7 +73,6 @@ async fn applied_after(
     applied
 }
 
-/// The other session grants the key to another lessee.
 const TAKEN_OVER: &str = "UPDATE lease SET token = token + 1, lessee = 'b', \
     granted = gen_random_uuid(), ends = clock_timestamp() + interval '1 hour'";
 
@@ -88,11 +86,11 @@ async fn request_that_waited_for_a_takeover_is_refused() {
     }
 }
 
-/// Negative control: the statements compare with the row as it was before they waited.
+/// The altered statements compare with the row as it was before they waited.
 #[tokio::test]
 async fn statement_that_does_not_lock_first_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
-    // The conditions of a release do not depend on the time, so it needs no lock.
+    // The conditions of a release do not depend on the time, so the release needs no lock.
     for (name, request) in REQUESTS.into_iter().filter(|(name, _)| *name != "release") {
         let lock = if name == "heartbeat" { "FOR UPDATE OF l" } else { "FOR UPDATE OF h" };
         let store = connected(builder(&server).with_altered_statement(name, lock, "")).await;
@@ -103,8 +101,7 @@ async fn statement_that_does_not_lock_first_is_noticed() {
     }
 }
 
-/// The lease expires while the request waits. The other session changes nothing, so PostgreSQL does not check
-/// the row again after the wait.
+/// The other session changes nothing, so PostgreSQL does not check the row again after the wait.
 async fn revives_after_a_wait(builder: PostgresStoreBuilder, server: &PostgresServer) -> bool {
     let store = connected(builder).await;
     let ttl = Duration::from_secs(10);
@@ -131,7 +128,7 @@ async fn heartbeat_that_waited_for_a_lock_does_not_revive() {
     assert!(!revives_after_a_wait(builder(&server), &server).await);
 }
 
-/// Negative control: `now()` is the time before the wait.
+/// `now()` is the time before the wait.
 #[tokio::test]
 async fn comparison_with_time_before_the_wait_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -143,7 +140,6 @@ async fn comparison_with_time_before_the_wait_is_noticed() {
     );
 }
 
-/// A session that locks a row for long delays only the heartbeat for this row.
 #[tokio::test]
 async fn locked_row_delays_no_other_heartbeat() {
     let Some(server) = PostgresServer::start() else { return };

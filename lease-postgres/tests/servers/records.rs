@@ -114,7 +114,6 @@ async fn tables_share_no_leases() {
     }
 }
 
-/// If refused claims wrote, a busy key would fill the write-ahead log and bloat the table.
 #[tokio::test]
 async fn refused_claim_writes_nothing() {
     let Some((server, store)) = setting().await else { return };
@@ -123,14 +122,14 @@ async fn refused_claim_writes_nothing() {
     // The server's own tasks may write a few transactions in this time.
     assert!(written_by_claims(&server, &store).await < 50, "refused claims write");
 
-    // Negative control: without the gate, the upsert locks the row, and the lock is a write.
+    // Without the condition, the upsert locks the row, and the lock is a write.
     let gate = ("WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");
     let open = builder(&server).with_altered_statement("obtain", gate.0, gate.1);
     let open = connected(open).await;
     assert!(written_by_claims(&server, &open).await >= 100, "the condition is not needed");
 }
 
-/// Sends 100 claims for a held key. Returns the number of transactions that wrote.
+/// Returns the number of transactions that wrote during 100 claims for a held key.
 async fn written_by_claims(
     server: &lease_test_servers::postgres::PostgresServer,
     store: &lease_postgres::PostgresStore,

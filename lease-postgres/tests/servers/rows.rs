@@ -8,7 +8,6 @@ use lease_test_servers::claims::{claim, obtain};
 
 use crate::setting::{TTL, key, setting};
 
-/// Assignments that make the row of a held key unreadable.
 const SPOILED: [&str; 14] = [
     "token = NULL",
     "token = -1",
@@ -26,7 +25,6 @@ const SPOILED: [&str; 14] = [
     r#"attributes = '{"a": {"N": "one"}}'"#,
 ];
 
-/// Sends every request. Returns the errors.
 async fn errors(store: &PostgresStore) -> Vec<StoreError> {
     let grant = claim(&key(), "a", TTL).granted(lease_core::FencingToken::new(1).unwrap());
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! Negative controls: each condition of a statement is removed once, and a conformance test fails.
+//! Negative controls: each control removes one condition of a statement, and a conformance test fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,6 @@ type Alteration = (&'static str, &'static str, &'static str);
 /// Alterations, and the names of the promises that they break.
 type Sabotage = (&'static [Alteration], &'static [&'static str]);
 
-/// A store with altered statements, on its own table.
 struct Altered {
     url: String,
     table: String,
@@ -63,7 +62,7 @@ fn expect_broken(sabotages: &[Sabotage]) {
     }
 }
 
-/// The gate, the first `WHERE`, only saves writes. The conditions of the upsert decide whether to grant.
+/// The first `WHERE` only saves writes. The conditions of the upsert decide whether to grant.
 const OPEN_GATE: Alteration = ("obtain", "WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS (");
 
 #[test]

@@ -14,7 +14,6 @@ pub(crate) fn key() -> LeaseKey {
     "job".parse().unwrap()
 }
 
-/// Starts a server, and connects a store.
 pub(crate) async fn setting() -> Option<(PostgresServer, PostgresStore)> {
     let server = PostgresServer::start()?;
     let store = connected(builder(&server)).await;
@@ -25,20 +24,17 @@ pub(crate) fn builder(server: &PostgresServer) -> PostgresStoreBuilder {
     PostgresStore::builder(server.url()).with_timeout(PATIENT)
 }
 
-/// Creates the table, and connects.
 pub(crate) async fn connected(builder: PostgresStoreBuilder) -> PostgresStore {
     builder.create_table().await.unwrap();
     builder.connect().await.unwrap()
 }
 
-/// Another session of the server.
 pub(crate) async fn session(server: &PostgresServer) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// Waits until `count` sessions wait for a lock.
 pub(crate) async fn waiting_for_locks(session: &Client, count: i64) {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     lease_test_servers::claims::eventually("sessions wait for a lock", async || {

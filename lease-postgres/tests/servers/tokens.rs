@@ -11,7 +11,7 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::{REQUESTS, Request};
 use crate::setting::{TTL, builder, connected, key};
 
-/// Changes the last token as if the server's clock had been set back by an hour since the last grant.
+/// The server's clock seems to have been set back by an hour since the last grant.
 const FUTURE: &str = "UPDATE lease SET token = token + 3600000000";
 
 /// Obtains the key again, and adopts it, on a server whose clock was set back. Returns the tokens.
@@ -47,7 +47,6 @@ async fn tokens_grow_when_the_clock_was_set_back() {
     assert!(again < adopted, "{adopted} after {again}");
 }
 
-/// Negative control: a statement that takes the server's time as the token.
 #[tokio::test]
 async fn token_from_the_time_alone_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -73,7 +72,7 @@ async fn first_token_is_the_servers_time() {
     assert!((before..=after).contains(&grant.token.get()), "{grant:?}");
 }
 
-/// A claim arrives again after its grant was released, and after the next grant has expired. `attributes` are
+/// The claim arrives again after the release of its grant and the expiry of the next grant. `attributes` are
 /// those of the next claim.
 async fn late_claim_is_granted(
     builder: PostgresStoreBuilder,
@@ -103,7 +102,6 @@ async fn claim_from_before_the_last_grant_is_refused() {
     }
 }
 
-/// Negative control: the row remembers only its last grant.
 #[tokio::test]
 async fn row_without_the_released_nonce_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
@@ -148,7 +146,7 @@ async fn second_release_does_not_end_the_reservation() {
     held(store.obtain(&claim(&key(), "b", TTL)).await.unwrap());
 }
 
-/// The key was granted again to the same claim, under a larger token: for example after the row was lost.
+/// The same claim was granted the key again under a larger token, for example after the row was lost.
 async fn applied_under_an_earlier_token(
     builder: PostgresStoreBuilder,
     server: &PostgresServer,
@@ -174,7 +172,6 @@ async fn request_under_an_earlier_token_is_refused() {
     }
 }
 
-/// Negative control: a statement without the condition on the token applies the request.
 #[tokio::test]
 async fn statement_that_ignores_the_token_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };

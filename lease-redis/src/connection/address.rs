@@ -4,7 +4,6 @@ use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-/// The address of a Cluster's node, as the nodes report it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -21,8 +20,7 @@ impl Address {
         }
     }
 
-    /// Parses `host:port`. A node that does not know its own host omits the host. The parser then uses the
-    /// host of `from`, the node that answered.
+    /// Parses `host:port`. If the host is empty, the address has the host of `from`, the node that answered.
     pub(crate) fn parse(text: &str, from: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self::named(host, port.parse().ok()?, from))
@@ -40,7 +38,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// Returns `info` with the address `host:port`. Its login and TLS remain.
 pub(crate) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let host = host.to_owned();
     let addr = match info.addr() {

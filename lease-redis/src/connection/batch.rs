@@ -1,13 +1,8 @@
 //! Claims and releases that are made at the same time share one write to a server.
 //!
-//! Most costs of a request do not depend on its size: a message to the task of the connection, a
-//! wake-up, a system call, and for a transaction two more commands. A [`BatchWriter`] writes a batch.
-//!
-//! While few callers make requests, each caller writes its request at once. A separate task, and a pause in
-//! which other callers add requests, would take longer than the request.
-//!
-//! A batch contains only some of the waiting requests. So the server executes one batch while the client
-//! prepares the next.
+//! While few callers make requests, each caller writes its request at once, because a separate task would
+//! take longer. A batch contains only some of the waiting requests, so that the client prepares the next
+//! batch while the server executes one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +15,6 @@ use tokio::task::yield_now;
 
 use crate::error::ServerFault;
 
-/// Writes batches to one server, and answers their requests.
 #[async_trait]
 pub(crate) trait BatchWriter: Send + Sync + 'static {
     type Claim: Send;
@@ -35,7 +29,6 @@ pub(crate) trait BatchWriter: Send + Sync + 'static {
     );
 }
 
-/// A request that waits for its batch, or for the answer.
 pub(crate) struct Pending<R, A> {
     pub(crate) request: R,
     answer: oneshot::Sender<Result<A, ServerFault>>,
@@ -43,19 +36,16 @@ pub(crate) struct Pending<R, A> {
 
 impl<R, A> Pending<R, A> {
     pub(crate) fn answer(self, answer: Result<A, ServerFault>) {
-        // The send fails if the caller has stopped waiting.
         drop(self.answer.send(answer));
     }
 }
 
-/// Answers all requests with the same fault.
 pub(crate) fn fail_all<R, A>(pending: Vec<Pending<R, A>>, fault: &ServerFault) {
     for one in pending {
         one.answer(Err(fault.clone()));
     }
 }
 
-/// The queue of one server.
 pub(crate) struct Batches<W: BatchWriter> {
     writer: W,
     queue: Mutex<Queue<W>>,
@@ -64,14 +54,11 @@ pub(crate) struct Batches<W: BatchWriter> {
 struct Queue<W: BatchWriter> {
     claims: VecDeque<Pending<W::Claim, W::Granted>>,
     releases: VecDeque<Pending<W::Release, bool>>,
-    /// The number of callers that write their own request.
     alone: usize,
-    /// The number of tasks that write batches. While requests wait, it is at least one.
+    /// The number of tasks that write batches. While requests wait, at least one task writes.
     senders: usize,
-    /// The number of requests in the unanswered batches that tasks have written.
     unanswered: usize,
-    /// The number of further requests that must share batches, even if few are unanswered. It is set when
-    /// many requests are made at the same time.
+    /// The number of further requests that must share batches, even if few are unanswered.
     together: u8,
 }
 
@@ -87,12 +74,8 @@ impl<W: BatchWriter> Batches<W> {
         Self { writer, queue: Mutex::default() }
     }
 
-    /// Sends a claim with the next batch.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped before its batch is written, the claim is not sent. So a release that is
-    /// submitted after the drop never arrives before its own claim.
+    /// If the future is dropped before its batch is written, the claim is not sent. So a release after the
+    /// drop never arrives before its own claim.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         claim: W::Claim,
@@ -107,11 +90,7 @@ impl<W: BatchWriter> Batches<W> {
         answered.await.unwrap_or_else(|_dropped| Err(stopped()))
     }
 
-    /// Sends a release with the next batch. Returns whether the grant held its key.
-    ///
-    /// # Cancel safety
-    ///
-    /// The release may be sent even if the future is dropped.
+    /// Returns whether the grant held its key. The release may be sent even if the future is dropped.
     pub(crate) async fn release(
         self: &Arc<Self>,
         release: W::Release,
@@ -126,7 +105,6 @@ impl<W: BatchWriter> Batches<W> {
         answered.await.unwrap_or_else(|_dropped| Err(stopped()))
     }
 
-    /// Lets a caller write its own request, if few other callers write requests at this time.
     fn alone(&self) -> Option<Alone<'_, W>> {
         let mut queue = self.queue.lock();
         if queue.alone == MOST_ALONE || queue.senders > 0 {
@@ -160,7 +138,6 @@ impl<W: BatchWriter> fmt::Debug for Batches<W> {
     }
 }
 
-/// Counts a caller that writes its own request, until the write has ended.
 struct Alone<'a, W: BatchWriter> {
     batches: &'a Batches<W>,
 }
@@ -171,16 +148,12 @@ impl<W: BatchWriter> Drop for Alone<'_, W> {
     }
 }
 
-/// Sends batches until the queue is empty.
 struct Sender<W: BatchWriter> {
     batches: Arc<Batches<W>>,
-    /// Whether the queue counts this sender.
     counted: bool,
-    /// The number of this sender's requests that the queue counts as unanswered.
     written: usize,
 }
 
-/// The claims and the releases of one batch.
 type Batch<W> = (
     Vec<Pending<<W as BatchWriter>::Claim, <W as BatchWriter>::Granted>>,
     Vec<Pending<<W as BatchWriter>::Release, bool>>,
@@ -198,11 +171,10 @@ impl<W: BatchWriter> Sender<W> {
         }
     }
 
-    /// Returns the next batch: half of the requests that wait or are unanswered. If they are many, up to
-    /// four unanswered batches share them.
+    /// The batch has half of the requests that wait or are unanswered. If they are many, up to four
+    /// unanswered batches share them.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
-        // The caller of a claim may have stopped waiting.
         queue.claims.retain(|claim| !claim.answer.is_closed());
         let all = queue.claims.len() + queue.releases.len() + queue.unanswered;
         let half = all.div_ceil(2).min(HALF_UNTIL);
@@ -240,28 +212,23 @@ impl<W: BatchWriter> Drop for Sender<W> {
     }
 }
 
-/// Returns the fault of a request that was dropped.
 pub(crate) fn stopped() -> ServerFault {
     ServerFault::unavailable("the runtime has ended")
 }
 
-/// After more concurrent requests than [`MOST_ALONE`], this many further requests share batches,
-/// even if none is unanswered.
+/// After more concurrent requests than [`MOST_ALONE`], this many further requests share batches.
 const TOGETHER: u8 = 32;
 
-/// The maximum number of callers that write their own requests at the same time.
 const MOST_ALONE: usize = 4;
 
-/// The maximum number of tasks that write batches. Each task has at most one unanswered batch.
+/// Each task has at most one unanswered batch.
 const MOST_SENDERS: usize = 4;
 
-/// The minimum size of a batch, if enough requests wait. A smaller batch costs more per request than the
-/// overlap with the previous batch saves.
+/// A smaller batch costs more per request than the overlap of batches saves.
 const SMALLEST: usize = 8;
 
-/// The largest batch that takes half of all requests. Up to this size, more and smaller batches would cost
-/// more per request.
+/// The largest batch that takes half of all requests. Smaller batches would cost more per request.
 const HALF_UNTIL: usize = 32;
 
-/// The maximum size of a batch. It blocks the server for less than a millisecond.
+/// A batch of this size blocks the server for less than a millisecond.
 const LARGEST: usize = 128;

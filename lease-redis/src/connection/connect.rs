@@ -13,7 +13,7 @@ use crate::connection::sentinel::master::{LatestEpoch, MasterManager, Sentinels}
 use crate::connection::settings::ConnectionSettings;
 use crate::error::ServerFault;
 
-/// The login for the master, if it differs from the login for the Sentinels.
+/// The login for the master, if the Sentinels have a different login.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) user: String,
@@ -167,13 +167,13 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Removes the database from a Sentinel's URL: it is the master's, because Sentinels have no databases.
+/// Sentinels have no databases. The database in the URL is the master's.
 fn without_database(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_db(0);
     info.set_redis_settings(settings)
 }
 
-/// The size of a pool. Most calls share one connection. Calls that wait for replicas use the rest.
+/// Most calls share one connection. Calls that wait for replicas use the rest.
 const POOL_SIZE: usize = 16;
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use crate::connection::sentinel::failover::MasterWatch;
 use crate::connection::sentinel::master::{MasterManager, SentinelMaster, Sentinels};
 use crate::error::{ServerFault, breaks_connection, is_no_script};
 
-/// Opens connections to one logical server.
 pub(crate) enum Connector {
     Standalone {
         pool: deadpool_redis::Pool,
@@ -36,7 +35,6 @@ pub(crate) enum Connector {
     Cluster,
     /// The application's pool, whose driver finds the nodes. Watches use the store's own connections.
     ClusterPool(cluster::Pool),
-    /// One node of a Cluster.
     Shard {
         client: Box<Client>,
         config: Box<AsyncConnectionConfig>,
@@ -45,32 +43,26 @@ pub(crate) enum Connector {
     Dialed(Box<crate::connection::dial::DialTarget>),
 }
 
-/// The connections to a master behind Sentinels.
 pub(crate) enum MasterPool {
     Own(Pool<MasterManager>),
     /// The application's pool, whose driver queries the Sentinels.
     Given(sentinel::Pool),
 }
 
-/// A connection that many tasks share. Their commands are pipelined and answered in order.
 #[derive(Clone)]
 pub(crate) enum SharedConnection {
     Direct(MultiplexedConnection),
-    /// A connection to a master that Sentinels may replace.
     Master(MultiplexedConnection, MasterWatch),
     Cluster(ClusterConnection),
     #[cfg(feature = "simulation")]
     Dialed(Arc<crate::connection::dial::DialedConnection>),
 }
 
-/// A connection that receives published messages.
 pub(crate) enum Subscriber {
     PubSub(PubSub),
-    /// A connection to one node of a Cluster.
     Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
-/// The expected kind of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Standalone,
@@ -78,10 +70,9 @@ pub(crate) enum Role {
     Cluster,
 }
 
-/// A connection for one task. It returns to its pool when it is dropped.
+/// A connection for one task. Dropping this value returns the connection to its pool.
 pub(crate) struct DedicatedConnection {
-    /// A copy with the store's time limit. The connection in the pool keeps its limit: the application may
-    /// borrow it next.
+    /// The pooled connection keeps its own limit, because the application may borrow the connection next.
     copy: MultiplexedConnection,
     _pooled: Box<dyn Send>,
 }
@@ -115,11 +106,11 @@ impl Connector {
         }
     }
 
-    /// Opens a connection that all tasks share, and removes it from its pool permanently. A pool checks each
-    /// connection with a request before lending it. This would double the time of every call.
+    /// The connection leaves its pool permanently. A pool checks a connection with a request before each
+    /// loan, which would double the time of every call.
     ///
-    /// The driver's own time limit is `patience`. It is far above the store's limit, because after a call
-    /// that exceeds `patience`, the driver treats the connection as broken.
+    /// After a call that exceeds `patience`, the driver treats the connection as broken. So `patience` is far
+    /// above the store's limit.
     pub(crate) async fn open(
         &self,
         server: &str,
@@ -164,8 +155,7 @@ impl Connector {
         Ok(SharedConnection::Direct(connection))
     }
 
-    /// Borrows a connection for one task alone. `WAIT` blocks all commands on its connection.
-    /// The driver's own time limit is `limit`.
+    /// Borrows a connection for one task alone, because `WAIT` blocks all commands on its connection.
     pub(crate) async fn dedicated(
         &self,
         server: &str,
@@ -195,7 +185,6 @@ impl Connector {
         })
     }
 
-    /// Opens a connection for watches.
     pub(crate) async fn subscriber(&self, server: &str) -> Result<Subscriber, ServerFault> {
         let refused = |error: RedisError| ServerFault::from_redis(server, &error);
         match self {
@@ -225,7 +214,6 @@ impl Connector {
 }
 
 impl SharedConnection {
-    /// Returns whether Sentinels have replaced the master of this connection.
     pub(crate) fn is_replaced(&self) -> bool {
         matches!(self, Self::Master(_, watch) if watch.is_replaced())
     }
@@ -249,9 +237,9 @@ impl SharedConnection {
         }
     }
 
-    /// Sends one command, or two in a pipeline. For two commands, returns an array of both answers. An error of
-    /// the second command is a value in the array. Nil means that the caller must send the second command
-    /// again, to the node that has its key.
+    /// Sends one command, or two in a pipeline. For two commands, returns an array of both answers. An error
+    /// of the second command is a value in the array. Nil means that the caller must send the second command
+    /// again, to the node with its key.
     async fn send_all(
         &self,
         first: &Cmd,
@@ -261,7 +249,7 @@ impl SharedConnection {
         let mut commands = redis::pipe();
         match (then, asking) {
             (None, Asking::No) => return self.query(first).await,
-            // Sends only the first command: the importing node may not have the second command's key yet.
+            // The importing node may not have the second command's key yet.
             (_, Asking::Yes) => commands.cmd("ASKING").add_command(first.clone()),
             // The pool's driver may redirect only one of the two commands.
             (Some(_), Asking::No) if matches!(self, Self::Cluster(_)) => {
@@ -282,7 +270,7 @@ impl SharedConnection {
         })
     }
 
-    /// Sends several commands. An error that breaks the connection is the error of the whole request.
+    /// An error that breaks the connection is the error of the whole request.
     async fn send_pipeline(&self, commands: &Pipeline) -> RedisResult<Value> {
         let answers = self.query_all(commands).await?;
         for answer in &answers {
@@ -331,7 +319,6 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Maps the error of a pool that opens connections by the driver's own functions.
 fn refused(server: &str, error: PoolError<RedisError>) -> ServerFault {
     ServerFault::from_pool(server, error, |error| ServerFault::from_connecting(server, &error))
 }

@@ -8,15 +8,14 @@ use redis::Value;
 use crate::connection::connector::{Role, SharedConnection};
 use crate::error::ServerFault;
 
-/// The facts that a server reports about itself.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
-    /// The id of the server's run. Each restart begins another run.
     pub(crate) run: String,
-    /// The id of its replication, which changes with each promotion. Empty if the server reports none.
+    /// The id of the server's replication, which changes with each promotion. Empty if the server reports
+    /// none.
     pub(crate) replication: String,
-    /// The minimum age of the run. Zero if the server was a replica during the run, or if its clock was set
-    /// back to before the start.
+    /// The minimum age of the run. Zero if the server was a replica during the run, or if an operator set its
+    /// clock back to before the start.
     pub(crate) uptime: Duration,
     /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,
@@ -24,14 +23,12 @@ pub(crate) struct ServerInfo {
     pub(crate) sets_and_gets: bool,
 }
 
-/// Whether a server may evict keys when its memory runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
     Refused,
     Accepted,
 }
 
-/// Reads the server's `INFO`, once per connection, and refuses a server that would lose leases.
 pub(crate) async fn diagnose(
     server: &str,
     connection: &SharedConnection,
@@ -68,8 +65,8 @@ pub(crate) async fn diagnose(
     Ok(ServerInfo { run, replication, uptime, time, sets_and_gets })
 }
 
-/// Returns the reported uptime minus a second: the server rounds its start and the current time down to
-/// seconds. Returns 0 for a promoted server, because it may lack the last writes of the former master.
+/// Subtracts a second, because the server rounds its start and the current time down to seconds. Returns 0
+/// for a promoted server, because it may lack the last writes of the former master.
 fn uptime_of(fields: &HashMap<&str, &str>) -> Duration {
     let was_promoted = fields.get("second_repl_offset").is_some_and(|offset| *offset != "-1");
     let seconds = fields.get("uptime_in_seconds").and_then(|seconds| seconds.parse::<u64>().ok());
@@ -79,7 +76,6 @@ fn uptime_of(fields: &HashMap<&str, &str>) -> Duration {
     }
 }
 
-/// The number of connected replicas that a server reports.
 pub(crate) fn replicas(info: &Value) -> Option<usize> {
     let mut texts = Vec::new();
     collect_texts(info, &mut texts);
@@ -117,7 +113,6 @@ fn check_info(
             Role::Standalone => ServerFault::misconfigured(format!(
                 "{server} is a replica of {master}: use that URL, or connect through Sentinel"
             )),
-            // This server or another is being promoted, so a later attempt may succeed.
             Role::Sentinel | Role::Cluster => {
                 ServerFault::unavailable(format!("{server} is currently a replica of {master}"))
             }

@@ -12,8 +12,7 @@ use tokio::time::timeout;
 
 /// Opens in-memory streams to servers, instead of sockets.
 ///
-/// The driver, its handshake and its pipelining run over the stream as over TCP. So a simulation can
-/// connect to the model of a server while time is paused.
+/// The driver, its handshake and its pipelining run over the stream as over TCP.
 #[derive(Clone)]
 pub struct Dialer(Arc<dyn Fn(&str) -> DuplexStream + Send + Sync>);
 
@@ -40,7 +39,6 @@ pub(crate) struct DialTarget {
     pub(crate) limit: Duration,
 }
 
-/// A connection whose driver task ends when the connection is dropped.
 pub(crate) struct DialedConnection {
     pub(crate) connection: MultiplexedConnection,
     driver: AbortHandle,

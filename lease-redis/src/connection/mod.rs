@@ -1,10 +1,9 @@
 //! Connections to one logical server: standalone, behind Sentinel, or a Cluster.
 //!
-//! Start with [`node`]: it sends requests over one shared connection, each with a time limit.
-//! [`connect`] turns URLs and [`settings`] into a [`connector`], which opens connections. [`diagnose`]
-//! checks each new connection. [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master
-//! behind Sentinel; [`cluster`] follows the slots of a Cluster. Requests that are made at the same time share
-//! a [`batch`].
+//! Start with [`node`], which sends requests over one shared connection. [`connect`] turns URLs and
+//! [`settings`] into a [`connector`], which opens connections. [`diagnose`] checks each new connection.
+//! [`watches`] subscribes to the channels of keys. [`sentinel`] follows a master behind Sentinel. [`cluster`]
+//! follows the slots of a Cluster. Requests that are made at the same time share a [`batch`].
 
 pub(crate) mod address;
 pub(crate) mod batch;

@@ -1,6 +1,4 @@
 //! One server: a connection that all callers share, a time limit for each request, and its watches.
-//!
-//! `connection` opens and closes the connection, and measures the server's response time.
 
 mod connection;
 
@@ -34,7 +32,7 @@ use crate::error::{ServerFault, is_no_script};
 use crate::scripts::Call;
 use crate::scripts::key_space::KeySpace;
 
-/// One logical server. A Cluster counts as one: its router sends requests to the nodes.
+/// One logical server. A Cluster counts as one, because its router sends requests to the nodes.
 pub(crate) struct Node {
     /// The server's address for messages, without credentials.
     pub(crate) name: Arc<str>,
@@ -46,54 +44,44 @@ pub(crate) struct Node {
     router: Option<Arc<dyn Router>>,
     check: Arc<Check>,
     state: Mutex<ConnectionState>,
-    /// Limits the number of unanswered requests: each holds a permit.
+    /// Each unanswered request holds a permit.
     unanswered: Semaphore,
     time: Arc<ServerTime>,
-    /// Whether `SET` takes `NX` and `GET` together.
     sets_and_gets: Arc<AtomicBool>,
     watched: Arc<WatchedChannels>,
     clock: BootClock,
 }
 
-/// Sends each request to the node of a Cluster that has the request's key.
 #[async_trait]
 pub(crate) trait Router: Send + Sync {
-    /// Connects to the nodes within `limit`.
     async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault>;
 
-    /// Sends a request to the node that has its key. If the key moves, sends it again to another node.
+    /// If the key moves, sends the request again to another node.
     async fn send(
         self: Arc<Self>,
         request: Request<'_>,
         permit: Permit,
     ) -> Result<Value, ServerFault>;
 
-    /// Watches `channel` on the node that has its slot.
     async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault>;
 
-    /// Returns the masters of the Cluster.
     async fn masters(self: Arc<Self>) -> Result<Vec<Arc<Node>>, ServerFault>;
 }
 
-/// The conditions that every new connection has to meet.
 pub(crate) struct Check {
     pub(crate) eviction: Eviction,
-    /// The further conditions of a quorum's node.
     pub(crate) admission: Option<Box<dyn Admission>>,
 }
 
-/// Decides whether a server may take part in a quorum.
 #[async_trait]
 pub(crate) trait Admission: Send + Sync {
-    /// Checks a server over a new connection. Returns its current run if requests depend on the run's
-    /// age.
+    /// Returns the server's current run if requests depend on the run's age.
     async fn join(
         &self,
         connection: &SharedConnection,
         info: &ServerInfo,
     ) -> Result<Option<Arc<Run>>, ServerFault>;
 
-    /// Refuses a request unless `run` is known to have lasted for `min_run`.
     async fn admit(
         &self,
         connection: &SharedConnection,
@@ -101,7 +89,6 @@ pub(crate) trait Admission: Send + Sync {
         min_run: Duration,
     ) -> Result<(), ServerFault>;
 
-    /// The minimum age of a run in which the server votes.
     fn rejoin_delay(&self) -> Duration;
 }
 
@@ -140,18 +127,14 @@ impl Node {
         self.sets_and_gets.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a caller watches `channel`, and so waits for the key.
     pub(crate) fn is_watched(&self, channel: &str) -> bool {
         self.watched.contains(channel)
     }
 
-    /// Returns whether a caller waits for `key`.
     pub(crate) fn is_awaited(&self, key: &LeaseKey) -> bool {
-        // Builds the channel's name only if watches exist.
         !self.watched.is_empty() && self.is_watched(&self.keys.channel(key))
     }
 
-    /// Records that a claim has marked the key of `channel`.
     pub(crate) fn note_mark(&self, channel: &str) {
         self.watched.note_mark(channel);
     }
@@ -177,7 +160,7 @@ impl Node {
         )))
     }
 
-    /// Returns the estimated time of the server, in microseconds since 1970.
+    /// Returns microseconds since 1970.
     pub(crate) fn time(&self) -> Option<u64> {
         self.time.at(self.clock.now())
     }
@@ -187,7 +170,6 @@ impl Node {
         self.time.record(sent, micros);
     }
 
-    /// Returns whether the caller should read the server's time again.
     pub(crate) fn time_is_old(&self) -> bool {
         self.time.is_old(self.clock.now())
     }
@@ -196,8 +178,8 @@ impl Node {
         self.clock.now()
     }
 
-    /// Returns the time at which the node becomes silent: an answer is due for twice the usual response time,
-    /// and at least 20 ms. Returns `None` while no answer is due.
+    /// Returns the time at which an answer has been due for twice the usual response time, and at least for
+    /// 20 ms. Returns `None` while no answer is due.
     pub(crate) fn silent_at(&self) -> Option<Moment> {
         let state = self.state();
         Some(state.due_since? + state.patience())
@@ -207,23 +189,19 @@ impl Node {
         self.silent_at().is_some_and(|at| at <= self.now())
     }
 
-    /// Returns the moving average of the response time.
     pub(crate) fn response_time(&self) -> Duration {
         self.state().response_time
     }
 
-    /// Returns the time for which an answer may be due before the node counts as silent.
     pub(crate) fn patience(&self) -> Duration {
         self.state().patience()
     }
 
-    /// Returns a permit for a request that another task sends.
     pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.unanswered.acquire().await.ok()
     }
 
-    /// Connects and checks the server.
     pub(crate) async fn connect(&self) -> Result<(), ServerFault> {
         let limit = self.timeout.max(MIN_CONNECT_LIMIT);
         if let Some(router) = self.request_router() {
@@ -232,13 +210,12 @@ impl Node {
         self.within_limit(limit, async { self.connection().await.map(drop) }).await
     }
 
-    /// Runs a script. Sends the script's text only if the server does not know its hash.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, ServerFault> {
         self.send(Request::Script(call), Permit::Required).await
     }
 
-    /// Runs a script without a permit. An unpolled claim keeps its permit, so unpolled claims may hold all
-    /// permits. They must not delay heartbeats and releases.
+    /// Runs a script without a permit. Unpolled claims may hold all permits, and must not delay heartbeats
+    /// and releases.
     pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, ServerFault> {
         self.send(Request::Script(call), Permit::NotRequired).await
     }
@@ -247,7 +224,6 @@ impl Node {
         self.send(Request::Command(command), Permit::Required).await
     }
 
-    /// Sends a request to the server. In a Cluster, sends it to the node that has its key.
     pub(crate) async fn send(
         &self,
         request: Request<'_>,
@@ -267,8 +243,8 @@ impl Node {
         }
     }
 
-    /// Sends a request to this server only. The outer error is the connection's error. The inner error is the
-    /// server's answer, and may name another node.
+    /// The outer error is the connection's error. The inner error is the server's answer, and may name
+    /// another node.
     pub(crate) async fn attempt(
         &self,
         request: Request<'_>,
@@ -276,13 +252,13 @@ impl Node {
         permit: Permit,
         limit: Duration,
     ) -> Result<Result<Value, RedisError>, ServerFault> {
-        // The semaphore is never closed. The limit covers the server's answer, not the wait for a permit:
-        // requests to a hung server return their permits after the limit.
+        // The semaphore is never closed. The limit excludes the wait for a permit, because requests to a hung
+        // server return their permits after the limit.
         let _permit = match permit {
             Permit::Required => Some(self.unanswered.acquire().await),
             Permit::NotRequired => None,
         };
-        // Boxed: otherwise, the callers would move the future's state several times.
+        // The box saves the callers several moves of the future's state.
         self.in_time(limit, Box::pin(self.exchange(request, asking))).await
     }
 
@@ -296,8 +272,8 @@ impl Node {
         let answer = {
             let mut sent = pin!(connection.send(request, asking));
             match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
-                // An error at the first poll is no answer of the server: the driver has found the
-                // connection closed and has sent nothing.
+                // An error at the first poll is not the server's answer. The driver has found the connection
+                // closed and has sent nothing.
                 Poll::Ready(Err(error)) if error.is_connection_dropped() => None,
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => Some(sent.await),
@@ -307,25 +283,22 @@ impl Node {
             self.close(number);
             let (Connected { connection, run }, number) = self.connection().await?;
             self.admit(request, &connection, run.as_deref()).await?;
-            // Boxed, since this path is rare.
             let answer = Box::pin(connection.send(request, asking)).await;
             return Ok(self.close_if_broken(answer, number));
         };
         Ok(self.close_if_broken(answer, number))
     }
 
-    /// Returns the minimum age of a run in which this server votes. Zero on one logical server.
+    /// Returns zero on one logical server.
     pub(crate) fn rejoin_delay(&self) -> Duration {
         let admission = self.check.admission.as_ref();
         admission.map_or(Duration::ZERO, |admission| admission.rejoin_delay())
     }
 
-    /// Returns whether the run of the open connection is known to have lasted for `min_run`.
     pub(crate) fn has_run_for(&self, min_run: Duration) -> bool {
         min_run.is_zero() || self.state().run_has_lasted(min_run)
     }
 
-    /// Refuses a request that requires an older run.
     async fn admit(
         &self,
         request: Request<'_>,
@@ -341,7 +314,6 @@ impl Node {
         }
     }
 
-    /// Watches `channel`. In a Cluster, watches it on the node that has its slot.
     pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
         let watched = self.watched.enter(channel.clone());
         let watch = match &self.router {
@@ -351,17 +323,14 @@ impl Node {
         Ok(watch.with_entry(watched))
     }
 
-    /// Returns the receiver of grants to the queued claims of this client.
     pub(crate) fn grants(&self) -> &Arc<Grants> {
         self.watches.grants()
     }
 
-    /// Subscribes to the channel on which the grants of queued claims are published.
     pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
         self.watches.subscribe_to_grants().await
     }
 
-    /// Returns the masters of a Cluster. Returns `None` if this is one server.
     pub(crate) async fn masters(&self) -> Result<Option<Vec<Arc<Self>>>, ServerFault> {
         match &self.router {
             Some(router) => Arc::clone(router).masters().await.map(Some),
@@ -369,15 +338,15 @@ impl Node {
         }
     }
 
-    /// Runs a script and waits for replicas. Returns the number of replicas that have applied it.
+    /// Returns the number of replicas that have applied the script.
     pub(crate) async fn call_and_wait(
         &self,
         call: &Call,
         replicas: usize,
     ) -> Result<(Value, usize), ServerFault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        // The driver's limit is above the store's limit, whose error explains more. But it is short: another
-        // caller may need the connection.
+        // The driver's limit is above the store's limit, whose error explains more. The driver's limit is
+        // short, because another caller may need the connection.
         let (call, driver_limit) = (call.clone(), self.timeout.saturating_mul(2));
         let wait_limit = self.timeout.as_millis() / 2;
         let run = async move {
@@ -396,7 +365,6 @@ impl Node {
         };
         let run = run.boxed();
         self.within_limit(self.timeout, async {
-            // Checks the server, as other calls do.
             drop(self.connection().await?);
             // Spawned, so that the pool gets the connection back even if the caller stops polling.
             let ran = tokio::spawn(run).await;
@@ -443,24 +411,20 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Whether a request needs one of the permits for unanswered requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Permit {
     Required,
     NotRequired,
 }
 
-/// The time limit of requests, and the time for which the server keeps counters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) timeout: Duration,
     pub(crate) retention: Duration,
 }
 
-/// The maximum number of unanswered requests, which limits their memory if a server hangs. Further
-/// requests wait.
+/// Limits the memory of requests while a server hangs. Further requests wait.
 const MAX_UNANSWERED: usize = 1024;
 
-/// The minimum time limit of the first connection. It takes several round trips, maybe over long distances.
-/// Some attempts may wait for a silent host.
+/// The first connection takes several round trips, and some attempts may wait for a silent host.
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(10);

@@ -10,11 +10,10 @@ use crate::scripts::Call;
 pub(crate) enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),
-    /// A script, and a command that follows it directly on the connection. The answer is an array of both
-    /// answers.
+    /// A script, then a command on the same connection. The answer is an array of both answers.
     ScriptThen(&'a Call, &'a Cmd),
-    /// Several commands in one write, to a server whose run has lasted this long. Not for a Cluster. The
-    /// answer is an array of all answers. An error of one command is a value in the array.
+    /// Several commands in one write, to a server whose run has lasted for this time. Not supported in a
+    /// Cluster. The answer is an array of all answers, and may contain errors.
     Pipeline(&'a Pipeline, Duration),
 }
 
@@ -27,7 +26,6 @@ pub(crate) enum Asking {
 }
 
 impl<'a> Request<'a> {
-    /// Returns the first key, which determines the slot.
     pub(crate) fn key(self) -> &'a [u8] {
         let (command, index) = match self {
             Self::Script(call) | Self::ScriptThen(call, _) => (call.by_hash(), 3),
@@ -47,7 +45,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the minimum age of the server's run that the request requires.
     pub(crate) fn min_run(self) -> Duration {
         match self {
             Self::Pipeline(_, min_run) => min_run,

@@ -7,9 +7,8 @@ use std::time::Duration;
 use lease_core::store::{Clock, Moment};
 use parking_lot::Mutex;
 
-/// One run of a server. A restart or a promotion begins another run.
-///
-/// A connection never lasts longer than the run in which it was opened.
+/// One run of a server. A restart or a promotion begins another run. A connection never outlasts the run in
+/// which it was opened.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) id: String,
@@ -19,7 +18,7 @@ pub(crate) struct Run {
     clock: Arc<dyn Clock>,
 }
 
-/// An observation: at the time `at`, the run had lasted for at least `length`.
+/// At the time `at`, the run had lasted for at least `length`.
 #[derive(Debug, Clone, Copy)]
 struct Observed {
     at: Moment,
@@ -27,13 +26,11 @@ struct Observed {
 }
 
 impl Run {
-    /// Makes a run that has lasted for at least `length` by now.
     pub(crate) fn new(id: String, length: Duration, clock: Arc<dyn Clock>) -> Self {
         let observed = Mutex::new(Observed { at: clock.now(), length });
         Self { id, observed, shared: AtomicBool::new(false), clock }
     }
 
-    /// Returns the minimum age of the run.
     pub(crate) fn lasted(&self) -> Duration {
         let observed = *self.observed.lock();
         observed.length.saturating_add(self.clock.now().since(observed.at))
@@ -62,7 +59,6 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A clock whose nanoseconds a test sets.
     #[derive(Debug, Default)]
     pub(crate) struct ManualClock(pub(crate) AtomicU64);
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// The last time that a server reported.
 ///
-/// The estimate is wrong by at most the duration of the request, plus the drift of the clocks since then.
+/// The error of the estimate is at most the duration of the request, plus the drift of the clocks since then.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 
@@ -19,34 +19,32 @@ struct Reading {
 }
 
 impl ServerTime {
-    /// Records `micros` as the server's time when the request was sent. So the estimate at the send of a
-    /// later request equals the server's time when that request arrives, if both take the same time.
+    /// Records `micros` as the server's time when the request was sent. If a later request takes the same
+    /// time, the estimate at its send equals the server's time at its arrival.
     pub(crate) fn record(&self, asked: Moment, micros: u64) {
         *self.0.lock() = Some(Reading { asked, micros });
     }
 
-    /// Returns the estimate at `now`, in microseconds since 1970. Returns `None` before the first report.
     pub(crate) fn at(&self, now: Moment) -> Option<u64> {
         let reading = (*self.0.lock())?;
         let since = u64::try_from(now.since(reading.asked).as_micros()).unwrap_or(u64::MAX);
         reading.micros.checked_add(since)
     }
 
-    /// Returns whether the last report is so old that the clocks may have drifted apart.
     pub(crate) fn is_old(&self, now: Moment) -> bool {
         self.0.lock().is_none_or(|reading| now.since(reading.asked) >= REPORTED_EVERY)
     }
 }
 
-/// Returns the median of the servers' times. If all have reported, a minority with wrong clocks cannot
-/// move it beyond the majority's times. If only a few servers have reported, their times decide.
+/// If all servers have reported, a minority with wrong clocks cannot move the median beyond the majority's
+/// times.
 pub(crate) fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied()
 }
 
-/// The age at which a report is old. In this time, clocks drift apart by less than a millisecond.
+/// In this time, clocks drift apart by less than a millisecond.
 const REPORTED_EVERY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use crate::connection::node::{Check, Limits, Node};
 use crate::error::ServerFault;
 use crate::scripts::key_space::KeySpace;
 
-/// The settings of each connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionSettings {
     pub(crate) prefix: String,
@@ -61,12 +60,11 @@ impl ConnectionSettings {
 
     pub(crate) fn pool_timeouts(&self) -> Timeouts {
         let limit = Some(self.connect_limit());
-        // A pool may try several silent hosts before it connects. Each attempt has its own limit.
+        // A pool may try several silent hosts before it connects.
         let create = Some(self.timeout.max(MIN_CREATE_LIMIT));
         Timeouts { wait: limit, create, recycle: limit }
     }
 
-    /// Returns the time limit of one connection attempt.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.timeout.max(MIN_CONNECT_LIMIT)
     }
@@ -98,7 +96,7 @@ impl fmt::Debug for ConnectionSettings {
     }
 }
 
-/// Defines the setters of a builder that has a field `settings: ConnectionSettings`. The argument is the
+/// Defines the setters of a builder with a field `settings: ConnectionSettings`. The argument is the
 /// documentation of `with_timeout`, which differs between the builders.
 macro_rules! connection_setters {
     ($(#[$timeout_doc:meta])*) => {
@@ -118,21 +116,21 @@ macro_rules! connection_setters {
         }
 
         /// Keeps a key's last token and the nonce of its last release for `retention` after its last use. The
-        /// minimum is a minute, the default 7 days. A lock outside a quorum and a Cluster leaves no data:
-        /// the server keeps one token for all keys.
+        /// minimum is a minute, the default 7 days. A lock outside a quorum and a Cluster leaves no data,
+        /// because the server keeps one token for all keys.
         ///
         /// If a key is used again after the retention, its tokens start at the server's time (µs since 1970).
-        /// They are still larger than the last token, unless the clock was set back by as much as the
-        /// retention. A claim whose ttl is longer than the retention is refused.
+        /// These tokens are larger than the last token, unless the clock was set back by at least the
+        /// retention. The store refuses claims whose ttl is longer than the retention.
         pub fn with_retention(mut self, retention: ::std::time::Duration) -> Self {
             self.settings.retention = retention;
             self
         }
 
-        /// Accepts servers whose `maxmemory-policy` may evict held leases. By default, such a
-        /// server is refused.
+        /// Accepts servers whose `maxmemory-policy` may evict held leases. By default, the store refuses such
+        /// a server.
         ///
-        /// Use this only if you know that the memory of the servers never runs out.
+        /// Use this only if the memory of the servers never runs out.
         pub fn with_eviction_accepted(mut self) -> Self {
             self.settings.eviction = $crate::connection::diagnose::Eviction::Accepted;
             self
@@ -141,8 +139,8 @@ macro_rules! connection_setters {
         /// Trusts the root certificate in `certificates` instead of the system's roots. Presents the client
         /// certificate in it.
         ///
-        /// For `rediss://` URLs of standalone servers. Behind Sentinel and in a Cluster, connections trust
-        /// the system's certificates, to which the variable `SSL_CERT_FILE` can add more.
+        /// For `rediss://` URLs of standalone servers. Connections to Sentinels and Clusters trust the
+        /// system's certificates. The variable `SSL_CERT_FILE` can add certificates.
         #[cfg(feature = "tls")]
         pub fn with_certificates(mut self, certificates: redis::TlsCertificates) -> Self {
             self.settings.certificates = Some(certificates);
@@ -162,7 +160,7 @@ pub(crate) use connection_setters;
 /// A ttl is at most a day, and the time-out must be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The minimum time limit of a connection attempt (several round trips). An attempt may outlast its request.
+/// An attempt takes several round trips, and may outlast its request.
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 const MIN_CREATE_LIMIT: Duration = Duration::from_secs(10);

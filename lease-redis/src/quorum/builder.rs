@@ -25,13 +25,13 @@ use crate::scripts::key_space::KeySpace;
 impl RedisQuorum {
     /// Connects to the independent servers at `urls`: all nodes of the quorum, in any order.
     ///
-    /// Three servers tolerate the loss of one server, and five tolerate the loss of two. Four tolerate no
-    /// more than three, but are needed while the [list of nodes changes](crate#a-quorum).
+    /// Three servers tolerate the loss of one server, and five tolerate the loss of two. Four servers also
+    /// tolerate the loss of one, and are needed while the [list of nodes changes](crate#a-quorum).
     ///
     /// # Errors
     ///
-    /// If a majority is unreachable, or if one server is given twice. Also if a server's settings would lose
-    /// leases. The message says how to correct the fault.
+    /// If a majority is unreachable, if a server is given twice, or if a server's settings would lose leases.
+    /// The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -80,7 +80,6 @@ pub struct RedisQuorumBuilder {
     rejoin_delay: RejoinDelay,
     clock_rate_error: f64,
     clock: Arc<dyn Clock>,
-    /// The number of pools, if it is not the number of nodes.
     pool_count: Option<usize>,
 }
 
@@ -90,7 +89,6 @@ struct NodeAddress {
     pool: Option<deadpool_redis::Pool>,
 }
 
-/// Whether a server that has just started may vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RejoinDelay {
     On,
@@ -114,15 +112,14 @@ impl RedisQuorumBuilder {
         /// Limits each request to a node to `timeout`, from 1 ms to an hour. Defaults to 500 ms.
         ///
         /// Calls do not wait for a minority of the nodes. If a majority is unavailable, calls fail after the
-        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for one time-out, and a
+        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for one time-out. A
         /// restarted node accepts restored leases after one time-out.
         ///
-        /// All clients of the same nodes need the same time-out. Clients with another time-out are refused.
+        /// All clients of the same nodes need the same time-out. Nodes refuse clients with another time-out.
     }
 
     /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node votes again only after `max_ttl`,
-    /// the rejoin delay. At most a day. Defaults to 60 s, twice the default ttl, so that a node votes
-    /// again a minute after a restart.
+    /// the rejoin delay. The maximum is a day. The default is 60 s, twice the default ttl.
     ///
     /// All clients of the same nodes need the same value. A client with a different value is refused.
     pub fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
@@ -132,17 +129,16 @@ impl RedisQuorumBuilder {
 
     /// Lets nodes vote as soon as they have started, without the rejoin delay.
     ///
-    /// Use this for tests and for the first start of a new set of nodes. A restarted node may have
-    /// forgotten a held lease. If such nodes, and nodes that never had the lease, are a majority, two
-    /// lessees can hold one key.
+    /// Use this for tests and for the first start of a new set of nodes. A restarted node may have forgotten
+    /// a held lease. A majority of such nodes and of nodes that never had the lease can grant the key again.
     pub fn without_rejoin_delay(mut self) -> Self {
         self.rejoin_delay = RejoinDelay::Off;
         self
     }
 
     /// Sets the maximum difference between the rates of this machine's clock and the nodes' clocks, from 0 to
-    /// below 0.5. Defaults to 0.01, which is 1 %. Set the same value in
-    /// [`LeaseOptions`](lease_core::LeaseOptions), which has the same default.
+    /// below 0.5. Defaults to 0.01 (1 %). Set the same value in [`LeaseOptions`](lease_core::LeaseOptions),
+    /// which has the same default.
     pub fn with_clock_rate_error(mut self, clock_rate_error: f64) -> Self {
         self.clock_rate_error = clock_rate_error;
         self
@@ -155,8 +151,8 @@ impl RedisQuorumBuilder {
         self
     }
 
-    /// Takes connections from pools of the application, one for each node, in the order of the URLs. Watches
-    /// use connections of their own.
+    /// Takes connections from pools of the application, one pool for each node, in the order of the URLs.
+    /// Watches use separate connections.
     pub fn with_pools(mut self, pools: impl IntoIterator<Item = deadpool_redis::Pool>) -> Self {
         let pools: Vec<_> = pools.into_iter().collect();
         self.pool_count = (pools.len() != self.nodes.len()).then_some(pools.len());
@@ -170,8 +166,8 @@ impl RedisQuorumBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of range or a majority is unreachable. Also if a node is given twice, or its
-    /// settings would lose leases. The message says how to correct the fault.
+    /// If an option is out of range, a majority is unreachable, a node is given twice, or a node's settings
+    /// would lose leases. The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -215,7 +211,6 @@ impl RedisQuorumBuilder {
         Membership::new(settings, rejoin_delay, record, Arc::clone(&self.clock))
     }
 
-    /// Returns the time that this client's clock must measure, so that all clocks measure at least `length`.
     fn with_clock_error(&self, length: Duration) -> Duration {
         match self.rejoin_delay {
             RejoinDelay::On => length.mul_f64(1.0 + self.clock_rate_error),
@@ -254,7 +249,6 @@ impl RedisQuorumBuilder {
 }
 
 impl std::fmt::Debug for NodeAddress {
-    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("NodeAddress")
     }
@@ -278,6 +272,6 @@ async fn connect_all(nodes: &[Arc<Node>]) -> Result<(), ServerFault> {
     Err(too_few(connected, nodes.len(), &missing))
 }
 
-/// The number of requests that may wait in the background for slow nodes. Further answers are not awaited:
-/// so many slow nodes hang, and requests that were sent still arrive.
+/// The number of requests that may wait in the background for slow nodes. Further requests are sent, but
+/// their answers are not awaited.
 const MAX_IN_BACKGROUND: usize = 10_000;

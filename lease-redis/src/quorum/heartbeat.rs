@@ -1,14 +1,12 @@
 //! Extends grants on a majority, and restores them on nodes that have forgotten them.
 //!
-//! A heartbeat names the token of its grant. A node that holds a smaller token of the same claim takes the
-//! grant's token, so that no withdrawal of an earlier round affects the grant. A node with a larger token
-//! of this claim refuses the heartbeat.
+//! A heartbeat names the token of its grant. A node with a smaller token of the same claim takes the grant's
+//! token, so no withdrawal of an earlier round affects the grant. A node with a larger token of this claim
+//! refuses the heartbeat.
 //!
-//! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node
-//! for a ttl, and a node that accepted a later grant refuses it. Every later grant has such a node in each
-//! majority, so restored grants do not make a majority for an earlier token.
-//!
-//! `tests/proposal_model` searches for counterexamples.
+//! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node for
+//! a ttl. A node that accepted a later grant refuses the restoration. Each majority has such a node, so
+//! restored grants never form a majority. See docs/design/017-redis-quorum-proposals.md.
 
 use std::sync::Arc;
 
@@ -22,11 +20,10 @@ use crate::quorum::nodes::requests::HeartbeatReply;
 use crate::quorum::nodes::{Answers, Nodes};
 use crate::quorum::voting::tally::{HeartbeatCount, Tally};
 
-/// The answers to a batch of heartbeats, each with its index.
 pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;
 
-/// Sends `beats` to every node, and answers a beat when a majority agrees. A spawned task receives replies
-/// of slow nodes, and restores grants on nodes that have forgotten them.
+/// Answers a beat when a majority agrees. A spawned task receives replies of slow nodes, and restores
+/// forgotten grants.
 pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -> HeartbeatAnswers {
     let (answer, answers) = mpsc::unbounded_channel();
     let nodes = Arc::clone(nodes);
@@ -48,7 +45,6 @@ pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -
     answers
 }
 
-/// A batch of heartbeats whose replies are counted.
 struct HeartbeatRound {
     nodes: Arc<Nodes>,
     pending: Vec<PendingHeartbeat>,
@@ -93,15 +89,14 @@ impl HeartbeatRound {
             pending.answered = true;
             self.open -= 1;
             if let Some(sender) = &self.answer {
-                // The send fails if the caller has dropped the receiver.
                 drop(sender.send((place, answer)));
             }
         }
         if self.open == 0 {
             self.answer = None;
         }
-        // Another node must still have the grant, so that it cannot have expired. The restored grant does not
-        // count for this heartbeat: a majority that forgot it may have granted the key to another lessee.
+        // Another node must still have the grant, so the grant cannot have expired. The restored grant does
+        // not count for this heartbeat. A majority that forgot the grant may have granted the key again.
         let Some(pending) = self.pending.get_mut(place) else { return };
         if pending.tally.may_be_restored() {
             for forgetful in std::mem::take(&mut pending.tally.missing) {

@@ -1,10 +1,10 @@
 //! Leases on a majority of independent servers.
 //!
 //! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects to servers.
-//! [`obtain`] proposes tokens until a majority has accepted one; [`voting`] counts the votes of each round.
-//! [`release`] and [`heartbeat`] end and extend grants on a majority. [`nodes`] sends requests: claims and
-//! releases in batches. [`watch`] waits for releases; [`operating`] lists and evicts holders. [`rejoin`] delays
-//! the votes of a restarted server.
+//! [`obtain`] proposes tokens until a majority has accepted one, and [`voting`] counts the votes of each
+//! round. [`release`] and [`heartbeat`] end and extend grants on a majority. [`nodes`] sends requests.
+//! [`watch`] waits for releases. [`operating`] lists and evicts holders. [`rejoin`] delays the votes of a
+//! restarted server.
 
 pub(crate) mod builder;
 mod heartbeat;
@@ -24,15 +24,15 @@ use crate::quorum::nodes::Nodes;
 
 /// Keeps leases on a majority of independent servers.
 ///
-/// A minority of the servers may hang, be partitioned or have stopped. No request waits for it. The [crate's
-/// table](crate#what-happens-when) lists what happens when servers forget leases. Clones share connections.
+/// No request waits for a minority of the servers, which may hang, be partitioned or have stopped. The
+/// [crate's table](crate#what-happens-when) lists what happens when servers forget leases. Clones share
+/// connections.
 ///
 /// Each grant carries a fencing token that is larger than every earlier token of its key. The usual Redlock
-/// libraries cannot guarantee this. The client proposes the token, and a node accepts only a token that is
-/// larger than every token it has accepted. A grant takes one round trip, with two exceptions: most
-/// nodes have accepted larger tokens, or the key is new and most nodes' clocks differ by more than 0.1 s.
+/// libraries cannot guarantee this. A grant takes one round trip. Larger tokens on most nodes cost another
+/// round trip. So does a new key while most nodes' clocks differ by more than 0.1 s.
 ///
-/// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).
+/// A quorum keeps locks only. Records with attributes need [one logical server](crate::RedisStore).
 ///
 /// # Examples
 ///

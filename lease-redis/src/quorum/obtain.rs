@@ -1,6 +1,4 @@
 //! Grants a claim by a majority, in rounds of votes.
-//!
-//! `round` runs one round: it proposes a token, and counts the votes.
 
 mod round;
 
@@ -20,16 +18,14 @@ use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::election::{OpenElection, Stage};
 use crate::scripts::nonce_text;
 
-/// A claim on a quorum.
 pub(crate) struct QuorumClaim<'a> {
     nodes: &'a Arc<Nodes>,
     claim: &'a Claim,
     ask: Ask<'a>,
-    /// Counted from before the first request, because a node's ttl starts no earlier.
+    /// The lease counts from before the first request, because a node's ttl starts no earlier.
     deadline: Moment,
 }
 
-/// The request of a claim to the nodes.
 enum Ask<'a> {
     Obtain,
     Adopt(&'a Grant),
@@ -50,10 +46,8 @@ impl<'a> QuorumClaim<'a> {
         Self { nodes, claim, ask: Ask::Adopt(grant), deadline: nodes.deadline(claim.ttl) }
     }
 
-    /// Runs rounds until this claim or another claim has a majority.
-    ///
-    /// Claims that arrive at the same moment may split the votes. Then the claim with the most votes
-    /// keeps its votes, the other claims withdraw theirs, and all propose again.
+    /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, the other
+    /// claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
@@ -80,14 +74,14 @@ impl<'a> QuorumClaim<'a> {
                         election.close(Stage::Over);
                         last = Some(election);
                         order = Order::AllAtOnce;
-                        // Asks again at once, to obtain the votes that the other claims withdraw.
+                        // Proposes again at once, to obtain the votes that the other claims withdraw.
                         if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
                             sleep(self.pause(number)).await;
                         }
                     } else {
                         election.refuse();
                         order = self.order();
-                        // Waits until the claim that kept its votes has probably been granted.
+                        // The claim that kept its votes has probably been granted after this pause.
                         let took = self.nodes.clock.now().since(started);
                         sleep(took * 2 + self.pause(number)).await;
                     }
@@ -95,8 +89,7 @@ impl<'a> QuorumClaim<'a> {
                 RoundOutcome::Behind(ahead) => {
                     nearest = ahead;
                     self.expect_contenders(nearest.as_ref(), None);
-                    // Waits until the claim ahead has probably been granted: an earlier request would be
-                    // refused again.
+                    // The claim ahead has probably been granted after this pause.
                     let took = self.nodes.clock.now().since(started);
                     sleep(took / 2 + self.pause(number.min(ROUNDS_AT_ONCE))).await;
                     // The client of the claim ahead may have crashed.
@@ -112,8 +105,7 @@ impl<'a> QuorumClaim<'a> {
         Ok(Outcome::Held(nearest))
     }
 
-    /// Runs one round, or more if nodes have larger counters. Usually no other claim competes, because
-    /// a grant is handed over to one claim.
+    /// Runs more than one round if nodes have larger counters. Usually no other claim competes.
     pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
         let mut above = handed.get();
         for _ in 0..ROUNDS {
@@ -132,9 +124,9 @@ impl<'a> QuorumClaim<'a> {
         Err(ServerFault::unavailable("other claims propose larger tokens all the time"))
     }
 
-    /// Returns the order of requests. While a node is silent, fewer nodes vote, and claims split the votes
-    /// more often. So three or more contenders ask one node first. Otherwise, splits cost less than the round
-    /// trip to that node. Two contenders [take turns](Self::give_way) instead.
+    /// While a node is silent, claims split the votes more often. Then three or more contenders ask one node
+    /// first, and two contenders [take turns](Self::give_way). In all other cases, splits cost less than the
+    /// round trip to the first node.
     fn order(&self) -> Order {
         match self.contenders() {
             Contenders::More if self.misses_a_node() => Order::OneFirst,
@@ -142,11 +134,8 @@ impl<'a> QuorumClaim<'a> {
         }
     }
 
-    /// Pauses if a node is silent, there are two contenders, and this client had the key last. So the other
-    /// contender asks first.
-    ///
-    /// A release wakes both contenders at the same moment. Without the pause, they would split the votes half
-    /// of the time.
+    /// A release wakes both contenders at the same moment. Without the pause, they split half of the votes.
+    /// The contender that had the key last pauses.
     async fn give_way(&self) {
         if self.contenders() == (Contenders::Two { granted: true }) && self.misses_a_node() {
             let live = self.nodes.all.iter().filter(|node| !node.is_silent());
@@ -162,7 +151,7 @@ impl<'a> QuorumClaim<'a> {
         self.nodes.all.iter().any(|node| node.is_silent())
     }
 
-    /// Records contenders until after `holder` expires, because refused clients may claim the key again then.
+    /// Refused clients may claim the key again after the expiry of `holder`.
     fn expect_contenders(&self, other: Option<&Holder>, holder: Option<&Holder>) {
         let now = self.nodes.clock.now();
         let held_for = holder.and_then(|holder| holder.expires_in).unwrap_or_default();
@@ -176,24 +165,23 @@ impl<'a> QuorumClaim<'a> {
         election.read(|ballot| ballot.keeps_votes(&nonce))
     }
 
-    /// Returns a random part of a pause that doubles in each round, so that simultaneous claims do not
-    /// collide again. The nonce is the source of randomness.
+    /// The pause doubles in each round, and the nonce makes it random. So simultaneous claims do not collide
+    /// again.
     fn pause(&self, round: u32) -> Duration {
         let [.., chance] = self.claim.nonce.get().as_u128().rotate_right(8 * round).to_be_bytes();
         (SHORTEST_PAUSE * 2_u32.pow(round)).mul_f64(f64::from(chance) / 255.0)
     }
 }
 
-/// The maximum number of rounds. All rounds together take 100 ms on average.
+/// All rounds together take 100 ms on average.
 const ROUNDS: u32 = 8;
 
-/// The number of rounds in which a claim may ask one node first. Later, it asks all nodes at once.
 const ROUNDS_IN_ORDER: u32 = 6;
 
-/// The time for which a key counts as contended, from the expiry of the holder that refused a claim.
+/// The time counts from the expiry of the holder that refused a claim.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// The number of rounds after which even the claim that keeps its votes pauses: other claims withdraw slowly.
+/// From this round on, the claim that keeps its votes also pauses, because other claims withdraw slowly.
 const ROUNDS_AT_ONCE: u32 = 2;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

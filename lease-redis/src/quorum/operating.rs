@@ -1,4 +1,4 @@
-//! For operators: lists the keys that are held, and evicts a holder.
+//! Lists the keys that are held, and evicts a holder, for operators.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::quorum::nodes::requests::Query;
 use crate::quorum::voting::ballot::{Ballot, too_few};
 use crate::scripts::{BATCH, read_page};
 
-/// Evicts the holder of a key on a majority. Returns whether a majority had the grant `grant`.
+/// Returns whether a majority had the grant `grant`.
 ///
-/// A heartbeat may restore the grant without the eviction on a node that has forgotten it. The eviction
-/// stays on the other nodes, so no majority extends the lease.
+/// A heartbeat may restore the grant without the eviction on a node that has forgotten it. No majority
+/// extends the lease, because the eviction stays on the other nodes.
 pub(crate) async fn evict(
     nodes: &Nodes,
     key: &LeaseKey,
@@ -43,10 +43,8 @@ pub(crate) async fn evict(
     Err(too_few(evicted + others, nodes.count(), &faults))
 }
 
-/// Lists the keys whose holder a majority reports.
-///
-/// A minority plus one node always includes a node with such a key. So the scan reads only this many nodes.
-/// Queries all nodes for the holders.
+/// Lists the keys whose holder a majority reports. A minority plus one node always includes a node with such
+/// a key. So the scan lists the keys of only this number of nodes.
 pub(crate) fn scan(
     nodes: &Arc<Nodes>,
     prefix: &str,
@@ -64,14 +62,12 @@ pub(crate) fn scan(
     stream::unfold(Some(state), |state| async move { state?.next().await }).boxed()
 }
 
-/// The position of a scan.
 struct ScanState {
     nodes: Arc<Nodes>,
     pattern: String,
-    /// The index of the node that is scanned now. `cursor` is the position on this node.
+    /// `cursor` is the position on this node.
     place: usize,
     cursor: String,
-    /// The number of nodes that were scanned to the end. `listed` has the keys that were found so far.
     scanned: usize,
     listed: HashSet<LeaseKey>,
     found: VecDeque<HeldKey>,
@@ -99,7 +95,6 @@ impl ScanState {
         }
     }
 
-    /// Reads one page of a node, and the holders of its keys.
     async fn read_page(&mut self, node: &Node) -> Result<(), ServerFault> {
         let mut command = redis::cmd("SCAN");
         command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
@@ -124,7 +119,6 @@ impl ScanState {
             async move { node.holders_here(&keys, Query::OfReader).await }
         });
         let mut ballots: Vec<_> = keys.iter().map(|_| Ballot::new(self.nodes.count())).collect();
-        // Does not wait for nodes that hang.
         let is_known = |ballot: &Ballot| {
             let known = ballot.holder().is_some() || !ballot.holder_may_appear();
             known && ballot.answered() >= self.nodes.majority()
@@ -154,8 +148,6 @@ impl ScanState {
     }
 }
 
-/// The cursor at the beginning and at the end of a scan.
 const FIRST: &str = "0";
 
-/// The number of keys that a node examines for one page.
 const PAGE: usize = 1000;

@@ -12,25 +12,21 @@ use crate::quorum::nodes::requests::above;
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{majority, too_few};
 
-/// The release of a grant, as the arguments of the script, and the nodes' answers.
 pub(crate) struct Release {
     pub(crate) key: String,
-    /// The beginning of the lock's text.
     pub(crate) text: String,
-    /// The token plus 1.
+    /// The token plus 1, as [`above`] returns it.
     pub(crate) above: String,
     count: AnswerCount<ReleaseCount>,
 }
 
 struct ReleaseCount {
     nodes: usize,
-    /// The number of nodes that do not have the grant: it was released, or did not hold the key.
     done: usize,
     faults: Vec<ServerFault>,
 }
 
 impl Release {
-    /// Sends the release of `grant` to all nodes.
     pub(crate) fn send(nodes: &Nodes, grant: &Grant) -> Arc<Self> {
         let count = ReleaseCount { nodes: nodes.count(), done: 0, faults: Vec::new() };
         let release = Arc::new(Self {
@@ -69,7 +65,6 @@ impl ReleaseCount {
     }
 }
 
-/// The request for the release on one node.
 pub(crate) struct ReleaseRequest {
     release: Arc<Release>,
     is_answered: bool,
@@ -84,7 +79,7 @@ impl ReleaseRequest {
         &self.release
     }
 
-    /// Delivers the node's answer: whether the grant held the key.
+    /// The answer is whether the grant held the key.
     pub(crate) fn answer(mut self, answer: Result<bool, ServerFault>) {
         self.is_answered = true;
         self.release.add(answer);

@@ -73,8 +73,7 @@ impl LockStore for RedisQuorum {
         });
         let mut ballot = Ballot::new(self.nodes.count());
         loop {
-            // Once the holder is known, the nodes soon agree on its token. So a short wait suffices, and
-            // no hung node delays the answer.
+            // Once the holder is known, the nodes soon agree on its token. So a short wait suffices.
             let patience = if ballot.holder().is_some() { PATIENCE } else { Duration::MAX };
             let needed = ballot.needed_of_missing().map(|_| 1);
             let answer = self.nodes.next_answer(&ballot, &mut answers, needed, patience).await;
@@ -121,14 +120,13 @@ impl LockStore for RedisQuorum {
         Ok(watch(&self.nodes, key).await?)
     }
 
-    /// One millisecond, the resolution of expiries in Redis.
     fn grain(&self) -> Duration {
         GRAIN
     }
 }
 
 impl RedisQuorum {
-    /// Releases a grant and reserves its key. The reservation is valid when a majority has written it.
+    /// The reservation is valid when a majority has written it.
     async fn reserve(&self, grant: &Grant, length: Duration) -> Result<(), ServerFault> {
         let mut answers = self.nodes.send_all(|node| {
             let grant = grant.clone();

@@ -20,34 +20,28 @@ use crate::quorum::voting::ballot::too_few;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::freed::FreedOn;
 
-/// A watch of one key on all nodes: in a bare majority, only one node may have had the grant.
+/// Watches all nodes, because in a bare majority only one node may have had the grant.
 struct QuorumWatch {
     nodes: Arc<Nodes>,
     key: LeaseKey,
-    /// While this exists, claims of this client mark the locks that refuse them.
+    /// While this value exists, claims of this client mark the locks that refuse them.
     watched: WatchedEntry,
-    /// The watches of nodes that have not answered yet.
     registering: Answers<Result<Watch, ServerFault>>,
     messages: SelectAll<BoxStream<'static, (usize, Message)>>,
-    /// The number of nodes that are watched.
     live: usize,
     has_marked: bool,
-    /// The answers of the nodes that were asked to mark the key: whether they hold it.
     marks: Answers<Result<bool, ServerFault>>,
     freed: FreedOn,
 }
 
-/// A report of one node's watch.
 #[derive(Debug, Clone, Copy)]
 enum Message {
     Change(Change),
-    /// The watch has ended.
     Lost,
-    /// The node is watched again. Earlier changes may have been missed.
+    /// Earlier changes may have been missed.
     Watched,
 }
 
-/// Registers a watch of `key` on a majority of the nodes.
 pub(crate) async fn watch(nodes: &Arc<Nodes>, key: &LeaseKey) -> Result<Freed, ServerFault> {
     let registering = nodes.send_all(|node| {
         let channel = node.keys.channel(key);
@@ -80,7 +74,7 @@ pub(crate) async fn watch(nodes: &Arc<Nodes>, key: &LeaseKey) -> Result<Freed, S
 }
 
 impl QuorumWatch {
-    /// Adds the watch of a node. If the node has refused the watch, repeats the request.
+    /// If the node has refused the watch, repeats the request.
     fn add(&mut self, place: usize, answer: Result<Watch, ServerFault>) {
         let Some(node) = self.nodes.all.get(place).cloned() else { return };
         let channel = node.keys.channel(&self.key);
@@ -95,14 +89,13 @@ impl QuorumWatch {
         self.messages.push(messages.boxed());
     }
 
-    /// Returns the next change on a majority, or `None` if too few nodes are watched.
+    /// Returns `None` if too few nodes are watched.
     async fn next(&mut self) -> Option<Change> {
-        // A release is published only if the key is marked. So marks the key, unless a claim of this client
-        // has marked it since the watch began.
+        // A release is published only if the key is marked. A claim of this client may have marked the key
+        // since the watch began.
         let mut marking = pin!(sleep(self.time_to_mark()));
         loop {
             let change = select! {
-                // Polls messages first, because they may suffice.
                 biased;
                 Some((place, message)) = self.messages.next() => match message {
                     Message::Change(change) => {
@@ -122,8 +115,8 @@ impl QuorumWatch {
                         self.freed.note_free(place)
                     }
                 },
-                // If the key is not held on a node, it may have been freed since the watch began. This arm
-                // must match each answer. Otherwise, `select!` disables it, and reads no further answers.
+                // A key that is not held may have been freed since the watch began. This arm must match each
+                // answer. Otherwise, `select!` disables the arm, and reads no further answers.
                 Some((place, is_held)) = self.marks.next() => match is_held {
                     Ok(false) => self.freed.note_free(place),
                     Ok(true) | Err(_) => None,
@@ -147,8 +140,8 @@ impl QuorumWatch {
         }
     }
 
-    /// Returns the time until this watch marks the key. A waiter that obtained a contended key has marked it
-    /// itself. So the other waiters usually need not mark it.
+    /// A waiter that obtained a contended key has already marked it. So the other waiters usually need no
+    /// mark.
     fn time_to_mark(&self) -> Duration {
         match self.nodes.contention.contenders(&self.key, self.nodes.clock.now()) {
             Contenders::One => Duration::ZERO,
@@ -164,7 +157,7 @@ impl QuorumWatch {
     }
 }
 
-/// Returns the next message of a node. Without a watch, registers a new watch.
+/// Without a watch, registers a new watch.
 async fn next_message(
     node: &Arc<Node>,
     channel: &str,
@@ -184,5 +177,5 @@ async fn next_message(
     }
 }
 
-/// The time until a watch marks a contended key. A client that did not wait may have obtained it, unmarked.
+/// A client that did not wait may have obtained a contended key without a mark.
 const MARKED_AFTER: Duration = Duration::from_secs(1);

@@ -1,9 +1,5 @@
--- Makes a claim the holder of a grant that was handed over.
--- KEYS: lease; on one logical server also attributes, tokens. ARGV: the grant's nonce, number of the request,
--- and token; the claim's nonce, number of the request, lessee and ttl (ms); retention (ms); the key and
--- the token of the claim's session, or two empty texts.
--- With attributes to set: KEYS: lease, attributes; on one logical server also tokens, index. ARGV: as above;
--- the entry of the index; names and values in turn.
+-- Makes a claim the holder of a grant that was handed over. `parent` is empty if the claim has no session.
+-- Only with attributes to set, ARGV[11] is the entry of the index, followed by names and values in turn.
 local lease, attributes, tokens, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local handed, handed_request, handed_token = ARGV[1], ARGV[2], ARGV[3]
 local nonce, request, lessee, ttl, retention = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -18,8 +14,7 @@ if text then
         return holder_at(lease)
     end
     if parent == '' and not ARGV[11] then
-        -- A server at its maxmemory refuses XADD unless the script has written before. PEXPIRE, which needs no
-        -- memory, counts as a write.
+        -- PEXPIRE counts as a write, so XADD succeeds on a server at its maxmemory.
         redis.call('PEXPIRE', lease, ttl)
         local token = take_token(tokens, handed_token)
         local mark = string.sub(text, 34, 34)
@@ -42,8 +37,8 @@ if ARGV[11] and is_unlisted(attributes, index, ARGV[11]) then
     return 'unlisted'
 end
 
--- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before. The
--- lease is already held, so this script must succeed even then.
+-- HDEL counts as a write, so HSET succeeds on a server at its maxmemory. The lease is already held, so this
+-- script must succeed even there.
 redis.call('HDEL', lease, 'until', 'only')
 remove_end(lease)
 local token = next_token(tokens, held[3])

@@ -9,13 +9,13 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::scripts::text;
 
-/// Writes a value as `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes as hexadecimal digits.
-/// Returns `None` if the value is nested deeper than [`MAX_LEVELS`] or has an unknown type.
+/// Writes a value as `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on, with bytes as hexadecimal digits.
+/// Returns `None` for a value that is too deep or has an unknown type.
 pub(crate) fn write(value: &Value) -> Option<String> {
     (levels(value) <= MAX_LEVELS).then(|| to_json(value).map(|json| json.to_string()))?
 }
 
-/// The deepest nesting of a value, as in `DynamoDB`. A deeper value could not be read back.
+/// `DynamoDB` has the same limit. A deeper value could not be read back.
 pub(crate) const MAX_LEVELS: usize = 32;
 
 fn levels(value: &Value) -> usize {
@@ -27,15 +27,14 @@ fn levels(value: &Value) -> usize {
     1 + inside.unwrap_or(0)
 }
 
-/// Reads the attributes of a record. The inner `None` means that the record does not exist. The outer `None`
-/// means that the reply is unreadable. Fields that are no attributes are ignored.
+/// The inner `None` means that the record does not exist. The outer `None` means that the reply is
+/// unreadable. Ignores fields that are no attributes.
 #[expect(clippy::option_option, reason = "unreadable and absent are different results")]
 pub(crate) fn read_attributes(reply: &Reply) -> Option<Option<Attributes>> {
     let fields: Vec<_> = match reply {
         Reply::Array(fields) => {
             fields.as_chunks::<2>().0.iter().map(|[name, value]| (name, value)).collect()
         }
-        // The format of RESP3.
         Reply::Map(fields) => fields.iter().map(|(name, value)| (name, value)).collect(),
         _ => return None,
     };
@@ -106,7 +105,6 @@ fn from_json(json: &Json) -> Option<Value> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        // A write to a string does not fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })

@@ -1,10 +1,11 @@
--- Precedes every script, without the functions that the script does not call. The keys of a script are
--- in one slot. A script reads the time once, because on some servers the time advances during a script.
+-- Precedes every script, without the functions that the script does not call. All keys of a script are in one
+-- slot. A script gets `tokens`, the queue and `index` only on one logical server. `publish` is the command
+-- that publishes on `channel`. Ttls, lengths and the retention are in milliseconds.
 --
 -- The key of a lease has one of two forms.
 --
--- A *lock* is a string, on one logical server. It exists while the key is held or reserved, and the
--- server's expiry ends it, so nothing remains of a key that was used once. Its text:
+-- A *lock* is a string, on one logical server. It exists while the key is held or reserved. The server's
+-- expiry ends the lock, so nothing remains of a key that was used once. Its text:
 --
 --   32 characters   the nonce of the grant, or of the grant that was released with a reservation
 --   1               h: held, x: evicted, r: reserved for no lessee
@@ -12,10 +13,9 @@
 --   the rest        the number of the request that was granted, the number of the last heartbeat, the
 --                   token or 0 if no heartbeat has written it, and the lessee, separated by spaces
 --
--- A *record* is a hash: each key with attributes, and in a Cluster each key. Without attributes,
--- it is kept for days after its last use. With attributes, it never expires. The expiry applies to the
--- whole hash, so one command reads a lease, and one command writes it. Times are microseconds since 1970.
--- Its fields:
+-- A *record* is a hash: each key with attributes, and in a Cluster each key. Without attributes, the hash
+-- expires days after its last use. With attributes, it never expires. Times are microseconds since 1970. Its
+-- fields:
 --
 --   granted       the nonce of the last grant
 --   request       the number of the request that was granted
@@ -34,15 +34,15 @@
 --   lasts         present if the key was claimed under a session. The hash lasts this long (ms) after its lease,
 --                 and does not become a lock before
 --
--- refused: a string on one logical server, with a token that is larger than that of the last lock. A claim under
--- a session was refused because of this lock. While the key has no token of its own, this is its token: a late
--- copy of the claim, which has seen the key without a token, is refused again.
+-- refused: a string on one logical server, with a token that is larger than that of the last lock. A script
+-- writes it when a lock refuses a claim under a session. While the key has no token of its own, this is its
+-- token. So a late copy of the claim, which has seen the key without a token, is refused again.
 --
--- queue: a list of nonces, in the order of arrival, on one logical server. waiters: a hash with, for each nonce
--- of the queue, the largest number of its requests, the time of its last request (ms since 1970), its ttl (ms),
--- the channel of its client, and its lessee. The two names are the lease's name plus `:queue` or `:waiters`,
--- so a release gets no more keys. Both keys expire a few ttls after the last request. A place that was not
--- renewed for its ttl counts as given up. In a Cluster, no key has a queue.
+-- queue: a list of nonces, in the order of arrival, on one logical server. waiters: a hash with, for each
+-- nonce of the queue, the largest number of its requests, the time of its last request (ms since 1970), its
+-- ttl, the channel of its client, and its lessee. Both keys expire a few ttls after the last request. A place
+-- that was not renewed for its ttl counts as given up. The two names are the lease's name plus `:queue` or
+-- `:waiters`.
 --
 -- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
 --
@@ -51,7 +51,7 @@
 --
 -- Numbers are passed to commands unformatted: Redis writes numbers below 2^53 with all digits.
 
--- The time in microseconds since 1970. A script reads it once.
+-- A script reads the time once, because on some servers the time advances during a script.
 local moment
 local function now()
     if not moment then
@@ -64,9 +64,9 @@ end
 -- Returns a token that exceeds `last` and all tokens of this server, and is not below the server's time. The
 -- server may have lost later tokens in a restart or a failover.
 --
--- An id of the stream is a time in milliseconds and a number. The next millisecond is used in two cases: the
--- number is 1000, which happens only while the clock is behind the last id; or the stream does not exist,
--- since the server may have been flushed within this millisecond.
+-- An id of the stream is a time in milliseconds and a number. The token uses the next millisecond if the
+-- number is 1000, which happens only while the clock is behind the last id. It also does if the stream does
+-- not exist, since the server may have been flushed within this millisecond.
 local function take_token(tokens, last)
     local id = redis.call('XADD', tokens, 'NOMKSTREAM', 'MAXLEN', '~', 1, '*', 't', 1)
     local millis, number = math.floor(now() / 1000), 1000
@@ -84,7 +84,6 @@ local function take_token(tokens, last)
     return millis * 1000
 end
 
--- Returns the next token of a record. In a Cluster, each record counts its own tokens.
 local function next_token(tokens, last)
     if tokens then
         return take_token(tokens, last)
@@ -92,7 +91,6 @@ local function next_token(tokens, last)
     return math.max((tonumber(last) or 0) + 1, now())
 end
 
--- Returns the text of a lock, or nothing if the key is free or is a record.
 local function lock_at(lease)
     local text = redis.pcall('GET', lease)
     if type(text) ~= 'string' then
@@ -104,13 +102,11 @@ local function lock_at(lease)
     return text
 end
 
--- Returns the numbers of a lock's request, heartbeat and token, and the lessee.
 local function parts_of(text)
     return string.match(text, '^(%d+) (%d+) (%d+) (.*)$', 35)
 end
 
--- Writes a lock and its expiry. A server at its maxmemory refuses SET unless the script has written before.
--- PEXPIRE, which needs no memory, counts as a write.
+-- PEXPIRE counts as a write and needs no memory. So SET succeeds after it on a server at its maxmemory.
 local function write_lock(lease, text, ttl)
     if redis.pcall('SET', lease, text, 'PX', ttl).err then
         redis.call('PEXPIRE', lease, ttl)
@@ -118,31 +114,30 @@ local function write_lock(lease, text, ttl)
     end
 end
 
--- Returns the holder of a lock, or the former holder of a reserved key, in the format of replies to claims.
+-- The format is that of replies to claims. A reserved key has a former holder.
 local function report_lock(lease, text)
     local _, _, token, lessee = parts_of(text)
     local id = string.sub(text, 33, 33) == 'r' and '' or string.sub(text, 1, 32)
     return { 'held', lessee, token, redis.call('PTTL', lease), id }
 end
 
--- Returns the reason why a grant does not hold the lock with this text.
 local function why_lock_lost(text, nonce)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'h' and 'revoked' or 'superseded'
 end
 
--- Returns whether a lock may be the grant with this request and token. A promoted replica may still have the
--- waiter in its queue, and grant the request again, with a larger token. The token 0 means: unknown.
+-- A promoted replica may still have the waiter in its queue, and grant the request again, with a larger
+-- token. The token 0 is unknown.
 local function is_grant(text, request, token)
     local granted, _, last = parts_of(text)
     return granted == request and tonumber(last) <= tonumber(token)
 end
 
--- Returns whether a grant holds the lock. An evicted grant does until it expires: its holder may still write.
+-- An evicted grant holds the lock until it expires, because its holder may still write.
 local function holds_lock(text, nonce, request, token)
     return string.sub(text, 1, 32) == nonce and string.sub(text, 33, 33) ~= 'r' and is_grant(text, request, token)
 end
 
--- Adds `w` or `q` to the mark of a lock. If the server lacks memory for this, the client polls.
+-- If the server lacks memory for the mark, the client polls.
 local function add_mark(lease, text, mark)
     local found = string.sub(text, 34, 34)
     if found ~= mark and found ~= 'b' then
@@ -150,19 +145,18 @@ local function add_mark(lease, text, mark)
     end
 end
 
--- Returns whether the mark of a lock shows that clients watch the key.
 local function is_watched(text)
     return string.find(text, '^[wb]', 34) ~= nil
 end
 
--- Returns whether the mark of a lock shows that claims may be queued for the key.
 local function has_queue(text)
     return string.find(text, '^[qb]', 34) ~= nil
 end
 
--- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`. Returns
--- whether it granted the key. The claim `present` gets the grant as the reply of the script. Any other
--- grant is published: nonce, request number, token and lease. If it has no receiver, takes the next claim.
+-- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`.
+-- Returns whether it granted the key. The claim `present` gets the grant as the reply of the script. Any
+-- other grant is published: nonce, request number, token and lease. A grant without a receiver goes to the
+-- next claim.
 local function settle(lease, tokens, mark, present)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     local nonce = redis.call('LPOP', queue)
@@ -189,14 +183,13 @@ local function settle(lease, tokens, mark, present)
     return false
 end
 
--- Removes a claim from the queue of a key.
 local function leave_queue(lease, nonce)
     if redis.call('HDEL', lease .. ':waiters', nonce) == 1 then
         redis.call('LREM', lease .. ':queue', 1, nonce)
     end
 end
 
--- Keeps a queue for two to three ttls of a claim. Does not shorten a longer expiry.
+-- A queue lasts for two to three ttls of a claim. The function never shortens a longer expiry.
 local function keep_queue(queue, waiters, ttl)
     if redis.call('PTTL', queue) < 2 * ttl then
         redis.call('PEXPIRE', queue, 3 * ttl)
@@ -206,7 +199,7 @@ local function keep_queue(queue, waiters, ttl)
     end
 end
 
--- Removes a queue, because its key becomes a record. The waiters are notified, and query the key at once.
+-- The key becomes a record. Waiters that are notified query the key at once.
 local function dissolve_queue(lease)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
@@ -220,7 +213,6 @@ local function dissolve_queue(lease)
     redis.call('DEL', waiters)
 end
 
--- Returns the nonce and the token of a record's current grant, or nothing if it has expired or was released.
 local function standing(lease)
     local held = redis.call('HMGET', lease, 'granted', 'token', 'ends')
     if (tonumber(held[3]) or 0) > now() then
@@ -228,8 +220,8 @@ local function standing(lease)
     end
 end
 
--- Extends the expiry of the hash to at least `length` milliseconds from now. Adds a sixteenth, so that
--- not every call writes. Never shortens the expiry: `kept` is the earlier expiry, maybe of a reservation.
+-- Keeps the hash for at least `length`. Adds a sixteenth, so that not every call writes. Never shortens the
+-- earlier expiry `kept`, because a reservation may need it.
 local function keep(lease, kept, length)
     if (tonumber(kept) or 0) < now() + length * 1000 then
         local longer = math.floor(length * 17 / 16)
@@ -238,7 +230,7 @@ local function keep(lease, kept, length)
     end
 end
 
--- Keeps the hash for ever: it shows that the key is a record. `kept` is the earlier expiry.
+-- The hash shows that the key is a record. `kept` is the earlier expiry.
 local function keep_for_ever(lease, kept)
     if kept ~= '9007199254740991' then
         redis.call('HSET', lease, 'kept', '9007199254740991')
@@ -246,8 +238,6 @@ local function keep_for_ever(lease, kept)
     end
 end
 
--- Keeps the hash of a grant at least for `length` milliseconds; for ever, if it is a record with attributes on
--- one logical server.
 local function keep_grant(lease, attributes, tokens, kept, length)
     if tokens and redis.call('EXISTS', attributes) == 1 then
         keep_for_ever(lease, kept)
@@ -256,7 +246,7 @@ local function keep_grant(lease, attributes, tokens, kept, length)
     end
 end
 
--- Puts the grant of a record under a session. No time ends it, and its hash does not expire.
+-- No time ends a grant under a session, and its hash does not expire.
 local function put_under(lease, parent, parent_token, kept, retention)
     redis.call('HSET', lease, 'ends', '9007199254740991', 'parent', parent, 'parent_token', parent_token,
         'lasts', retention)
@@ -282,20 +272,19 @@ local function record_of_lock(lease, text, token, retention)
     keep(lease, nil, retention + left)
 end
 
--- Returns a record's attributes. In a Cluster, a script gets only the lease. The attributes may be on another
--- node for a while, so the client reads them with a separate command.
+-- In a Cluster, a script gets only the lease. The client reads the attributes with a separate command,
+-- because they may be on another node for a while.
 local function attributes_at(attributes)
     return attributes and redis.call('HGETALL', attributes) or {}
 end
 
--- Returns whether the index must get a record before a claim creates it. On one server, the script adds
--- the record. In a Cluster, the index is in another slot. The client adds it, and `entry` is empty before.
+-- On one server, the script adds the record to the index. In a Cluster, the index is in another slot, so the
+-- client adds the record. `entry` is empty until then.
 local function is_unlisted(attributes, index, entry)
     return not index and entry == '' and redis.call('HEXISTS', attributes, '.') == 0
 end
 
--- Sets the attributes of a claim: names and values alternate from the argument at `first` on. Creates the
--- record if it does not exist, with `entry` in the index.
+-- Names and values alternate from the argument at `first` on. A new record gets `entry` in the index.
 local function set_attributes(attributes, index, entry, first)
     if redis.call('HSET', attributes, '.', 1) == 1 and index then
         redis.call('ZADD', index, 0, entry)
@@ -305,18 +294,16 @@ local function set_attributes(attributes, index, entry, first)
     end
 end
 
--- Returns whether the grant of `nonce` is the last released grant.
 local function is_given_up(lease, nonce)
     local last = redis.call('HMGET', lease, 'last', 'granted', 'ends')
     return last[1] == nonce or (last[2] == nonce and not last[3])
 end
 
--- The token of a key that is no lock, as text. Empty if the key has none. `last` is that of its record.
+-- The token is a text, and is empty if the key has no token. `last` is the token of the key's record.
 local function last_token(lease, tokens, last)
     return last or tokens and redis.call('GET', lease .. ':refused') or ''
 end
 
--- The reason why a grant no longer holds a record.
 local function why_lost(lease, nonce, token)
     local last = redis.call('HMGET', lease, 'granted', 'token')
     if standing(lease) or (last[1] and last[1] ~= nonce and (tonumber(last[2]) or 0) > tonumber(token)) then
@@ -325,7 +312,7 @@ local function why_lost(lease, nonce, token)
     return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
--- The holder of a record, in the format of replies to other claims, with its session.
+-- The format is that of replies to claims.
 local function report_holder(lease)
     local held = redis.call('HMGET', lease, 'granted', 'lessee', 'token', 'ends', 'parent', 'parent_token')
     local left = (tonumber(held[4]) or 0) - now()
@@ -335,7 +322,7 @@ local function report_holder(lease)
     return { 'held', held[2], held[3], math.ceil(left / 1000), held[1], held[5], held[6] }
 end
 
--- Returns the holder of a key, which is a lock or a record. A reserved key has no holder.
+-- A reserved key has no holder.
 local function holder_at(lease)
     local text = lock_at(lease)
     if not text then
@@ -344,8 +331,8 @@ local function holder_at(lease)
     return string.sub(text, 33, 33) == 'r' and { 'free' } or report_lock(lease, text)
 end
 
--- Removes the end of a record's grant, and takes the grant out of its session. The hash of a child then expires
--- again, unless it has attributes. Returns whether the grant had an end.
+-- Takes the grant out of its session. The hash of a child then expires again, unless it has attributes.
+-- Returns whether the grant had an end.
 local function remove_end(lease)
     local removed = redis.call('HDEL', lease, 'ends', 'parent', 'parent_token')
     -- In a Cluster, each hash expires. While a slot moves, the attributes may be on another node.
@@ -357,28 +344,26 @@ local function remove_end(lease)
     return removed > 0
 end
 
--- Ends the current grant of a record, and stores its nonce. The hash need not be extended: the last claim or
--- heartbeat extended it by the retention and a ttl. HDEL comes first: a server at its maxmemory refuses HSET
--- unless the script has written before.
+-- The last claim or heartbeat has extended the hash by the retention and a ttl. HDEL counts as a write, so
+-- HSET succeeds on a server at its maxmemory.
 local function vacate(lease, nonce)
     remove_end(lease)
     redis.call('HSET', lease, 'last', nonce)
 end
 
--- Reserves a record's key for `length` milliseconds: for the lessee `only`, or for no lessee if it is empty.
+-- Reserves a key for the lessee `only`, or for no lessee if `only` is empty.
 local function reserve(lease, length, only, retention)
     redis.call('HSET', lease, 'until', now() + length * 1000, 'only', only)
     keep(lease, redis.call('HGET', lease, 'kept'), math.max(retention, length))
 end
 
--- Wakes the waiters of a lock. A user without the right to publish can still release.
+-- A user without the right to publish can still release.
 local function notify_waiters(text, publish, channel)
     if is_watched(text) then
         redis.pcall(publish, channel, '')
     end
 end
 
--- Ends a lock: grants its key to the next claim of its queue, or frees it.
 local function end_lock(lease, text, tokens, publish, channel)
     if has_queue(text) and settle(lease, tokens, string.sub(text, 34, 34)) then
         return
@@ -387,7 +372,6 @@ local function end_lock(lease, text, tokens, publish, channel)
     notify_waiters(text, publish, channel)
 end
 
--- Wakes the waiters of a record, if there are any.
 local function notify(lease, publish, channel)
     if redis.call('HDEL', lease, 'waits') == 1 then
         redis.pcall(publish, channel, '')

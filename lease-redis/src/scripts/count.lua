@@ -1,9 +1,8 @@
--- Adds one to an attribute, and returns its new value. Creates the record if it does not exist.
--- KEYS: lease, attributes; on one logical server also index. ARGV: the name of the attribute, 1 if the record is
--- listed already, the entry of the index. Returns 'unlisted', 'held' or 'text' if nothing was changed.
+-- Adds one to an attribute, and returns its new value. Creates the record if it does not exist. ARGV[2]: 1 if
+-- the record is listed already.
 local lease, attributes, index = KEYS[1], KEYS[2], KEYS[3]
 local name, entry = '=' .. ARGV[1], ARGV[3]
--- Only the holder can make a record of its lock: no script knows the token.
+-- Only the holder can make a record of its lock, because no script knows the token.
 if index and lock_at(lease) then
     return 'held'
 end

@@ -1,5 +1,5 @@
--- Creates a record, unless the key has one or is held.
--- KEYS: lease, attributes. ARGV: 1 on one logical server; names and values in turn.
+-- Creates a record, unless the key has one or is held. KEYS[2]: attributes. ARGV: `has_locks`; names and
+-- values in turn.
 local lease = KEYS[1]
 local has_locks = ARGV[1] == '1'
 if has_locks and lock_at(lease) or standing(lease) or redis.call('HEXISTS', KEYS[2], '.') == 1 then

@@ -11,7 +11,7 @@ if text then
 end
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[3] then
-    -- This request may have been applied before, and its reply lost.
+    -- The server may have applied this request before, and its reply was lost.
     if redis.call('HGET', lease, 'deleted') == ARGV[1] then
         return 'applied'
     end

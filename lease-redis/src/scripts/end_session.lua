@@ -1,7 +1,5 @@
--- Writes the end of a session, if it is over.
--- KEYS: lease; on one logical server also tokens. ARGV: the token of the session, retention (ms), the command that
--- publishes, the channel.
--- Returns 'ended', or the holder of the key in the format of replies to claims.
+-- Writes the end of the session with this token, if the session is over. Returns 'ended', or the holder of
+-- the key.
 local lease, tokens = KEYS[1], KEYS[2]
 local session, retention, publish, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
@@ -12,7 +10,7 @@ if text then
         return 'ended'
     end
     if string.sub(text, 33, 33) ~= 'r' then
-        -- A smaller token may be that of the session, too: its first heartbeat writes the token.
+        -- A smaller token may be that of the session, too, because its first heartbeat writes the token.
         return report_lock(lease, text)
     end
     local left = redis.call('PTTL', lease)
@@ -30,7 +28,7 @@ end
 if (tonumber(past[2]) or 0) > now() then
     return report_holder(lease)
 end
--- The lock of the session has expired. If claims are queued for the key, the first of them gets a larger token.
+-- The lock of the session has expired. If claims are queued for the key, the first claim gets a larger token.
 if tokens and redis.call('EXISTS', lease) == 0 and redis.pcall('EXISTS', lease .. ':queue') == 1
     and settle(lease, tokens, 'q') then
     return 'ended'

@@ -1,6 +1,4 @@
 -- Joins the queue of a key, or renews a place in it. If the key is free, grants it to the first waiter.
--- KEYS: lease, queue, waiters, attributes, tokens. ARGV: nonce, number of the request, lessee, ttl (ms), the
--- channel of the client, 1 if the claim may join.
 -- Returns the grant in the format of replies to claims; {'queued', number of waiters ahead, time left (ms)};
 -- 'gone' if the claim has no place and may not join; or 'race' if the key is a record, which has no queue.
 local lease, queue, waiters, attributes, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -11,7 +9,7 @@ local function write_place(number)
     redis.call('HSET', waiters, nonce, string.format('%s %.0f %s %s %s', number, now() / 1000, ttl, channel, lessee))
 end
 
--- Renews the place first: a free key is granted to the first waiter, which may be this waiter.
+-- Renews the place first, because the script may grant a free key to this waiter.
 local place = redis.call('HGET', waiters, nonce)
 if place then
     local last = string.match(place, '^%d+')
@@ -51,5 +49,5 @@ if not place then
 end
 keep_queue(queue, waiters, tonumber(ttl))
 add_mark(lease, text, 'q')
--- Limits the search, because each renewal searches the queue.
+-- Each renewal searches the queue.
 return { 'queued', redis.call('LPOS', queue, nonce, 'MAXLEN', 1000), redis.call('PTTL', lease) }

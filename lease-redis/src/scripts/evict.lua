@@ -1,7 +1,5 @@
--- Marks a grant as evicted. Then its heartbeats are refused, and the grant expires.
--- KEYS: lease. ARGV: the nonce of the grant, or its token.
--- Returns 1 if the grant is evicted, 0 if it is not the current one, or 2 if it is that of a child, whose holder
--- sends no heartbeats.
+-- Marks a grant as evicted, so that its heartbeats are refused. `named` is its nonce or its token. Returns 2
+-- for a child, whose holder sends no heartbeats.
 local lease, named = KEYS[1], ARGV[1]
 local text = lock_at(lease)
 if text then

@@ -1,8 +1,6 @@
--- Extends one or more grants.
--- KEYS: the lease of each. ARGV: retention (ms), 1 on one logical server; then nonce, number of the request,
--- number of the heartbeat, ttl (ms) and token of each.
--- A heartbeat takes a child out of its session.
--- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
+-- Extends one or more grants. A heartbeat takes a child out of its session. ARGV: retention, `has_locks`;
+-- then nonce, request, beat, ttl and token of each grant. Returns, for each grant, 1 if it was extended, or
+-- the reason as a word.
 local retention, has_locks = ARGV[1], ARGV[2] == '1'
 
 local function extend_lock(lease, text, nonce, request, beat, ttl, token)
@@ -35,8 +33,7 @@ local function extend_record(lease, nonce, beat, ttl, token)
     end
     local ends = now() + ttl * 1000
     if type(redis.pcall('HSET', lease, 'sequence', beat, 'ends', ends)) == 'table' then
-        -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which
-        -- needs no memory, counts as a write, although the field does not exist.
+        -- HDEL counts as a write, even for a missing field. So HSET succeeds on a server at its maxmemory.
         redis.call('HDEL', lease, '')
         redis.call('HSET', lease, 'sequence', beat, 'ends', ends)
     end
@@ -55,12 +52,11 @@ end
 local answers = {}
 for place = 1, #KEYS do
     local at = 5 * place - 2
-    -- If another program has written to a key, only its heartbeat fails.
+    -- A key of another program fails only its own heartbeat.
     local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
         ARGV[at + 4])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
-        -- If this server is no longer the master, all heartbeats fail.
         if string.find(answer, 'READONLY') then
             return redis.error_reply('READONLY ' .. answer)
         end

@@ -1,4 +1,4 @@
--- Returns the holders of one or more keys. KEYS: one lease per key.
+-- Returns the holders of one or more keys.
 local holders = {}
 for place = 1, #KEYS do
     holders[place] = holder_at(KEYS[place])

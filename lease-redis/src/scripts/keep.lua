@@ -1,5 +1,4 @@
--- Removes the expiry of a record's hash, which earlier versions have set. KEYS: lease, attributes.
--- Returns 1 if the key has a record.
+-- Removes the expiry of a record's hash, which earlier versions have set. Returns 1 if the key has a record.
 local lease = KEYS[1]
 if redis.call('HEXISTS', KEYS[2], '.') == 0 then
     return 0

@@ -5,13 +5,11 @@ use std::fmt;
 
 use lease_core::LeaseKey;
 
-/// Builds the names of Redis keys and channels under one prefix.
 #[derive(Debug, Clone)]
 pub(crate) struct KeySpace {
     prefix: String,
 }
 
-/// The name of a key or channel of a lease.
 #[derive(Debug)]
 pub(crate) struct KeyName<'a> {
     prefix: &'a str,
@@ -24,59 +22,53 @@ impl KeySpace {
         Self { prefix: prefix.into() }
     }
 
-    /// Returns the key of the lease: a lock or a record, as the head of `common.lua` describes them.
+    /// A lock or a record, as the head of `common.lua` describes them.
     pub(crate) fn lease<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, "")
     }
 
-    /// Returns the key of the hash with the lease's attributes. The hash never expires.
     pub(crate) fn attributes<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":attributes")
     }
 
-    /// Returns the key of the list of queued claims. The list expires after the last request of a claim.
     pub(crate) fn queue<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":queue")
     }
 
-    /// Returns the key of the hash with the places of the queue.
     pub(crate) fn waiters<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":waiters")
     }
 
-    /// Returns the channel on which the grants of a client's queued claims are published.
+    /// The grants of a client's queued claims are published on this channel.
     pub(crate) fn grants(&self, client: &str) -> String {
         format!("{}grants:{client}", self.prefix)
     }
 
-    /// Returns the channel on which a release is published.
     pub(crate) fn channel(&self, key: &LeaseKey) -> String {
         self.name(key, ":freed").to_string()
     }
 
-    /// Returns the key of the record that the clients of a quorum share on each node.
+    /// The clients of a quorum share this record on each node.
     pub(crate) fn quorum(&self) -> String {
         format!("{}quorum", self.prefix)
     }
 
-    /// Returns the key of the stream that gives tokens on one logical server.
     pub(crate) fn tokens(&self) -> String {
         format!("{}tokens", self.prefix)
     }
 
-    /// Returns the key that shows that this version has prepared the server's records.
+    /// This key shows that this version has prepared the server's records.
     pub(crate) fn form(&self) -> String {
         format!("{}form", self.prefix)
     }
 
-    /// Returns the lease key in a name in Redis. Returns `None` if this is not the name of a lease.
+    /// Returns `None` if the name is not that of a lease.
     pub(crate) fn key_of(&self, name: &str) -> Option<LeaseKey> {
         let tag = name.strip_prefix(&self.prefix)?.strip_prefix('{')?.strip_suffix('}')?;
         let key = tag.replace("%7D", "}").replace("%7B", "{").replace("%25", "%");
         LeaseKey::new(key).ok()
     }
 
-    /// Returns a pattern that matches the names of all leases whose keys start with `prefix`.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let tag = prefix.replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         let text = format!("{}{{{tag}", self.prefix);
@@ -90,13 +82,12 @@ impl KeySpace {
         pattern + "*}"
     }
 
-    /// Returns the key of the sorted set of all records' names.
     pub(crate) fn index(&self) -> String {
         format!("{}index", self.prefix)
     }
 
-    /// The text between the braces determines the slot. Escapes braces in the key itself: otherwise, `}a`
-    /// and its attributes would be in different slots.
+    /// The text between the braces determines the slot. Without escapes, `}a` and its attributes would be in
+    /// different slots.
     fn name<'a>(&'a self, key: &'a LeaseKey, part: &'static str) -> KeyName<'a> {
         let key = key.as_str();
         let tag = if key.contains(['{', '}', '%']) {

@@ -1,5 +1,5 @@
--- Removes a claim from the queue of a key. If the claim holds the key, grants the key to the next waiter.
--- KEYS: lease, queue, waiters, tokens. ARGV: nonce, the channel of the key. Returns 1 if the claim held the key.
+-- Removes a claim from the queue of a key. If the claim holds the key, grants the key to the next waiter, and
+-- returns 1. KEYS: lease, queue, waiters, tokens. ARGV: nonce, channel.
 local lease, tokens = KEYS[1], KEYS[4]
 local nonce = ARGV[1]
 leave_queue(lease, nonce)

@@ -1,5 +1,4 @@
--- Notes that a client waits for the key. KEYS: lease. ARGV: 1 on one logical server.
--- Returns 1 if the key is held. Then its release is published.
+-- Notes that a client waits for the key. ARGV: 1 on one logical server. Returns 1 if the key is held.
 local lease = KEYS[1]
 local text = ARGV[1] == '1' and lock_at(lease)
 if text then

@@ -1,8 +1,7 @@
-//! The Lua scripts: each runs on the server as one atomic step.
+//! The Lua scripts of one logical server. Each script runs as one atomic step.
 //!
-//! Start with `common.lua`: its head describes the forms of a lease. These scripts run on one logical
-//! server. The nodes of a quorum have their own scripts.
-//! [`key_space`] names keys and channels; [`attributes`] is the text format of attribute values.
+//! Start with `common.lua`, whose head describes the forms of a lease. [`key_space`] names keys and channels.
+//! [`attributes`] is the text format of attribute values.
 
 pub(crate) mod attributes;
 pub(crate) mod key_space;
@@ -22,9 +21,7 @@ pub(crate) struct LeaseScript {
     hash: String,
 }
 
-/// One call of a script, with its keys and arguments.
-///
-/// The arguments are written directly into the command, since a batch of heartbeats has hundreds of them.
+/// A batch of heartbeats has hundreds of arguments, so the arguments are written directly into the command.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     script: &'static LeaseScript,
@@ -33,8 +30,8 @@ pub(crate) struct Call {
 }
 
 impl LeaseScript {
-    /// Makes a script. The text `usual`, if any, calls the function `others` for unusual cases. `others` has
-    /// the functions of `common` and the code of `text`.
+    /// The text `usual`, if any, calls the function `others` for unusual cases. `others` has the functions of
+    /// `common` and the code of `text`.
     pub(crate) fn new(
         name: &'static str,
         common: &str,
@@ -65,7 +62,6 @@ impl LeaseScript {
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Call {
         let keys = keys.into_iter();
-        // Reserves capacity for the arguments of each key, so that the command is not reallocated.
         let count = keys.len() + 1;
         let mut by_hash = Cmd::with_capacity(8 * count, 128 * count);
         by_hash.arg("EVALSHA").arg(&self.hash).arg(keys.len());
@@ -82,7 +78,6 @@ impl Call {
         self
     }
 
-    /// Restricts the call to a quorum's node whose run has lasted for `min_run`.
     pub(crate) fn after(mut self, min_run: Duration) -> Self {
         self.min_run = min_run;
         self
@@ -96,7 +91,7 @@ impl Call {
         self.arg(number)
     }
 
-    /// Adds the key and the token of a session, or two empty texts.
+    /// Without a session, adds two empty texts.
     pub(crate) fn session(self, session: Option<&Parent>) -> Self {
         match session {
             Some(session) => self.arg(session.key.as_str()).number(session.token.get()),
@@ -104,19 +99,17 @@ impl Call {
         }
     }
 
-    /// Adds an argument as its `Display` text.
     pub(crate) fn text(mut self, argument: impl Display) -> Self {
         self.by_hash.write_arg_fmt(argument);
         self
     }
 
-    /// Returns the usual command: `EVALSHA` with the hash. It has a fifth of the bytes of the text.
+    /// Returns the usual command, with a fifth of the bytes of the text.
     pub(crate) fn by_hash(&self) -> &Cmd {
         &self.by_hash
     }
 
-    /// Returns the command with the script's text, for a server that does not know the script. Unlike
-    /// `SCRIPT LOAD`, it goes to the node that needs it.
+    /// Unlike `SCRIPT LOAD`, `EVAL` goes to the node that needs the script.
     pub(crate) fn by_text(&self) -> Cmd {
         let mut built = redis::cmd("EVAL");
         built.arg(&self.script.text);
@@ -133,8 +126,8 @@ impl Call {
     }
 }
 
-/// Inserts the functions of `common` that `script` uses. Lua creates each function anew at every call,
-/// and creating all would take longer than most scripts run.
+/// Lua creates each function anew at every call. The creation of all functions would take longer than most
+/// scripts run.
 ///
 /// Empty lines separate functions. A function uses only functions above it. A script may begin with a part
 /// that uses none of them, up to the line `--- functions`. If this part returns, no function is created.
@@ -149,11 +142,9 @@ fn linked(common: &str, script: &str) -> String {
     format!("{first}{linked}")
 }
 
-/// The line of a script where the functions are inserted.
 const FUNCTIONS: &str = "--- functions\n\n";
 
-/// Declares the scripts of a folder. `$prefix` precedes the scripts' names in tests. `$usual` names the
-/// file with the usual case of a script.
+/// `$prefix` precedes the scripts' names in tests. `$usual` names the file with the usual case of a script.
 macro_rules! scripts {
     (@usual) => {
         None
@@ -203,7 +194,6 @@ scripts! {
     UPDATE "update";
 }
 
-/// Returns a reply as text. Scripts return strings and integers.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -213,7 +203,6 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the cursor and the names in the reply to `SCAN`.
 pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = answer else { return None };
     let [cursor, Value::Array(names)] = &parts[..] else { return None };
@@ -221,12 +210,11 @@ pub(crate) fn read_page(answer: &Value) -> Option<(String, Vec<String>)> {
     Some((text(cursor)?, names?))
 }
 
-/// Returns a nonce as 32 characters, as locks and the arguments of scripts contain it.
 pub(crate) fn nonce_text(nonce: Nonce) -> String {
     nonce.get().simple().to_string()
 }
 
-/// Returns whole milliseconds, rounded up, so that a lease never ends before its ttl has passed.
+/// Rounds up, so that a lease never ends before its ttl has passed.
 pub(crate) fn millis(length: Duration) -> u64 {
     let millis = length.as_nanos().div_ceil(1_000_000);
     // Redis refuses an expiry that overflows when it is added to the time. So the limit is a million years.
@@ -236,14 +224,11 @@ pub(crate) fn millis(length: Duration) -> u64 {
 /// The resolution of expiries in Redis.
 pub(crate) const GRAIN: Duration = Duration::from_millis(1);
 
-/// The number of heartbeats in one script, so that the script blocks the server for less than a
-/// millisecond.
+/// With this number of heartbeats, a script blocks the server for less than a millisecond.
 pub(crate) const BATCH: usize = 100;
 
-/// The maximum number of batches that a locker sends at the same time.
 pub(crate) const BATCHES_AT_ONCE: usize = 64;
 
-/// Returns the number of items that follow in the arguments of a script.
 pub(crate) fn count(items: usize) -> u64 {
     u64::try_from(items).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,5 @@
--- Grants a free key. On one logical server, a key without a record becomes a lock.
--- KEYS: lease; on one logical server also attributes, tokens. ARGV: nonce, the number of the request, lessee,
--- ttl (ms), retention (ms), 1 if the client waits for the key.
--- With attributes to set: KEYS: lease, attributes; on one logical server also tokens, index. ARGV: as above;
--- the entry of the index; names and values in turn.
+-- Grants a free key. On one logical server, a key without a record becomes a lock. The claim may set
+-- attributes: ARGV[7] is the entry of the index, followed by names and values in turn.
 local lease, attributes, tokens, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local nonce, request, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local waits = ARGV[6] == '1'
@@ -42,9 +39,9 @@ if past[6] then
         return { 'held', reserved_for, past[3] or '0', math.ceil(left / 1000), '' }
     end
 end
--- A key that was claimed under a session stays a record: a lock would forget its token.
+-- A key that was claimed under a session stays a record, because a lock would forget its token.
 if tokens and not ARGV[7] and not past[10] and redis.call('EXISTS', attributes) == 0 then
-    -- A hash without a record belongs to an earlier grant: its token remains the lower bound.
+    -- A hash without a record belongs to an earlier grant, whose token remains the lower bound.
     if past[3] then
         redis.call('DEL', lease)
     end

@@ -1,14 +1,11 @@
--- Grants a key that is still as the claim has seen it: free, or held under a session that has ended. The key is a
--- record from then on.
--- KEYS: lease; on one logical server also attributes, tokens. ARGV: nonce, the number of the request, lessee,
--- ttl (ms), retention (ms), 1 if the client waits for the key; the token that the claim has seen, or an empty text;
--- the key and the token of the session that has ended, or two empty texts; those of the claim's session, or two
--- empty texts.
--- With attributes to set: KEYS: lease, attributes; on one logical server also tokens, index. ARGV: as above; the
--- entry of the index; names and values in turn.
+-- Grants a key that is still as the claim has seen it: free, or held under a session that has ended.
 --
--- A refusal is final, for the retention: the record never again is what the claim has seen. Otherwise, a late copy
--- of a refused claim could be granted, and no ttl would free the key.
+-- `seen` is the token that the claim has seen, `former` is the session that has ended, and `parent` is the
+-- claim's session. All three may be empty. Only with attributes to set, `entry` is present, and names and
+-- values follow in turn.
+--
+-- A refusal is final, for the retention, because the record never again is what the claim has seen.
+-- Otherwise, a late copy of a refused claim could be granted, and no ttl would free the key.
 local lease, attributes, tokens, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local nonce, request, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local waits, seen, former, former_token = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]

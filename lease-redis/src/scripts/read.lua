@@ -1,7 +1,6 @@
--- Reads one or more records.
--- KEYS: the lease and the attributes of each. ARGV: 1 on one logical server.
--- Returns, for each key: its holder; its token or nil; its attributes; 1 if its last grant has ended for good; and
--- its reservation as the only lessee and the time left (ms), or nothing. Or an error as a word.
+-- Reads one or more records. KEYS: the lease and the attributes of each.
+-- Returns, for each key: its holder; its token or nil; its attributes; 1 if its last grant has ended for
+-- good; and its reservation as the only lessee and the time left (ms), or nothing. Or an error as a word.
 local has_locks = ARGV[1] == '1'
 
 local function reservation_of(only, left)
@@ -25,7 +24,7 @@ end
 
 local answers = {}
 for place = 1, #KEYS, 2 do
-    -- If another program has written to a key, only its record is unreadable.
+    -- A key of another program makes only its own record unreadable.
     local done, answer = pcall(read, KEYS[place], KEYS[place + 1])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))

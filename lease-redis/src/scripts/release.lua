@@ -1,14 +1,13 @@
--- Releases the keys of one or more grants.
--- KEYS: one lease per grant. ARGV: the command that publishes; tokens on one logical server; then
--- for each grant the text that its claim writes to a free key. The text begins with the nonce.
+-- Releases the keys of one or more grants. ARGV: `publish`; `tokens`; then for each grant the text that its
+-- claim writes to a free key. The text begins with the nonce.
 -- Returns the number of grants if each held its key. Otherwise, for each grant, 1 if it held its key, 0 if it
 -- did not, or an error as a word.
 --
--- Also releases an expired grant, if no other claim has obtained the key since. Compares only the nonce:
--- a late request of the claim may have been granted, although no client knows of this grant.
+-- Compares only the nonce, because a late request of the claim may have been granted without the knowledge of
+-- a client.
 
--- Most keys still have the text of their claim: they have no mark, and no heartbeat has arrived. One MGET and
--- one DEL for all keys take a third of the time of a GET and a DEL for each key.
+-- A key whose lock was not marked or extended still has the text of its claim. One MGET and one DEL for all
+-- such keys take a third of the time of a GET and a DEL for each key.
 local texts, unchanged, changed = redis.pcall('MGET', unpack(KEYS)), {}, {}
 for place, lease in ipairs(KEYS) do
     if texts[place] == ARGV[place + 2] then
@@ -30,7 +29,8 @@ local publish, tokens = ARGV[1], ARGV[2]
 
 local function release(lease, nonce)
     local text = redis.pcall('GET', lease)
-    -- The claim leaves the queue first: a late plain claim may hold the key while its nonce is still queued.
+    -- A late plain claim may hold the key while its nonce is still queued, so the claim leaves the queue
+    -- first.
     if not text then
         if tokens and redis.pcall('EXISTS', lease .. ':queue') == 1 then
             leave_queue(lease, nonce)
@@ -60,7 +60,7 @@ for place = 1, #KEYS do
     answers[place] = 1
 end
 for _, place in ipairs(changed) do
-    -- If another program has written to a key, only its release fails.
+    -- A key of another program fails only its own release.
     local done, answer = pcall(release, KEYS[place], string.sub(ARGV[place + 2], 1, 32))
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))

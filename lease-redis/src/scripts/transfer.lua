@@ -1,6 +1,6 @@
 -- Reserves a key for one lessee. After the reservation, any lessee can obtain it.
--- KEYS: lease. ARGV: nonce, number of the request, token, 1 on one logical server, lessee, reservation (ms),
--- retention (ms), the command that publishes, the channel.
+-- ARGV: nonce, number of the request, token, 1 on one logical server, lessee, reservation, retention,
+-- publish, channel.
 local lease = KEYS[1]
 local text = ARGV[4] == '1' and lock_at(lease)
 if text then
@@ -11,7 +11,7 @@ if text then
 end
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[3] then
-    -- This request may have been applied before, and its reply lost.
+    -- The server may have applied this request before, and its reply was lost.
     local past = redis.call('HMGET', lease, 'last', 'until', 'only')
     if not nonce and past[1] == ARGV[1] and past[2] and past[3] == ARGV[5] then
         return 'applied'

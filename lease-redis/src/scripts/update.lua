@@ -1,9 +1,7 @@
 -- Changes attributes under the current grant, if the record has the expected values.
--- KEYS: lease, attributes. ARGV: nonce, number of the request, token, 1 on one logical server, retention (ms),
--- 1 if the index already has the record; three counts: of attributes to set, of expected values, and of
--- attributes expected to be absent; then the lists: names and values of the attributes to set, names and
--- values of the expected values, names of the attributes expected to be absent, names of the attributes to
--- remove.
+-- ARGV: nonce, number of the request, token, 1 on one logical server, retention, 1 if the index already has
+-- the record; the counts of attributes to set, of expected values, and of attributes expected to be absent;
+-- then these lists, with names and values in turn, and the names of the attributes to remove.
 local lease, attributes = KEYS[1], KEYS[2]
 local has_locks = ARGV[4] == '1'
 local text = has_locks and lock_at(lease)

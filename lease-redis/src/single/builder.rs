@@ -22,8 +22,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// If the server is unreachable, refuses the user, or has settings that would lose leases. The
-    /// message says how to correct the fault.
+    /// If the server is unreachable, refuses the user, or has settings that would lose leases. The message
+    /// says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -39,8 +39,8 @@ impl RedisStore {
 
     /// Sets up a store on the server that the Sentinels at `urls` report as the master named `master`.
     ///
-    /// The store logs in to the master with the credentials of the first URL and uses its database. If the
-    /// master has other users, set a login by [`with_master_login`](RedisStoreBuilder::with_master_login).
+    /// The store logs in to the master with the credentials of the first URL and uses its database. For other
+    /// users, set a login by [`with_master_login`](RedisStoreBuilder::with_master_login).
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
         master: impl Into<String>,
@@ -49,7 +49,7 @@ impl RedisStore {
         RedisStoreBuilder::new(Endpoint::Sentinel { urls, master: master.into() })
     }
 
-    /// Sets up a store on the Cluster to which the nodes at `urls` belong. `urls` need not name all nodes.
+    /// Sets up a store on the Cluster of the nodes at `urls`, which need not name all nodes.
     pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
         RedisStoreBuilder::new(Endpoint::Cluster(urls.into_iter().map(Into::into).collect()))
     }
@@ -135,25 +135,22 @@ impl RedisStoreBuilder {
     connection_setters! {
         /// Limits each call to `timeout`, from 1 ms to an hour. Defaults to 500 ms.
         ///
-        /// Even slow answers of a nearby server take a tenth of the default. Several calls that time out
-        /// still fit into the heartbeat period of a short ttl. Choose a time-out well below a third of the
-        /// ttl.
+        /// A nearby server needs at most a tenth of the default. Choose a time-out well below a third of the
+        /// ttl. Then several calls that time out fit into a heartbeat period.
     }
 
-    /// Waits with [`WAIT`] until each grant is on `replicas` replicas. If fewer have it, releases the
-    /// grant. Defaults to 0.
+    /// Waits with [`WAIT`](https://redis.io/docs/latest/commands/wait/) until each grant is on `replicas`
+    /// replicas. If fewer replicas have the grant, releases it. Defaults to 0.
     ///
-    /// Then a failover is less likely to forget a lease, but it still may. Each grant
-    /// occupies one connection of the pool, and waits for up to half of the time-out. A Cluster is refused.
-    ///
-    /// [`WAIT`]: https://redis.io/docs/latest/commands/wait/
+    /// A failover is then less likely to forget a lease, but it still may. Each grant occupies one connection
+    /// of the pool for up to half of the time-out. A Cluster is refused.
     pub fn with_replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Takes connections from a pool of the application, for a standalone server. Watches use a connection of
-    /// their own.
+    /// Takes connections from a pool of the application, for a standalone server. Watches use a separate
+    /// connection.
     pub fn with_pool(mut self, pool: deadpool_redis::Pool) -> Self {
         self.pool = Some(GivenPool::Standalone(pool));
         self
@@ -169,9 +166,8 @@ impl RedisStoreBuilder {
 
     /// Takes connections from a pool of the application, for a Cluster.
     ///
-    /// Without a pool, each node has its own connection, and a silent node delays no other. With a pool,
-    /// the driver routes requests. While a node is silent, requests to all nodes may wait several seconds
-    /// each time.
+    /// The pool's driver routes requests. While a node is silent, each request to any node may wait several
+    /// seconds. Without a pool, a silent node does not delay other nodes.
     pub fn with_cluster_pool(mut self, pool: cluster::Pool) -> Self {
         self.pool = Some(GivenPool::Cluster(pool));
         self
@@ -193,8 +189,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of range, or if the server is unreachable, refuses the user, or would lose
-    /// leases. The message says how to correct the fault.
+    /// If an option is out of range, or if the server is unreachable, refuses the user, or would lose leases.
+    /// The message says how to correct the fault.
     ///
     /// # Cancel safety
     ///
@@ -261,7 +257,7 @@ impl RedisStoreBuilder {
     }
 }
 
-/// Refuses a server with too few replicas, because every grant would fail. The error is transient.
+/// Every grant would fail with too few replicas. The error is transient.
 async fn has_replicas(node: &Node, needed: usize) -> Result<(), ServerFault> {
     let mut info = redis::cmd("INFO");
     let info = node.command(info.arg("replication")).await?;

@@ -1,8 +1,8 @@
 //! Prepares a server for locks, and converts the records of earlier versions.
 //!
-//! The hash of a record shows that the key is no lock. Earlier versions let this hash expire after the
-//! retention. So for one retention after the first connection of this version, each new connection makes the
-//! hashes of all records permanent. Processes of both versions may run until then.
+//! The hash of a record shows that the key is no lock, but earlier versions let this hash expire after the
+//! retention. So each new connection makes the hashes permanent, for one retention after the first connection
+//! of this version.
 
 use redis::Value;
 use tracing::warn;
@@ -14,8 +14,7 @@ use crate::error::ServerFault;
 use crate::scripts::{self, millis};
 use crate::single::table::listed_names;
 
-/// Creates the stream of tokens for the first claims. Also makes the hashes of all records permanent,
-/// unless the first connection of this version was more than a retention ago.
+/// Creates the stream of tokens for the first claims, and makes the hashes of all records permanent.
 pub(crate) async fn prepare(node: &Node) -> Result<(), ServerFault> {
     if !node.has_locks() {
         return Ok(());

@@ -22,7 +22,7 @@ impl InTurn for RedisStore {
         if let Some(late) = self.node.grants().take_late() {
             tokio::spawn(leave_late(Arc::downgrade(&self.node), late));
         }
-        // Listens before the subscription is confirmed, so that an interruption in between is a notice, too.
+        // An interruption before the subscription is confirmed also causes a notice.
         let listening = self.node.grants().listen(claim);
         self.node.subscribe_to_grants().await?;
         Ok(Notices::new(stream::unfold(listening, async |mut listening| {
@@ -40,27 +40,25 @@ impl InTurn for RedisStore {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<(), StoreError> {
-        // Records this before the request, because a grant may arrive at any time after it.
+        // A grant may arrive at any time after the request.
         self.node.grants().note_left(claim);
         let call = self.node.leave_call(&claim.key, &nonce_text(claim.nonce));
         Ok(self.node.call_bool(&call).await.map(drop)?)
     }
 }
 
-/// Whether a claim without a place in the queue gets a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joining {
     Allowed,
     Refused,
 }
 
-/// Releases keys that are granted to claims that had left: a late request may have joined the queue again.
+/// A late request of a claim that has left may have joined the queue again.
 async fn leave_late(node: Weak<Node>, mut late: LateGrants) {
     while let Some(LateGrant { nonce, lease }) = late.recv().await {
         let Some(node) = node.upgrade() else { return };
         let Some(key) = node.keys.key_of(&lease) else { continue };
         let call = node.leave_call(&key, &nonce);
-        // If the request fails, the grant expires.
         drop(node.call_bool(&call).await);
     }
 }
@@ -76,7 +74,6 @@ impl Node {
         scripts::LEAVE.on(keys).arg(nonce).arg(self.keys.channel(key))
     }
 
-    /// Joins the queue of a key, or renews a place in it.
     async fn place(&self, claim: &Claim, joining: Joining) -> Result<Enqueued, ServerFault> {
         self.check(claim.ttl)?;
         if !claim.attributes.is_empty() {

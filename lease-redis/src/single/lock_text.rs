@@ -5,7 +5,6 @@ use std::fmt;
 use lease_core::store::{Claim, Grant, Nonce, RequestNumber};
 use lease_core::{FencingToken, GrantId, Holder, Lessee};
 
-/// The text that a request writes to a free key: a lock without a heartbeat and without a mark.
 #[derive(Debug)]
 pub(crate) struct ClaimedText<'a> {
     nonce: Nonce,
@@ -18,7 +17,7 @@ impl<'a> ClaimedText<'a> {
         Self { nonce: claim.nonce, request: claim.request.get(), lessee: &claim.lessee }
     }
 
-    /// Returns the text that the granted request wrote. For the grant of a record, no lock has this text.
+    /// For the grant of a record, no lock has this text.
     pub(crate) fn of_grant(grant: &'a Grant) -> Self {
         let request = grant.request.map_or(0, RequestNumber::get);
         Self { nonce: grant.nonce, request, lessee: &grant.lessee }
@@ -32,12 +31,10 @@ impl fmt::Display for ClaimedText<'_> {
     }
 }
 
-/// A parsed lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockText {
     pub(crate) nonce: String,
     pub(crate) state: LockState,
-    /// The request that was granted.
     pub(crate) request: RequestNumber,
     /// `None` until a heartbeat has written the token.
     pub(crate) token: Option<FencingToken>,
@@ -52,7 +49,7 @@ pub(crate) enum LockState {
 }
 
 impl LockText {
-    /// Returns `None` if the text is not a lock's text: another program wrote it.
+    /// Returns `None` if another program wrote the text.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (nonce, rest) = text.split_at_checked(32)?;
@@ -72,7 +69,7 @@ impl LockText {
         Some(Self { nonce: nonce.to_owned(), state, request, token, lessee })
     }
 
-    /// Returns the holder, without the time left, which the text does not contain.
+    /// The holder has no time left, because the text does not contain it.
     pub(crate) fn into_holder(self) -> Holder {
         let mut holder = Holder::new(self.lessee, None);
         holder.token = self.token;
@@ -83,7 +80,7 @@ impl LockText {
     }
 }
 
-/// Parses a token in the text of a lock or in a reply. The number 0 means that the token is unknown.
+/// The number 0 means that the token is unknown.
 pub(crate) fn token(text: &str) -> Result<Option<FencingToken>, NoToken> {
     let number: u64 = text.parse().map_err(|_| NoToken)?;
     if number == 0 {
@@ -92,7 +89,6 @@ pub(crate) fn token(text: &str) -> Result<Option<FencingToken>, NoToken> {
     FencingToken::new(number).map(Some).map_err(|_| NoToken)
 }
 
-/// The text is no token.
 #[derive(Debug)]
 pub(crate) struct NoToken;
 

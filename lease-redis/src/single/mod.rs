@@ -3,8 +3,8 @@
 //! Start with [`RedisStore`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
 //! grants a key: a lock with the next batch, which is one [`transaction`], and a record by a script.
 //! [`requests`] calls the scripts, and [`lock_text`] reads a lock. [`table`] keeps records with attributes,
-//! [`sessions`] keeps leases under a lease, [`in_turn`] queues waiters, [`scan`] lists what is held, and [`form`]
-//! prepares a server, and the records of earlier versions.
+//! [`sessions`] keeps leases under a lease, and [`in_turn`] queues waiters. [`scan`] lists the held keys.
+//! [`form`] prepares a server, and the records of earlier versions.
 
 pub(crate) mod builder;
 mod form;
@@ -26,10 +26,9 @@ use crate::single::transaction::LockWriter;
 
 /// Keeps leases in Redis, on one logical server: standalone, behind Sentinel, or a Cluster.
 ///
-/// Clones share connections. Each call takes one round trip, and calls that are made at the same time share
-/// requests. A call fails after [a time-out](crate::RedisStoreBuilder::with_timeout) and can be repeated
-/// safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it restarts or fails
-/// over.
+/// Clones share connections. Each call takes one round trip, and simultaneous calls share requests. A call
+/// fails after [a time-out](crate::RedisStoreBuilder::with_timeout) and can be repeated safely. The [crate's
+/// table](crate#what-happens-when) lists what a server forgets when it restarts or fails over.
 ///
 /// # Examples
 ///

@@ -14,27 +14,20 @@ use crate::single::requests::ClaimReply;
 use crate::single::table::{Listed, written};
 use crate::single::transaction::ClaimAnswer;
 
-/// A claim on one logical server, with its attributes as text.
 pub(crate) struct ClaimRequest<'a> {
     pub(crate) claim: &'a Claim,
     kind: ClaimKind<'a>,
     attributes: Vec<(&'a str, String)>,
 }
 
-/// What a claim asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ClaimKind<'a> {
     FreeKey,
-    /// A grant that was handed over.
     HandedOver(&'a Grant),
-    /// A key that is still as it was seen.
     Seen(&'a Vacancy),
 }
 
 impl<'a> ClaimRequest<'a> {
-    /// # Errors
-    ///
-    /// If an attribute cannot be written.
     pub(crate) fn new(claim: &'a Claim, kind: ClaimKind<'a>) -> Result<Self, StoreError> {
         let attributes = claim.attributes.iter();
         let written = attributes.map(|(name, value)| Ok((name.as_str(), written(name, value)?)));
@@ -42,8 +35,8 @@ impl<'a> ClaimRequest<'a> {
         Ok(Self { claim, kind, attributes })
     }
 
-    /// Returns whether the index needs separate requests. In a Cluster, it may be on another node than the
-    /// record, so no script can access both.
+    /// In a Cluster, no script can access both the record and the index, because they may be on different
+    /// nodes.
     fn is_listed_apart(&self, node: &Node) -> bool {
         !self.attributes.is_empty() && node.role() == Role::Cluster
     }
@@ -66,7 +59,6 @@ impl<'a> ClaimRequest<'a> {
 }
 
 impl RedisStore {
-    /// Claims a key, and waits for the configured number of replicas.
     pub(crate) async fn claim(
         &self,
         request: &ClaimRequest<'_>,
@@ -81,7 +73,7 @@ impl RedisStore {
         }
         let marks =
             !matches!(request.kind, ClaimKind::HandedOver(_)) && self.node.is_awaited(&claim.key);
-        // In a box, like every rare path, so that the state of the usual path stays small.
+        // Boxed, like every rare path, so that the state of the usual path stays small.
         let reply = Box::pin(self.claim_by_script(request)).await;
         if marks && matches!(reply, Ok(ClaimReply::Held(_))) {
             self.node.note_mark(&self.node.keys.channel(&claim.key));
@@ -93,8 +85,8 @@ impl RedisStore {
         reply
     }
 
-    /// Claims a lock with the next batch. `None` if a script has to claim the key: for a record, for an
-    /// adoption, for a key that was seen, and for a key for which this client waits, since the script marks the key.
+    /// Returns `None` if a script must claim the key. A script claims a record, an adopted grant, a key that
+    /// was seen, and a key for which this client waits.
     async fn claim_of_lock(
         &self,
         request: &ClaimRequest<'_>,
@@ -107,7 +99,6 @@ impl RedisStore {
         if by_script {
             return Ok(None);
         }
-        // The permits limit the number of claims that wait for a hung server.
         let _permit = node.permit().await;
         Ok(match self.batches.claim(claim.clone()).await? {
             ClaimAnswer::Granted(request, token) => {
@@ -128,7 +119,7 @@ impl RedisStore {
         if let ClaimReply::Granted(..) = reply
             && copies < self.replicas
         {
-            // The caller gets an error, so the key is released. If the release fails, the lease expires.
+            // The caller gets an error, so the key is released.
             drop(self.released_claim(request.claim).await);
             return Err(ServerFault::unavailable(format!(
                 "{}: {copies} replicas have the grant, not {}",
@@ -138,7 +129,6 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Runs a script that grants a key.
     async fn claim_by_script(&self, request: &ClaimRequest<'_>) -> Result<ClaimReply, ServerFault> {
         let (node, key) = (&self.node, &request.claim.key);
         let call = request.call(node, Listed::NotYet);
@@ -149,8 +139,8 @@ impl RedisStore {
         if text(&answer).as_deref() != Some("unlisted") {
             return node.read_claim(call.name(), &answer);
         }
-        // Adds the name before the script creates the record, so that the index has every record. Adds it
-        // again afterwards: a concurrent `list` may have found no record and removed the name.
+        // The first addition gives the index every record. A concurrent `list` may have found no record and
+        // removed the name, so the second addition repeats it.
         self.put_on_list(key).await?;
         let call = request.call(node, Listed::Already);
         let reply = node.read_claim(call.name(), &node.call(&call).await?)?;
@@ -158,12 +148,10 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Releases the key of a claim whose grant no caller can use.
     async fn released_claim(&self, claim: &Claim) -> Result<(), ServerFault> {
         self.released(&claim.granted(lease_core::FencingToken::MAX)).await
     }
 
-    /// Releases the key of one grant, by a separate call of the script.
     pub(crate) async fn released(&self, grant: &Grant) -> Result<(), ServerFault> {
         let node = Arc::clone(&self.node);
         let reply = node.call_at_once(&node.release_call(grant)).await?;

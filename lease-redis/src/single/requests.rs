@@ -14,10 +14,9 @@ use crate::scripts::attributes::read_attributes;
 use crate::scripts::{self, Call, millis, nonce_text, text};
 use crate::single::lock_text::{ClaimedText, token};
 
-/// A server's reply to a claim.
 #[derive(Debug)]
 pub(crate) enum ClaimReply {
-    /// The request with this number was granted. `None` if the server does not know the number.
+    /// `None` if the server does not know the number of the granted request.
     Granted(Option<RequestNumber>, FencingToken, Attributes),
     Held(Holder),
     /// The grant to adopt does not exist, and the key is free.
@@ -25,8 +24,8 @@ pub(crate) enum ClaimReply {
 }
 
 impl Node {
-    /// Returns whether a grant of a free key makes a lock. In a Cluster, it makes a record: scripts with
-    /// two keys are refused there while the keys' slot moves.
+    /// A Cluster refuses scripts with two keys while the keys' slot moves. So a grant of a free key makes a
+    /// record there.
     pub(crate) fn has_locks(&self) -> bool {
         self.role() != Role::Cluster
     }
@@ -35,7 +34,7 @@ impl Node {
         u64::from(self.has_locks())
     }
 
-    /// Returns the keys of a claim's script. In a Cluster, only a claim with attributes has their key.
+    /// In a Cluster, only a claim with attributes has their key.
     pub(crate) fn keys_of_claim(&self, key: &LeaseKey, sets_attributes: bool) -> Vec<String> {
         let mut keys = vec![self.keys.lease(key).to_string()];
         if sets_attributes || self.has_locks() {
@@ -50,7 +49,6 @@ impl Node {
         keys
     }
 
-    /// Starts the call of an obtain, without the arguments for attributes.
     pub(crate) fn obtain_call(&self, keys: Vec<String>, claim: &Claim) -> Call {
         let waits = self.is_awaited(&claim.key);
         scripts::OBTAIN
@@ -63,7 +61,6 @@ impl Node {
             .number(u64::from(waits))
     }
 
-    /// Starts the call of an adoption, without the arguments for attributes.
     pub(crate) fn adopt_call(&self, keys: Vec<String>, grant: &Grant, claim: &Claim) -> Call {
         named(scripts::ADOPT.on(keys), grant)
             .arg(nonce_text(claim.nonce))
@@ -74,12 +71,11 @@ impl Node {
             .session(claim.parent.as_ref())
     }
 
-    /// Returns the call that releases one grant. It also releases a late request of the same claim.
+    /// The call also releases a late request of the same claim.
     pub(crate) fn release_call(&self, grant: &Grant) -> Call {
         self.release_all_call([grant].into_iter())
     }
 
-    /// Returns the call that releases several grants.
     pub(crate) fn release_all_call<'a, I>(&self, grants: I) -> Call
     where
         I: ExactSizeIterator<Item = &'a Grant> + Clone,
@@ -97,18 +93,15 @@ impl Node {
             .arg(self.keys.channel(&grant.key))
     }
 
-    /// Adds the first arguments of every write under a grant.
     pub(crate) fn under(&self, call: Call, grant: &Grant) -> Call {
         named(call, grant).number(self.locks())
     }
 
-    /// Adds the number that shows to a script whether keys may be locks.
     pub(crate) fn with_locks(&self, call: Call) -> Call {
         call.number(self.locks())
     }
 
-    /// Sends the heartbeats of many grants in one script. In a Cluster, the caller passes one grant, because
-    /// the keys' slots differ.
+    /// In a Cluster, the caller passes one grant, because the keys' slots differ.
     pub(crate) async fn heartbeat(
         &self,
         beats: &[(Grant, Beat)],
@@ -131,7 +124,7 @@ impl Node {
         }
     }
 
-    /// Returns the holders of keys, in the order of the keys. In a Cluster, the caller passes one key.
+    /// In a Cluster, the caller passes one key.
     pub(crate) async fn holders(
         &self,
         keys: &[LeaseKey],
@@ -147,19 +140,17 @@ impl Node {
         answers.iter().map(holder).collect()
     }
 
-    /// Marks a key for which this client waits. Returns whether the key is held.
+    /// Returns whether the key is held.
     pub(crate) async fn mark(&self, key: &LeaseKey) -> Result<bool, ServerFault> {
         self.call_bool(&self.with_locks(scripts::MARK.on([self.keys.lease(key)]))).await
     }
 
-    /// Returns a token that is larger than all tokens that this server gave.
     pub(crate) async fn take_token(&self) -> Result<FencingToken, ServerFault> {
         let answer = self.call_at_once(&scripts::TAKE_TOKEN.on([self.keys.tokens()])).await?;
         let token = text(&answer).and_then(|text| token(&text).ok()?);
         token.ok_or_else(|| self.unreadable("take_token"))
     }
 
-    /// Runs a script that grants a key.
     pub(crate) async fn claim(
         &self,
         call: &Call,
@@ -253,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Parses the reply of the release script. Returns, for each grant, whether it held its key.
+    /// Returns, for each grant, whether it held its key.
     pub(crate) fn read_releases(
         &self,
         reply: &Value,
@@ -279,7 +270,7 @@ impl Node {
         }
     }
 
-    /// Returns the command by which a script publishes. In a Cluster, it publishes to the nodes of one shard.
+    /// In a Cluster, `SPUBLISH` publishes to the nodes of one shard.
     pub(crate) fn publish(&self) -> &'static str {
         match self.role() {
             Role::Cluster => "SPUBLISH",
@@ -296,12 +287,11 @@ impl Node {
     }
 }
 
-/// Adds the nonce, the number of the granted request, and the token of a grant.
 fn named(call: Call, grant: &Grant) -> Call {
     call.arg(nonce_text(grant.nonce)).number(request_of(grant)).number(grant.token.get())
 }
 
-/// Returns the number of the granted request, or 0 if the store does not know it. Then the key is a record.
+/// Returns 0 if the store does not know the number. Then the key is a record.
 fn request_of(grant: &Grant) -> u64 {
     grant.request.map_or(0, RequestNumber::get)
 }

@@ -13,7 +13,6 @@ use crate::error::ServerFault;
 use crate::scripts::{BATCH, read_page};
 use crate::single::RedisStore;
 
-/// The position of a scan: the remaining nodes of a Cluster, and the cursor on the first of them.
 struct ScanState {
     pattern: String,
     nodes: VecDeque<Arc<Node>>,
@@ -43,7 +42,6 @@ impl RedisStore {
         held.boxed()
     }
 
-    /// Reads one page, and returns the position of the next page. Returns `None` at the end.
     async fn page(
         &self,
         mut state: ScanState,
@@ -64,7 +62,7 @@ impl RedisStore {
         Some((held, Some(Ok(state))))
     }
 
-    /// Returns the held keys and their holders. Skips names of other programs, which are no names of leases.
+    /// Skips names of other programs.
     async fn held_of(&self, node: &Node, names: &[String]) -> Result<Vec<HeldKey>, ServerFault> {
         let keys: Vec<_> = names.iter().filter_map(|name| node.keys.key_of(name)).collect();
         let batch = if node.has_locks() { BATCH } else { 1 };
@@ -78,5 +76,4 @@ impl RedisStore {
     }
 }
 
-/// The number of keys that the server examines for one page.
 const PAGE: usize = 1000;

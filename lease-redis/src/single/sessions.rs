@@ -66,7 +66,7 @@ impl Sessions for RedisStore {
 }
 
 impl RedisStore {
-    /// Reads some keys with one script. If the script fails, all reads fail.
+    /// If the script fails, all reads fail.
     async fn read_batch(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
         match self.node.records(keys).await {
             Ok(records) => {
@@ -98,7 +98,6 @@ impl RedisStore {
 }
 
 impl Node {
-    /// The arguments of every claim of a key that was seen, before those of the attributes.
     pub(crate) fn obtain_under_call(
         &self,
         keys: Vec<String>,
@@ -134,7 +133,7 @@ impl Node {
     }
 }
 
-/// The record of a key, also if only a token or a reservation of it remains.
+/// A key has a record even if only its token or its reservation remains.
 fn known(key: &LeaseKey, read: RecordFields) -> Option<LeaseRecord> {
     let is_known = read.holder.is_some()
         || read.token.is_some()

@@ -94,8 +94,8 @@ impl LockStore for RedisStore {
         Ok(Freed::when(freed(Arc::clone(&self.node), key.clone(), watch)))
     }
 
-    /// Returns `None` in a Cluster, where no script may use several keys while their slot moves. Also with
-    /// replicas: a release that grants the key to a waiter cannot wait for them.
+    /// Returns `None` in a Cluster, where no script may use several keys while their slot moves. Returns
+    /// `None` with replicas, because a release that grants the key to a waiter cannot wait for them.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         (self.node.has_locks() && self.replicas == 0).then_some(self)
     }
@@ -104,13 +104,12 @@ impl LockStore for RedisStore {
         Some(self)
     }
 
-    /// One millisecond, the resolution of expiries in Redis.
     fn grain(&self) -> Duration {
         GRAIN
     }
 }
 
-/// Refuses a claim under a session, since only `obtain_under` checks what the claim has seen.
+/// Only `obtain_under` checks what a claim under a session has seen.
 fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     if claim.parent.is_none() {
         return Ok(());
@@ -119,16 +118,15 @@ fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     Err(StoreError::new(StoreErrorKind::Refused, text))
 }
 
-/// Completes when the key is freed. A release is published only if a client waits, so the key is marked
-/// first, unless a claim of this store has marked it since the watch began.
+/// A release is published only if a client waits, so this function first marks the key. A claim of this store
+/// may have marked the key since the watch began.
 async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     while !watch.is_marked() {
         match node.mark(&key).await {
             Ok(true) => break,
-            // The key is free: it was released after the watch began, or was not held.
+            // The key was released after the watch began, or was not held.
             Ok(false) => return,
             Err(_) => select! {
-                // A message ends the watch at once, without another attempt to mark the key.
                 biased;
                 _ = watch.next() => return,
                 () = sleep(node.timeout) => (),
@@ -138,7 +136,7 @@ async fn freed(node: Arc<Node>, key: LeaseKey, mut watch: Watch) {
     watch.next().await;
 }
 
-/// `None` if the key is free and the grant to adopt does not exist.
+/// Returns `None` if the key is free and the grant to adopt does not exist.
 pub(crate) fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
     match reply {
         ClaimReply::Granted(request, token, attributes) => {
@@ -149,5 +147,4 @@ pub(crate) fn obtained(claim: &Claim, reply: ClaimReply) -> Option<Obtained> {
     }
 }
 
-/// The reply of the script `evict` for a lease under a session.
 const CHILD: i64 = 2;

@@ -19,9 +19,8 @@ use crate::scripts::{self, Call, count, millis, text};
 use crate::single::requests::ClaimReply;
 use crate::single::{RedisStore, lock_text};
 
-/// A leased key has a record. A free key has one if it was created, updated or obtained with attributes.
-/// [`list`](LeaseTable::list) omits keys that are only leased. To list them, each grant would also have
-/// to write the index.
+/// [`list`](LeaseTable::list) omits keys that are only leased, because otherwise each grant would write the
+/// index.
 #[async_trait]
 impl LeaseTable for RedisStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
@@ -57,8 +56,7 @@ impl LeaseTable for RedisStore {
         for (name, value) in attributes {
             call = call.arg(name.as_str()).arg(written(name, value)?);
         }
-        // Adds the name before the script creates the record, so that the index has every record. Adds it
-        // again afterwards: a concurrent `list` may have found no record and removed the name.
+        // Adds the name twice, for the same reasons as `claim_by_script`.
         self.put_on_list(key).await?;
         let created = self.node.call_bool(&call).await?;
         self.put_on_list(key).await?;
@@ -118,14 +116,12 @@ impl LeaseTable for RedisStore {
     }
 }
 
-/// The result of a fenced write.
 enum FencedWrite {
     Written(Written),
     /// The client must add the record to the index before the script may create the record.
     Unlisted,
 }
 
-/// Whether the index contains the record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
     NotYet,
@@ -182,7 +178,7 @@ impl RedisStore {
         }
     }
 
-    /// Returns the record of `key`, and whether it outlasts the lease.
+    /// Also returns whether the record outlasts the lease.
     async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, ServerFault> {
         let records = self.node.records(std::slice::from_ref(key)).await?;
         let read = records.into_iter().next().ok_or_else(|| self.node.unreadable("read"))??;
@@ -193,7 +189,7 @@ impl RedisStore {
         Ok(Some((read.into_record(key), lasts)))
     }
 
-    /// Returns the record of a name in the index. Removes a name without a record from the index.
+    /// Removes a name without a record from the index.
     async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, ServerFault> {
         let key = LeaseKey::new(name).map_err(|_| self.node.unreadable("list"))?;
         if let Some((record, true)) = self.record(&key).await? {
@@ -209,8 +205,8 @@ impl RedisStore {
         self.node.command(&add).await.map(drop)
     }
 
-    /// Removes a name from the index, and adds it again if its record was created in the meantime. The
-    /// creator lists the name before and after, so one of the two requests sees the other.
+    /// Adds the name again if its record was created in the meantime. The creator lists the name before and
+    /// after, so one of the two requests sees the other.
     async fn take_off_list(&self, key: &LeaseKey) -> Result<(), ServerFault> {
         let mut remove = redis::cmd("ZREM");
         remove.arg(self.node.keys.index()).arg(key.as_str());
@@ -222,7 +218,6 @@ impl RedisStore {
     }
 }
 
-/// Returns the next names in the index that start with `prefix`, in byte order.
 pub(crate) async fn listed_names(
     node: &Node,
     prefix: &str,
@@ -244,10 +239,8 @@ pub(crate) async fn listed_names(
     }
 }
 
-/// What the server keeps of a key.
 pub(crate) struct RecordFields {
     pub(crate) holder: Option<Holder>,
-    /// The last token.
     pub(crate) token: Option<FencingToken>,
     /// `None` if nothing outlasts the lease.
     pub(crate) attributes: Option<Attributes>,
@@ -264,7 +257,7 @@ impl RecordFields {
 }
 
 impl Node {
-    /// Reads what the server keeps of some keys, in their order. In a Cluster, the caller passes one key.
+    /// In a Cluster, the caller passes one key.
     pub(crate) async fn records(
         &self,
         keys: &[LeaseKey],
@@ -310,8 +303,7 @@ impl Node {
     }
 }
 
-/// Parses `{the only lessee, milliseconds}`, or an empty array. The outer `None` means that the reply is
-/// unreadable.
+/// The outer `None` means that the reply is unreadable. The inner `None` means that no reservation exists.
 #[expect(clippy::option_option, reason = "unreadable and absent are different results")]
 fn read_reservation(reply: &Value) -> Option<Option<Reserved>> {
     let Value::Array(items) = reply else { return None };
@@ -331,7 +323,6 @@ pub(crate) fn written(name: &str, value: &Attribute) -> Result<String, StoreErro
     })
 }
 
-/// The number of names per page, so that each answer stays short.
 const PAGE: usize = 100;
 
 const READ_AT_ONCE: usize = 32;

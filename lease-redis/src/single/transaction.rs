@@ -8,14 +8,13 @@
 //! EXEC
 //! ```
 //!
-//! In two cases, the transaction returns no token. First, the stream does not exist: the server has lost
-//! its data, perhaps within this millisecond. Second, the clock is so far behind the last id that the
-//! numbers of that id's millisecond are used up. Then the client releases the transaction's grants, a script
-//! continues the stream with a later millisecond, and the client repeats the claims.
+//! The transaction returns no token in two cases. In the first case, the server has lost its data, so the
+//! stream does not exist. In the second case, the clock is so far behind the last id that the numbers of that
+//! id's millisecond are used up. Then the client releases the transaction's grants, a script continues the
+//! stream with a later millisecond, and the client repeats the claims.
 //!
-//! All grants of a transaction have one token: tokens must grow for each key, and a transaction grants a key at
-//! most once. The releases are not part of the transaction: a server at its maxmemory refuses SET when it is
-//! queued, and then refuses the whole transaction. A release must still succeed.
+//! All grants of a transaction have one token, because tokens must grow only for each key. The releases are a
+//! separate script, because a server at its maxmemory refuses a queued SET, and then the whole transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,17 +31,14 @@ use crate::error::ServerFault;
 use crate::scripts::{Call, millis, nonce_text};
 use crate::single::lock_text::{ClaimedText, LockState, LockText};
 
-/// The answer to a claim of a lock.
 #[derive(Debug)]
 pub(crate) enum ClaimAnswer {
-    /// The request with this number is granted.
     Granted(RequestNumber, FencingToken),
     Held(Holder),
-    /// The key is a record: a script must claim it.
+    /// The key is a record, so a script must claim it.
     Record,
 }
 
-/// Writes the batches of one logical server.
 pub(crate) struct LockWriter {
     pub(crate) node: Arc<Node>,
 }
@@ -120,7 +116,7 @@ impl LockWriter {
     }
 }
 
-/// Releases a grant that its caller cannot use, so that it does not hold the key for a ttl.
+/// The grant must not hold the key for a ttl.
 async fn release_unusable(node: &Node, claim: &Claim) {
     let grant = claim.granted(FencingToken::MAX);
     drop(node.call_at_once(&node.release_call(&grant)).await);
@@ -148,7 +144,6 @@ fn add_transaction(pipeline: &mut Pipeline, node: &Node, claims: &[PendingClaim]
 
 async fn answer_releases(node: &Node, releases: Vec<PendingRelease>, call: &Call, reply: Value) {
     let reply = match reply {
-        // The server does not know the script yet, or this command failed: send the script again.
         Value::ServerError(_) => Box::pin(node.call_at_once(call)).await,
         reply => Ok(reply),
     };
@@ -177,17 +172,15 @@ async fn answer_claims(node: &Node, claims: Vec<PendingClaim>, executed: Execute
     }
 }
 
-/// The replies of a transaction.
 struct Executed {
     claims: Vec<Value>,
     token: TokenReply,
 }
 
-/// The reply to XADD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenReply {
     Token(FencingToken),
-    /// The transaction returned no token: a script must continue the stream.
+    /// A script must continue the stream.
     UsedUp,
     Unreadable,
 }
@@ -212,7 +205,7 @@ fn read_transaction(
     mut replies: Vec<Value>,
     claims: usize,
 ) -> Result<Executed, ServerFault> {
-    // If a command is refused when it is queued, its reply names the reason. Then EXEC fails, too.
+    // If a command is refused when it is queued, its reply contains the reason, and EXEC also fails.
     let refused = replies.iter().find_map(|reply| match reply {
         Value::ServerError(error) => Some(redis::RedisError::from(error.clone())),
         _ => None,
@@ -239,7 +232,7 @@ fn read_transaction(
     Ok(Executed { claims: claims.collect(), token })
 }
 
-/// Parses the reply to `SET … NX GET`: nil if the key was free, and otherwise the lock's text.
+/// The reply to `SET … NX GET` is nil if the key was free, and otherwise the lock's text.
 fn read_claim(
     node: &Node,
     claim: &Claim,
@@ -272,7 +265,6 @@ fn read_claim(
     }
 }
 
-/// Parses an id of the stream: milliseconds and a number.
 fn read_id(id: &Value) -> Option<(u64, u64)> {
     let Value::BulkString(id) = id else { return None };
     let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;

@@ -1,7 +1,5 @@
-//! Heartbeats with two different ttls, in ticks of one clock: when must a heartbeat write its number?
-//!
-//! One holder sends heartbeats. The server applies them in any order, or never. As soon as the key has
-//! expired, another lessee may have it. So the key must not expire while its holder relies on it.
+//! Heartbeats with two different ttls, in ticks of one clock. The search finds when a heartbeat must write
+//! its number. The server applies the heartbeats of one holder in any order, or never.
 
 use std::fmt;
 
@@ -13,11 +11,10 @@ struct Setup {
     writes: Writes,
     counts: Counts,
     expiry: Expiry,
-    /// The search ends at this tick.
     end: u8,
 }
 
-/// The heartbeats that write their number. The server refuses a heartbeat if a later number is written.
+/// The server refuses a heartbeat if a later number is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Writes {
     Always,
@@ -28,21 +25,19 @@ enum Writes {
     AfterShorter,
 }
 
-/// The time until which the client relies on its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counts {
-    /// For one ttl from the send of the last answered heartbeat. But no longer than one ttl from the send of
-    /// each later heartbeat, which may have been applied.
+    /// The client relies no longer than one ttl from the send of the last answered heartbeat, and of each
+    /// later heartbeat.
     Unanswered,
-    /// From the send of the last heartbeat that was answered.
+    /// The client relies for one ttl from the send of the last answered heartbeat.
     Answered,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expiry {
-    /// PEXPIRE.
     Set,
-    /// PEXPIRE GT: never earlier than before.
+    /// A heartbeat sends PEXPIRE with GT, which never makes the expiry earlier.
     OnlyLater,
 }
 
@@ -50,14 +45,12 @@ enum Expiry {
 struct State {
     now: u8,
     expires: u8,
-    /// The largest number that was written.
     number: u8,
     sent: u8,
-    /// The last heartbeat whose answer the client has counted. Zero: the grant.
+    /// Zero is the grant.
     answered: u8,
-    /// The largest number that is known to be written.
+    /// The largest number that the client knows to be written.
     written: u8,
-    /// The grant, then the heartbeats.
     beats: [Beat; MOST_BEATS + 1],
 }
 

@@ -1,17 +1,13 @@
 //! A server answers no request of a waiter for longer than half a ttl. Then it serves all these requests,
-//! late and in order. The waiter should obtain the key with its next request.
-//!
-//! The tests try all lengths in ticks of one clock. The waiter drops or uses answers that arrive after their
-//! time-out.
+//! late and in order. The waiter should obtain the key with its next request. Lengths are in ticks of one
+//! clock.
 
-/// One course of events. All lengths are in ticks.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    /// The time after which a request times out, and the waiter sends the next request.
+    /// The waiter sends the next request after this time.
     retry: u32,
-    /// The time for which the server serves no request.
     silence: u32,
-    /// The time at which the former lease ends on the server.
+    /// The former lease ends on the server at this time.
     free: u32,
     again: Again,
     nonce: Nonce,
@@ -20,28 +16,26 @@ struct Case {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Again {
-    /// A heartbeat confirms the grant.
     Heartbeat,
-    /// The ttl is counted from the send of the request that was granted.
+    /// The ttl counts from the send of the granted request.
     NamedSend,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nonce {
     OfTheWait,
-    /// A new nonce after each time-out. The waiter sends nothing for the old nonce.
+    /// A new nonce after each time-out, without a release of the old nonce.
     PerRequest,
     /// A new nonce after each time-out. A release of the old nonce follows its request.
     PerRequestReleased,
-    /// Like `PerRequestReleased`, but the release overtakes the request, and finds nothing.
+    /// The release overtakes the request, and finds nothing.
     PerRequestReleasedBefore,
 }
 
-/// The waiter's reaction to an answer that arrives after its time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Late {
     Dropped,
-    /// The waiter confirms the grant by a heartbeat, even if the grant's deadline has passed.
+    /// A heartbeat confirms the grant, even after the grant's deadline.
     Confirmed,
 }
 
@@ -55,7 +49,6 @@ enum Request {
 struct Value {
     nonce: u32,
     number: u32,
-    /// The send time of the request that set the value.
     sent: u32,
     expires: u32,
 }
@@ -73,7 +66,7 @@ fn one_nonce_has_the_key_within_one_retry() {
     println!("silence: {cases} cases, all sound");
 }
 
-/// Each late claim that obtains the key is released at once, because its release arrives next.
+/// The release of each late claim arrives next.
 #[test]
 fn nonces_released_in_order_have_the_key_within_one_retry() {
     for case in all_cases(Again::Heartbeat, Nonce::PerRequestReleased, Late::Dropped) {
@@ -98,7 +91,6 @@ fn ttl_counted_from_the_named_send_delays_the_waiter() {
     longest_wait(Again::NamedSend, Nonce::OfTheWait);
 }
 
-/// Asserts that a waiter locks itself out for at least half a ttl.
 #[track_caller]
 fn longest_wait(again: Again, nonce: Nonce) {
     let waits = all_cases(again, nonce, Late::Dropped)
@@ -117,7 +109,7 @@ fn all_cases(again: Again, nonce: Nonce, late: Late) -> impl Iterator<Item = Cas
 }
 
 impl Case {
-    /// Returns the time when the waiter has the key. After the silence, requests and answers take no time.
+    /// After the silence, requests and answers take no time.
     fn held_at(&self) -> u32 {
         let (mut queue, mut value) = (Vec::new(), None);
         let mut number = 0;
@@ -152,8 +144,7 @@ impl Case {
         queue.push(claim);
     }
 
-    /// Serves one request. Returns whether the waiter has the key. `next` is the number of the next
-    /// request.
+    /// Returns whether the waiter has the key. `next` is the number of the next request.
     fn serve(&self, request: Request, next: u32, now: u32, value: &mut Option<Value>) -> bool {
         value.take_if(|value| value.expires <= now);
         let (nonce, number, sent) = match request {

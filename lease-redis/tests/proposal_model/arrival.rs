@@ -1,4 +1,4 @@
-//! The scripts of a node: how it handles claims, heartbeats and restores that arrive.
+//! The scripts of a node for claims, heartbeats and restores.
 
 use crate::next::Steps;
 use crate::setup::{Rule, Setup};
@@ -7,10 +7,7 @@ use crate::step::{Message, Step};
 use crate::violation::Violation;
 
 impl<const N: usize> Steps<'_, N> {
-    /// Adds a step for each request of the claim at `place` that is under way to `node`: it arrives.
-    ///
-    /// In the model, all answers arrive. A lost answer only prevents grants, so it breaks no promise. The
-    /// search also counts votes without that answer.
+    /// In the model, all answers arrive. A lost answer only prevents grants, so it breaks no promise.
     pub(crate) fn deliver(&mut self, place: usize, node: usize) {
         let claim = self.state.claims[place];
         let link = self.state.nodes[node].links[place];
@@ -39,7 +36,6 @@ impl<const N: usize> Steps<'_, N> {
         }
     }
 
-    /// Returns whether the node accepts the proposal.
     fn accepts(&self, place: usize, node: usize, proposal: u8) -> bool {
         let (setup, there) = (self.setup, &self.state.nodes[node]);
         if there.awaited != 0 && !setup.leaves_out(Rule::RejoinDelay) {
@@ -122,7 +118,6 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Returns the violation if an extension on one more node breaks a promise.
     fn extended_too_late(&self, place: usize) -> Option<Violation> {
         let extended =
             self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended) + 1;
@@ -130,8 +125,6 @@ impl<const N: usize> Steps<'_, N> {
         (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
     }
 
-    /// Returns the violation if the grant occupies the key although the node has the counter of its
-    /// release.
     fn taken_after_release(&self, place: usize, node: usize, token: u8) -> Option<Violation> {
         let released = self.state.nodes[node].links[place].freed == Freed::Released
             && token <= self.state.claims[place].release_token();
@@ -139,8 +132,8 @@ impl<const N: usize> Steps<'_, N> {
     }
 }
 
-/// Accepts a proposal. A second vote for the same claim also sets the former bound, which applies if the vote
-/// is withdrawn: the claim may have been granted before.
+/// A second vote for the same claim sets the former bound to the proposal, because the claim may have been
+/// granted before.
 fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, proposal: u8) {
     let first = there.holder != name(place) || setup.leaves_out(Rule::SecondVoteLeavesTrace);
     if !first {
@@ -152,8 +145,8 @@ fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, prop
     (there.holder, there.held) = (name(place), proposal);
 }
 
-/// Extends a lease on a node. Once a majority has extended the lease, nodes that restarted before the
-/// heartbeat need not wait for the end of the lease: the extended lease is newer than their restarts.
+/// Once a majority has extended the lease, the lease is newer than earlier restarts. So nodes that restarted
+/// before the heartbeat need not wait for its end.
 fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
     let claim = state.claims[place];
     let there = &mut state.nodes[node];

@@ -1,4 +1,4 @@
-//! The actions of a claim: it proposes a token, is granted, and ends.
+//! The actions of a claim.
 
 use crate::next::Steps;
 use crate::setup::{Clocks, Rule, Setup};
@@ -61,8 +61,7 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Repeats the claim with the same nonce, in a later round or after a lost answer. The claim counts its
-    /// votes anew, and does not use its former grant any more.
+    /// The claim counts its votes anew, and does not use its former grant any more.
     fn repeat(&mut self, place: usize, proposal: u8) {
         let keeps_votes = self.setup.leaves_out(Rule::VotesForOneProposal);
         let floor = self.state.largest_granted();
@@ -91,7 +90,6 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Adds the steps of a granted claim: sends heartbeats, hands its grant over, and releases its grant.
     fn use_lease(&mut self, place: usize) {
         let (setup, claim) = (self.setup, self.state.claims[place]);
         if claim.may_send_heartbeat {
@@ -157,8 +155,7 @@ pub(crate) fn grant<const N: usize>(
     violation
 }
 
-/// Returns whether no other lessee may hold the key: a holder relies on its lease, or a majority reserved the
-/// key.
+/// A holder relies on its lease, or a majority reserved the key.
 pub(crate) fn is_held<const N: usize>(setup: &Setup<N>, state: &State<N>, place: usize) -> bool {
     match state.claims[place].phase {
         Phase::Granted => true,

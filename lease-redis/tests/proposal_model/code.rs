@@ -11,9 +11,8 @@ pub(crate) struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// Returns the code of a state. It is the same for states that differ only in the names of nodes and
-    /// claims. Nodes are interchangeable. Claims are interchangeable if one of the permutations in
-    /// `orders` exchanges them.
+    /// States that differ only in the names of nodes and claims have the same code. Claims are
+    /// interchangeable if one of the permutations in `orders` exchanges them.
     pub(crate) fn of(state: &State<N>, orders: &[[usize; MOST_CLAIMS]]) -> Self {
         let mut least: Option<Self> = None;
         for order in orders {
@@ -49,7 +48,7 @@ impl<const N: usize> Code<N> {
         State { nodes: self.nodes.map(node), claims, restarts, restores }
     }
 
-    /// Returns a hash. Among hundreds of millions of states, no collision is expected.
+    /// Among hundreds of millions of states, no collision is expected.
     pub(crate) fn fingerprint(&self) -> u64 {
         let low = u64::try_from(self.claims & u128::from(u64::MAX)).unwrap();
         let high = u64::try_from(self.claims >> 64).unwrap();
@@ -133,7 +132,7 @@ fn node(word: u64) -> Node {
     node
 }
 
-/// Small numbers packed into a large one. The number that was put last is taken first.
+/// The number that was put last is taken first.
 struct Word(u128);
 
 impl Word {

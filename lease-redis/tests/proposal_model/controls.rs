@@ -165,13 +165,11 @@ fn reservation_after_a_restart_reserves_a_held_key() {
     finds(Rule::ReservedAfterRejoinDelay, Violation::HeldByTwo, on_time(reserves));
 }
 
-/// Two claims that send heartbeats. The second claim may also withdraw and be repeated.
 fn regrants_withdrawn() -> Setup<3> {
     let begun = Setup { lasting: 2, withdrawing: 2, skew: 0, ..Setup::begun() };
     Setup { repeating: [false, true, false], repeats_grants: true, ..begun }
 }
 
-/// Two claims. One may withdraw and be repeated.
 fn repeats() -> Setup<3> {
     Setup { withdrawing: 1, repeating: FIRST, ..Setup::contended() }
 }

@@ -67,7 +67,6 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, arrives, |state| *state = after);
     }
 
-    /// Returns the violation if a reservation on one more node breaks a promise.
     fn reserved_too_late(&self, place: usize, after: &State<N>) -> Option<Violation> {
         if self.setup.clocks == Clocks::Wrong || !is_held(self.setup, after, place) {
             return None;

@@ -1,19 +1,13 @@
-//! A model of a quorum, and an exhaustive search of it: requests arrive in every order, late or never, while
-//! leases expire and nodes restart. `docs/design/017` describes this protocol.
+//! A model of a quorum, and an exhaustive search of it. Requests arrive in every order, late or never, while
+//! leases expire and nodes restart. See docs/design/017-redis-quorum-proposals.md.
 //!
-//! With wrong clocks, a lease may expire at any instant. Promises that are kept then depend on no clock, and
-//! hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder relies on
-//! it, and no other lessee holds the key meanwhile. The tests leave out each rule of the protocol once, and
-//! the search prints the steps that break a promise. The order of requests is arbitrary: any request may
-//! overtake any other.
-//!
-//! A node accepts a proposal that is larger than its counter. A claim is granted if a majority
-//! of the nodes accepts one proposal. Start with `arrival`, the requests at a node, then `claim`,
-//! the decisions of a client.
-//!
-//! The model omits evictions, and a second heartbeat of one lease. The usual size takes seconds, for 3, 4
-//! and 5 nodes. The full size takes minutes:
+//! Start with `arrival`, then `claim`. With wrong clocks, a lease may expire at any instant, so promises that
+//! are kept hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder
+//! relies on it. The tests leave out each rule of the protocol once, and the search prints the steps that
+//! break a promise. The full size takes minutes:
 //! `cargo test -p lease-redis --test proposal_model -- --ignored --nocapture`
+//!
+//! The model omits evictions, and a second heartbeat of one lease.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -50,7 +44,6 @@ fn sound<const N: usize>(what: &str, setup: &Setup<N>) {
     keeps(&Violation::ALL, what, setup);
 }
 
-/// Asserts that no promise in `promises` is broken.
 #[track_caller]
 fn keeps<const N: usize>(promises: &[Violation], what: &str, setup: &Setup<N>) {
     let found = search(setup, promises);
@@ -74,7 +67,6 @@ fn fails<const N: usize>(promises: &[Violation], what: &str, setup: &Setup<N>) {
 
 const TOKENS: &[Violation] = &[Violation::OneTokenTwice, Violation::TokensOutOfOrder];
 
-/// Returns whether the steps are possible in this order.
 fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
     let mut states = State::first_ones(setup);
     for step in steps {
@@ -90,7 +82,7 @@ fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
     !states.is_empty()
 }
 
-/// Node 3 does not have A's grant. It votes for B, and this vote is withdrawn. Then A's grant is restored.
+/// Node 3 votes for B without A's grant, and this vote is withdrawn. Then A's grant is restored on node 3.
 const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "B proposes 2",
     "B's claim reaches node 3",
@@ -99,8 +91,6 @@ const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "A's restore reaches node 3",
 ];
 
-/// The first claim may be repeated.
 const FIRST: [bool; 3] = [true, false, false];
 
-/// Each claim may be repeated.
 const ALL: [bool; 3] = [true; 3];

@@ -6,7 +6,6 @@ use crate::state::{Freed, HeartbeatState, Node, Phase, RESERVED, State, bit};
 use crate::step::{Step, Taken};
 use crate::violation::Violation;
 
-/// Fills `taken` with all possible steps.
 pub(crate) fn take_all<const N: usize>(
     setup: &Setup<N>,
     state: State<N>,
@@ -45,8 +44,8 @@ impl<const N: usize> Steps<'_, N> {
     ) {
         let mut state = self.state;
         change(&mut state);
-        // Grants a claim that can do nothing else, as early as possible, because an early grant
-        // restricts the other claims most. The grant of any other claim is a separate step.
+        // An early grant restricts the other claims most. So a claim that can do nothing else is granted as
+        // early as possible.
         for place in 0..self.setup.claims {
             if self.setup.only_asks(place) && may_be_granted(self.setup, &state, place) {
                 let broken = grant(self.setup, &mut state, place);
@@ -81,8 +80,7 @@ impl<const N: usize> Steps<'_, N> {
             return true;
         }
         if claim.phase == Phase::Granted && !claim.beat_earlier && self.extended(place) > 0 {
-            // A heartbeat prolongs the lease on nodes where it arrived. When it has reached a majority, the
-            // holder relies on these nodes.
+            // When the heartbeat has reached a majority, the holder relies on the nodes where it arrived.
             let here = link.heartbeat == HeartbeatState::Extended;
             return !here && (self.is_extended(place) || there.held != claim.token);
         }

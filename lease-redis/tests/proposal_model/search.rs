@@ -1,7 +1,7 @@
 //! Searches all states breadth first, so that the first path to a violation is a shortest path.
 //!
-//! The model checker `stateright` does not fit. It uses symmetry only in a depth-first search, whose paths
-//! are not the shortest, and it depends on some fifty crates.
+//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
+//! shortest.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,25 +17,22 @@ use crate::violation::Violation;
 #[derive(Debug)]
 pub(crate) struct Found<const N: usize> {
     pub(crate) states: usize,
-    /// The number of steps to the most distant state.
     pub(crate) depth: usize,
     pub(crate) violation: Option<(Violation, Path<N>)>,
 }
 
-/// The steps to a violation, each with the state after it.
 #[derive(Debug)]
 pub(crate) struct Path<const N: usize> {
     first: State<N>,
     steps: Vec<(Step, State<N>)>,
 }
 
-/// The first way to a state: the state before it, and the index of the step.
+/// The state before this state, and the index of the step.
 struct Origin {
     parent: u32,
     turn: u16,
 }
 
-/// Searches until a promise in `promises` is broken or all states were visited.
 pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -> Found<N> {
     let orders = setup.orders();
     let mut seen = Seen::default();
@@ -78,7 +75,7 @@ pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -
     Found { states: origins.len(), depth, violation: None }
 }
 
-/// Repeats the path to a state, with the names that nodes and claims had at its beginning.
+/// The path has the names that nodes and claims had at its beginning.
 fn retrace<const N: usize>(
     setup: &Setup<N>,
     roots: &[State<N>],
@@ -133,7 +130,7 @@ impl<const N: usize> fmt::Display for Path<N> {
     }
 }
 
-/// The fingerprints of the visited states. A fingerprint is a hash, so the set does not hash it again.
+/// A fingerprint is a hash already.
 type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[derive(Default)]

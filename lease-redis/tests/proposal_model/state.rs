@@ -10,27 +10,21 @@ pub(crate) const MOST_CLAIMS: usize = 3;
 pub(crate) struct State<const N: usize> {
     pub(crate) nodes: [Node; N],
     pub(crate) claims: [Claim; MOST_CLAIMS],
-    /// The number of restarts that are left.
     pub(crate) restarts: u8,
     pub(crate) restores: u8,
 }
 
-/// The data of a server for one key.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Node {
-    /// The claim that holds the key: its name, `RESERVED`, or zero.
+    /// The name of a claim, `RESERVED`, or zero.
     pub(crate) holder: u8,
-    /// The token of the holder.
     pub(crate) held: u8,
-    /// The node accepts only larger proposals. If the node has no counter, this is its time, at least the
-    /// counter that it lost.
+    /// A node without a counter has here its time, at least the counter that it lost.
     pub(crate) counter: u8,
-    /// The node restores only a grant whose token is not smaller: the largest token that it accepted and that
-    /// was not withdrawn. Zero if the node has no counter.
+    /// The largest accepted token that was not withdrawn. Zero if the node has no counter.
     pub(crate) bound: u8,
     /// The bound before the vote that the lock holds.
     pub(crate) former: u8,
-    /// Whether the node has no counter.
     pub(crate) absent: bool,
     /// A bit for each claim that may hold a lease from before the restart.
     pub(crate) awaited: u8,
@@ -39,11 +33,11 @@ pub(crate) struct Node {
     pub(crate) links: [Link; MOST_CLAIMS],
 }
 
-/// The requests between one claim and one node. A request that may arrive arrives at any time, or never.
+/// A request that may arrive arrives at any time, or never.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Link {
     pub(crate) vote: Vote,
-    /// Whether the request with the earlier proposal may arrive. Its answer is ignored.
+    /// The answer to the request with the earlier proposal is ignored.
     pub(crate) duplicated: bool,
     pub(crate) heartbeat: HeartbeatState,
     /// A bit for each round whose withdrawal may arrive.
@@ -55,9 +49,7 @@ pub(crate) struct Link {
 pub(crate) enum Vote {
     #[default]
     Nothing,
-    /// The request may arrive.
     Asked,
-    /// The node has accepted the proposal.
     Granted,
 }
 
@@ -65,7 +57,6 @@ pub(crate) enum Vote {
 pub(crate) enum HeartbeatState {
     #[default]
     Nothing,
-    /// The heartbeat may arrive.
     Sent,
     Extended,
 }
@@ -74,11 +65,8 @@ pub(crate) enum HeartbeatState {
 pub(crate) enum Freed {
     #[default]
     Nothing,
-    /// A release may arrive.
     Releasing,
-    /// The node has the counter of the release.
     Released,
-    /// The node has written the reservation.
     Reserved,
 }
 
@@ -86,11 +74,9 @@ pub(crate) enum Freed {
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
-    /// The last proposal, which is also the token of its grant.
     pub(crate) token: u8,
-    /// The proposal before the last proposal, or zero.
+    /// Zero if the claim has no earlier proposal.
     pub(crate) earlier: u8,
-    /// Whether the earlier proposal was granted.
     pub(crate) earlier_granted: bool,
     /// The largest token that was granted before the last proposal. The claim's token must be larger.
     pub(crate) floor: u8,
@@ -103,7 +89,6 @@ pub(crate) struct Claim {
     /// Whether a node had restarted when the heartbeat was sent.
     pub(crate) renews: bool,
     pub(crate) may_release: bool,
-    /// Whether the release carries the earlier token.
     pub(crate) release_earlier: bool,
 }
 
@@ -113,20 +98,15 @@ pub(crate) enum Phase {
     Idle,
     Asking,
     Granted,
-    /// The claim was granted and has ended.
     Over,
-    /// The claim was granted, and its release reserves the key.
     Reserving,
-    /// The claim ended without a grant. Only a repeated claim may still be granted.
+    /// Only a repetition of the claim may still be granted.
     Abandoned,
 }
 
-/// The holder of a reserved key.
 pub(crate) const RESERVED: u8 = 4;
 
-/// The bit of the withdrawal of the earlier proposal.
 pub(crate) const EARLIER: u8 = 0;
-/// The bit of the withdrawal of the last proposal.
 pub(crate) const LAST: u8 = 1;
 
 impl Claim {
@@ -134,30 +114,25 @@ impl Claim {
         matches!(self.phase, Phase::Granted | Phase::Over | Phase::Reserving)
     }
 
-    /// Returns whether the claim's lessee has a lease or may obtain a lease.
     pub(crate) fn is_live(self) -> bool {
         matches!(self.phase, Phase::Asking | Phase::Granted | Phase::Reserving)
     }
 
-    /// Returns the tokens of the claim's grants.
     pub(crate) fn granted_tokens(self) -> impl Iterator<Item = u8> {
         let last = self.was_granted().then_some(self.token);
         last.into_iter().chain(self.earlier_granted.then_some(self.earlier))
     }
 
-    /// Returns the token of the claim's heartbeat.
     pub(crate) fn beat_token(self) -> u8 {
         if self.beat_earlier { self.earlier } else { self.token }
     }
 
-    /// Returns the token of the claim's release.
     pub(crate) fn release_token(self) -> u8 {
         if self.release_earlier { self.earlier } else { self.token }
     }
 }
 
 impl<const N: usize> State<N> {
-    /// Returns all initial states.
     pub(crate) fn first_ones(setup: &Setup<N>) -> Vec<Self> {
         let mut first = Self {
             nodes: [Node { absent: true, ..Node::default() }; N],
@@ -200,7 +175,7 @@ impl<const N: usize> State<N> {
         self.claims.iter().flat_map(|claim| claim.granted_tokens()).max().unwrap_or(0)
     }
 
-    /// Clears values that have no effect any more, so that states that differ only in these become equal.
+    /// Clears values that have no effect any more, so that fewer states differ.
     pub(crate) fn forget(&mut self, setup: &Setup<N>) {
         for place in 0..MOST_CLAIMS {
             self.forget_requests(setup, place);
@@ -281,7 +256,7 @@ impl<const N: usize> State<N> {
             if setup.without.is_some() {
                 continue;
             }
-            // Counters only grow, so the node will refuse requests with smaller proposals.
+            // Counters only grow, so the node will refuse smaller proposals.
             if link.vote == Vote::Asked && claim.token <= counter {
                 link.vote = Vote::Nothing;
             }
@@ -300,8 +275,7 @@ impl<const N: usize> State<N> {
     }
 }
 
-/// Returns the state with each possible counter of the node at `place`. Nodes are interchangeable, so their
-/// counters ascend.
+/// Nodes are interchangeable, so their counters ascend.
 fn with_counters<const N: usize>(
     setup: &Setup<N>,
     state: State<N>,
@@ -320,7 +294,6 @@ fn with_counters<const N: usize>(
     })
 }
 
-/// Returns the name of a claim in the nodes' data.
 pub(crate) fn name(place: usize) -> u8 {
     u8::try_from(place + 1).unwrap()
 }
@@ -329,8 +302,7 @@ pub(crate) fn bit(place: usize) -> u8 {
     1 << place
 }
 
-/// Each node's holder with its token, and the node's counter: `A3/3` is held by A, `-/2` is free, and `-/~2`
-/// has no counter, and its time is 2.
+/// A holds `A3/3`, `-/2` is free, and `-/~2` has no counter and the time 2.
 impl<const N: usize> fmt::Display for State<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in &self.nodes {

@@ -13,7 +13,6 @@ pub(crate) enum Step {
     Restarts(usize),
 }
 
-/// An action of a claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Asks(u8),
@@ -37,7 +36,6 @@ pub(crate) enum Message {
     Release,
 }
 
-/// A step and the state after it.
 #[derive(Debug)]
 pub(crate) struct Taken<const N: usize> {
     pub(crate) step: Step,

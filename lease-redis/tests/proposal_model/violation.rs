@@ -5,7 +5,7 @@ pub(crate) enum Violation {
     OneTokenTwice,
     /// A token is not larger than a token that was granted before its claim.
     TokensOutOfOrder,
-    /// With right clocks: a grant while another holder relies on its lease.
+    /// Only right clocks exclude this violation.
     HeldByTwo,
     /// A majority extends a lease by a heartbeat that was sent after a larger token was granted.
     ExtendedAfterASuccessor,

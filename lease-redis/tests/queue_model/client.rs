@@ -1,4 +1,4 @@
-//! The actions of a client: it asks, renews, accepts a grant, sends heartbeats, and ends.
+//! The actions of a client.
 
 use crate::model::Steps;
 use crate::setup::{Clocks, Counts, Rule, Setup};
@@ -101,7 +101,6 @@ impl Steps<'_> {
         }
     }
 
-    /// Returns the send from which the client counts the ttl of a grant.
     fn counted_from(&self, place: usize, news: News) -> u8 {
         let client = self.state.clients[place];
         let sent = |number: u8| client.sent[usize::from(number) - 1];
@@ -172,7 +171,7 @@ fn next_send(setup: &Setup, state: &State, place: usize) -> u8 {
     }
 }
 
-/// Lets the client rely on the grant from now on. Returns the promise that this breaks, if any.
+/// Returns the promise that the acceptance of the grant breaks, if any.
 fn accept(
     setup: &Setup,
     state: &mut State,

@@ -50,7 +50,7 @@ fn reservation_without_a_tenure_reserves_another_tenure() {
     finds(Rule::Tenure, Violation::ReservedForNobody, Setup { reserves: true, ..right() });
 }
 
-/// A waiter was granted the key. A replica that lacks this grant still has the waiter in its queue.
+/// A promoted replica lacks the grant to a waiter, and still has the waiter in its queue.
 #[test]
 fn tenure_named_by_its_request_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..right() };
@@ -72,8 +72,7 @@ fn release_that_ignores_the_queue_leaves_the_key_free() {
     finds(Rule::EndSettles, Violation::FreeBesideAWaiter, right());
 }
 
-/// The renewals of the waiters notice the free key. So the release of a lock that no client has marked breaks
-/// no other promise.
+/// The renewals of the waiters notice the free key.
 #[test]
 fn release_that_ignores_the_queue_leaves_no_waiter_stuck() {
     let others = Violation::ALL.map(|it| match it {
@@ -161,7 +160,6 @@ fn wrong() -> Setup {
     Setup::of(2, Clocks::Wrong)
 }
 
-/// Three clients that send one request each.
 fn three() -> Setup {
     Setup::of(3, Clocks::Right).with_requests([1; 3]).with_beats([0; 3])
 }

@@ -1,4 +1,4 @@
-//! Expiry, places that time out, and faults: loss of data, killed clients, broken subscriptions.
+//! Expiry, places that time out, and faults.
 
 use crate::model::Steps;
 use crate::setup::Skip;
@@ -20,7 +20,7 @@ impl Steps<'_> {
         let right = self.has_right_clocks() && lock.kind != Kind::Reserved;
         self.then(Step::Expires, |state| {
             state.data.lock = Lock::default();
-            // The replica's lock was set earlier, with the same ttl. So this lock has also expired.
+            // The replica's lock was set earlier, with the same ttl. So it has also expired.
             if let Some(lagging) = &mut state.lagging
                 && right
                 && lagging.lock.kind != Kind::Reserved
@@ -62,7 +62,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Ends the process of a client without a release. Its requests may still arrive.
+    /// The requests of the client may still arrive.
     pub(crate) fn kill(&mut self, place: usize) {
         let client = self.state.clients[place];
         if self.state.kills == 0 || !matches!(client.phase, Phase::Waiting | Phase::Holding) {
@@ -75,7 +75,6 @@ impl Steps<'_> {
         });
     }
 
-    /// Breaks the subscription of a waiting client, or lets the client subscribe again.
     pub(crate) fn cut(&mut self, place: usize) {
         let client = self.state.clients[place];
         if self.setup.skip == Skip::Never {

@@ -1,35 +1,23 @@
 //! A model of the queue in which waiters of one key wait on one logical Redis server, and an exhaustive
-//! search of it. A release grants the key to the next waiter in the same script. `docs/design/016` describes
-//! the lock itself.
+//! search of it. See docs/design/018-waiting-in-turn.md.
 //!
-//! Each request may be late for ever or overtake other requests. Each answer and each message may be late or
-//! lost, and a message may overtake the answer. The messages of a paused process are only
-//! late. Start with `setup` for the parameters and rules, then `state`. `queue` has the parts of the scripts
-//! that use the queue, `server` the requests, `client` the actions of a client, `fault` expiry and faults.
-//!
-//! With wrong clocks, a lease may expire at any instant. With right clocks, it expires no earlier than the
-//! holder's deadline. So no two clients hold the key, unless data are lost. In each state, `progress` checks
+//! Start with `setup`, then `state`. `queue` has the parts of the scripts that use the queue, `server` the
+//! requests, `client` the actions of a client, and `fault` expiry and faults. In each state, `progress` checks
 //! that each waiter is granted the key if no more faults happen. `controls` leaves out each rule of the
 //! protocol once, and the search prints the shortest path to a broken promise.
 //!
-//! The usual size takes seconds. It has two clients with two requests each, and one heartbeat by one client,
-//! and three clients with one or two requests each. The faults are killed clients, two flushes, a promotion,
-//! evictions, reservations, hand-overs, and broken subscriptions. Each search is complete. The largest has
-//! 284,640 states.
+//! Each request, answer and message may be late, lost, or overtake others. With wrong clocks, a lease may
+//! expire at any instant. With right clocks, a lease expires no earlier than the holder's deadline.
 //!
-//! The full size is complete, too: three clients with two requests each and a heartbeat (2,533,416 states;
-//! 1,227,579 with wrong clocks), and two clients with three requests each (570,045 states; 9,043,540 with
-//! wrong clocks and two heartbeats). Three clients were also searched with a flush (744,204 states), with a
-//! promotion (384,308), and with waiters that are skipped (548,898):
+//! The full size has three clients with two requests each and a heartbeat: 2,533,416 states, and 1,227,579
+//! states with wrong clocks. It also has two clients with three requests each: 570,045 states, and 9,043,540
+//! states with wrong clocks and two heartbeats.
 //! `cargo test -p lease-redis --test queue_model -- --ignored --nocapture`
 //!
 //! The model omits four clients or more, two keys, requests that are refused for lack of memory, and two
-//! masters at once. In the model, a renewal without a place enters the queue. The server refuses it. This
-//! equals a lost request, which the model includes. The next nonce of that waiter is another client.
-//!
-//! A plain `SET NX` overtakes the queue if the lock has expired. The order is promised only among waiters in
-//! the queue. After a release, a request of the same nonce that arrives late may be granted for one
-//! ttl, although no process holds the lease.
+//! masters at once. In the model, a renewal without a place enters the queue. The real server refuses such a
+//! renewal, which equals a lost request. The order is promised only among waiters in the queue, because a
+//! plain `SET NX` overtakes the queue if the lock has expired.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -62,7 +50,6 @@ fn sound(what: &str, setup: &Setup) {
     keeps(&Violation::ALL, what, setup);
 }
 
-/// Asserts that no promise in `promises` is broken.
 #[track_caller]
 fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     let found = search(&Protocol::new(setup), promises);

@@ -9,7 +9,6 @@ use crate::state::{Kind, MOST_CLIENTS, State};
 use crate::step::Step;
 use crate::violation::Violation;
 
-/// The protocol in one setup.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     setup: Setup,
@@ -58,7 +57,7 @@ impl Model for Protocol {
     }
 }
 
-/// Returns the same state with other names of clients. The client at `place` was at `order[place]` before.
+/// The client at `place` was at `order[place]` before.
 fn renamed(state: &State, order: [u8; MOST_CLIENTS]) -> State {
     let mut names = [0; MOST_CLIENTS];
     for (new, old) in (0..).zip(order) {
@@ -92,7 +91,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Adds a step. `change` applies the step to the state, and returns the promise that the step breaks.
+    /// `change` returns the promise that the step breaks.
     pub(crate) fn then_checked(
         &mut self,
         step: Step,
@@ -108,7 +107,6 @@ impl Steps<'_> {
         self.setup.clocks == Clocks::Right
     }
 
-    /// Returns whether one ttl has passed since a send.
     pub(crate) fn is_late(&self, sent: u8) -> bool {
         self.has_right_clocks() && sent == 0
     }

@@ -1,4 +1,4 @@
-//! Clears values that have no effect any more, so that states that differ only in such values become equal.
+//! Clears values that have no effect any more, so that fewer states differ.
 
 use crate::setup::{Clocks, Counts, Rule, Setup, Skip};
 use crate::state::{
@@ -89,7 +89,7 @@ fn forget_client(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a last request that has no effect. While other clients wait, it could grant the key to a waiter.
+/// While other clients wait, the last request of a nonce could grant the key to a waiter.
 fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     let finds = |state: &State| {
         let mut data = state.all_data();
@@ -105,17 +105,17 @@ fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a handed-over grant, unless a request that adopts this grant may still arrive or be sent.
+/// A request that adopts the grant may still arrive or be sent.
 fn forget_handed(setup: &Setup, client: &mut Client, place: usize) {
     let may_ask = matches!(client.phase, Phase::Idle | Phase::Waiting);
     let adopts = setup.roles[place].adopts.is_some();
     if adopts && !may_ask && client.flying == 0 && client.handed.number != 0 {
-        // Keeps a mark that a grant was handed over, so that it is not handed over again.
+        // Keeps a mark of the hand-over, so that the grant is not handed over again.
         client.handed = Grant { number: u8::MAX, ..Grant::default() };
     }
 }
 
-/// Clears details of a lock whose client has ended, unless a request still names the lock's tenure.
+/// A request may still name the tenure of a client that has ended.
 fn forget_lock(setup: &Setup, state: &mut State, place: usize) {
     let client = state.clients[place];
     let beats = client.beats.iter().any(|beat| beat.phase == BeatPhase::Sent);
@@ -163,8 +163,7 @@ fn renumber_sends(state: &mut State, place: usize) {
     });
 }
 
-/// Renumbers tokens, because only their order matters. A later token is larger than all these tokens, so it
-/// is also larger than all accepted tokens.
+/// Only the order of tokens matters. A later token is larger than all these tokens.
 fn renumber_tokens(state: &mut State) {
     let mut used = 0u64;
     state.grants_mut().for_each(|(_, grant)| used |= 1 << grant.token);

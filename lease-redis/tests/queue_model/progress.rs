@@ -1,15 +1,14 @@
 //! Checks that each waiter is granted the key at some time, if no more faults happen.
 //!
-//! The check tries one continuation of many. In it, all messages in flight are lost. The search visits
-//! the states after their arrival, too. Holders release. Each waiter renews its place, and then a ttl
-//! passes. A waiter that is granted the key releases it.
+//! The check tries one continuation of many, in which all messages in flight are lost. The search also visits
+//! the states after their arrival.
 
 use crate::queue::end;
 use crate::server::enqueue;
 use crate::setup::{Clocks, Setup};
 use crate::state::{Beat, End, FRESH, Lock, MOST_CLIENTS, News, Phase, State};
 
-/// Returns whether a waiter never gets the key. Waiters renew their places in ascending or descending order.
+/// Waiters renew their places in ascending or descending order.
 pub(crate) fn is_stuck(setup: &Setup, state: &State) -> bool {
     let waits = (0..setup.clients).any(|place| waits(setup, state, place));
     let ascending = [0, 1, 2];
@@ -68,7 +67,6 @@ impl<'a> Future<'a> {
         self.deliver_news();
     }
 
-    /// Lets all clients learn of their grants at once.
     fn deliver_news(&mut self) {
         for place in 0..self.setup.clients {
             let client = &mut self.state.clients[place];
@@ -91,7 +89,6 @@ impl<'a> Future<'a> {
         self.deliver_news();
     }
 
-    /// Lets the lock expire, and lets places time out that are not renewed.
     fn pass_ttl(&mut self) {
         self.state.data.lock = Lock::default();
         for place in 0..self.setup.clients {

@@ -15,13 +15,13 @@ pub(crate) struct Place {
     pub(crate) client: u8,
     /// The largest number of a request that has arrived since the nonce joined the queue.
     pub(crate) number: u8,
-    /// Whether the client has been silent for so long that its place times out.
+    /// The client has been silent for so long that its place times out.
     pub(crate) silent: bool,
-    /// Whether the server regards the client as silent.
+    /// The server regards the client as silent.
     pub(crate) dead: bool,
-    /// The position in the order of arrival, even if the queue has another order.
+    /// The place in the order of arrival, even if the queue has another order.
     pub(crate) arrival: u8,
-    /// Whether the place was granted the key, and no request of its client has arrived since.
+    /// The place was granted the key, and no request of its client has arrived since.
     pub(crate) used: bool,
 }
 
@@ -52,8 +52,7 @@ impl Queue {
     }
 }
 
-/// Grants the key to the next waiters while the key is free. `caller` is the client whose request the script
-/// handles.
+/// `caller` is the client whose request the script handles.
 pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<Violation> {
     let (mut broken, mut index) = (None, 0);
     revoke_later(setup, state);
@@ -90,8 +89,8 @@ pub(crate) fn settle(setup: &Setup, state: &mut State, caller: usize) -> Option<
     broken
 }
 
-/// Without `SkipInOneScript`, the server also takes back the grant of an earlier script, if the client of
-/// this grant does not listen now.
+/// Without `SkipInOneScript`, the server also takes back the grant of an earlier script, if its client does
+/// not listen.
 fn revoke_later(setup: &Setup, state: &mut State) {
     let lock = state.data.lock;
     if setup.leaves_out(Rule::SkipInOneScript)
@@ -118,7 +117,7 @@ fn grant_next(setup: &Setup, state: &mut State, index: usize, caller: usize) -> 
     overtaken.or(dead)
 }
 
-/// Grants the key to a client, and notifies the client: by the answer, if the client is the caller.
+/// The caller gets the grant in its answer.
 pub(crate) fn grant(setup: &Setup, state: &mut State, client: usize, number: u8, caller: usize) {
     let token = next_token(setup, state);
     let grant = Grant { number, token, plain: false, followed: false };
@@ -139,13 +138,13 @@ pub(crate) fn tell(setup: &Setup, state: &mut State, client: usize, grant: Grant
     state.clients[client].tell(News { grant, answers });
 }
 
-/// Returns whether a message to the client has a receiver. Always true if the server skips no waiter.
+/// Always true if the server skips no waiter.
 fn hears(setup: &Setup, state: &State, client: usize) -> bool {
     setup.skip == Skip::Never || !state.clients[client].deaf
 }
 
-/// Returns the violation if a script grants the key to `place` before a living waiter that arrived earlier.
-/// `None` is a client without a place.
+/// A violation is a grant to `place` before a living waiter that arrived earlier. `None` is a client without
+/// a place.
 pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> Option<Violation> {
     let mut living =
         state.data.queue.places().iter().filter(|other| is_living(setup, state, **other));
@@ -153,7 +152,6 @@ pub(crate) fn overtakes(setup: &Setup, state: &State, place: Option<Place>) -> O
     living.any(earlier).then_some(Violation::Overtaken)
 }
 
-/// Returns the violation if the key is free although a living waiter is in the queue.
 pub(crate) fn free_beside_a_waiter(setup: &Setup, state: &State) -> Option<Violation> {
     let mut places = state.data.queue.places().iter();
     let free = state.data.lock.kind == Kind::Absent;
@@ -165,7 +163,6 @@ fn is_living(setup: &Setup, state: &State, place: Place) -> bool {
     !place.silent && hears(setup, state, place.client.into())
 }
 
-/// Handles the last request of a nonce: its release, or its leave.
 pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> Option<Violation> {
     let leaves = match end {
         End::Leave => !setup.leaves_out(Rule::LeaveLeavesQueue),
@@ -197,14 +194,13 @@ pub(crate) fn end(setup: &Setup, state: &mut State, client: usize, end: End) -> 
     broken.or(queued).or_else(|| free_beside_a_waiter(setup, state))
 }
 
-/// Returns whether the server finds that a grant names the lock's tenure. The lock of a plain claim has the
-/// token 0 until a heartbeat writes it.
+/// The lock of a plain claim has the token 0 until a heartbeat writes it.
 pub(crate) fn is_same_tenure(setup: &Setup, lock: Lock, grant: Grant) -> bool {
     let is_smaller = grant.token < lock.grant.token && !setup.leaves_out(Rule::TokenNamesTenure);
     lock.grant.number == grant.number && !is_smaller
 }
 
-/// Returns whether the lock has this grant. `SET NX` sets each number once, and scripts set each token once.
+/// `SET NX` sets each number once, and scripts set each token once.
 pub(crate) fn is_tenure(lock: Lock, grant: Grant) -> bool {
     match (lock.grant.plain, grant.plain) {
         (true, true) => lock.grant.number == grant.number,
@@ -220,7 +216,6 @@ pub(crate) fn next_token(setup: &Setup, state: &mut State) -> u8 {
     state.data.stream
 }
 
-/// Marks each smaller token of another client.
 pub(crate) fn follow(state: &mut State, client: usize, token: u8) {
     for (other, grant) in state.grants_mut() {
         if other != client && grant.token < token {

@@ -11,7 +11,6 @@ use crate::step::{Message, Step};
 use crate::violation::Violation;
 
 impl Steps<'_> {
-    /// Adds a step for each request of the client that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let (setup, client) = (self.setup, self.state.clients[place]);
         for number in (1..=MOST_REQUESTS).filter(|number| client.flying & 1 << number != 0) {
@@ -61,7 +60,7 @@ impl Steps<'_> {
             }
             let is_own = is_tenure(*lock, beat.grant);
             lock.beat = number;
-            // The expiry is one ttl after the arrival. So it is never earlier than before.
+            // The expiry is one ttl after the arrival, so it is never earlier than before.
             lock.expiry = lock.expiry.max(beat.sent);
             if lock.grant.token < beat.grant.token {
                 (lock.grant.token, lock.grant.followed) = (beat.grant.token, beat.grant.followed);
@@ -79,7 +78,6 @@ impl Steps<'_> {
         });
     }
 
-    /// An operator may send an eviction at any time.
     fn deliver_eviction(&mut self, place: usize) {
         let lock = self.state.data.lock;
         if self.state.evictions == 0 || !lock.is_held_by(place) {
@@ -93,7 +91,6 @@ impl Steps<'_> {
     }
 }
 
-/// Enters the queue, or renews the place there.
 pub(crate) fn enqueue(
     setup: &Setup,
     state: &mut State,
@@ -167,7 +164,7 @@ fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
     tell(setup, state, place, Grant { number, token, plain: true, followed: false }, number);
 }
 
-/// Answers a nonce that already has the lock. If the lock has no token, gives it a token.
+/// If the lock has no token, gives it a token.
 fn tell_of_lock(setup: &Setup, state: &mut State, place: usize, answers: u8) {
     if state.data.lock.grant.plain && state.data.lock.grant.token == 0 {
         let token = next_token(setup, state);

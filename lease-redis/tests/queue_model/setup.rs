@@ -1,82 +1,69 @@
-//! The parameters of a search: the clients, the faults, and the rules that are left out.
+//! The parameters of a search.
 
 use crate::state::MOST_CLIENTS;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// The clients. Each client has one nonce. A new nonce of a process counts as another client.
+    /// Each client has one nonce. A new nonce of a process counts as another client.
     pub(crate) roles: [Role; MOST_CLIENTS],
     pub(crate) clients: usize,
     pub(crate) clocks: Clocks,
     /// Whether a place in the queue may time out before its last request is older than one ttl.
     pub(crate) impatient: bool,
-    /// The number of times that the server may lose all data.
     pub(crate) flushes: u8,
-    /// The number of times that a replica without the last writes may become the server.
+    /// A replica without the last writes becomes the server.
     pub(crate) promotions: u8,
     pub(crate) evictions: u8,
-    /// The number of clients that may be killed.
     pub(crate) kills: u8,
-    /// The number of times that the subscription of a client may break.
     pub(crate) cuts: u8,
-    /// Whether a holder may release its key with a reservation.
     pub(crate) reserves: bool,
     pub(crate) skip: Skip,
     pub(crate) counts: Counts,
-    /// Whether tokens keep their numbers. Otherwise, states keep only the tokens' order, and have no more
-    /// tokens than they can use. But then promises about earlier tokens are not checked.
+    /// Without exact tokens, the search does not check promises about earlier tokens.
     pub(crate) exact_tokens: bool,
     pub(crate) without: Option<Rule>,
 }
 
-/// The actions that one client may take.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Role {
-    /// The number of requests that the client sends with its nonce: one enqueue, and renewals.
+    /// The requests are one enqueue, and then renewals.
     pub(crate) requests: u8,
     /// The number of these requests, from the first, that are a plain `SET NX`.
     pub(crate) plain: u8,
     pub(crate) beats: u8,
-    /// Whether the client may leave the queue before it has the key.
     pub(crate) leaves: bool,
-    /// The client whose grant is handed over to this client. The requests of this client adopt that grant.
+    /// The requests of this client adopt the grant of the client at this place.
     pub(crate) adopts: Option<usize>,
 }
 
-/// The times at which a lease may expire, and a place in the queue may time out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant. So promises that are found kept depend on no clock.
+    /// A lease may expire at any instant. So promises that are kept depend on no clock.
     Wrong,
-    /// At the earliest one ttl after the send of the request that set the lease or renewed the place.
+    /// A lease expires at the earliest one ttl after the send of its request or renewal.
     Right,
 }
 
 /// The server's reaction if the message to a waiter had no receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Skip {
-    /// The server keeps the grant.
     Never,
-    /// The script takes the grant back, and the waiter loses its place.
+    /// The waiter loses its place.
     Removes,
-    /// The script takes the grant back, and the waiter keeps its place.
+    /// The waiter keeps its place.
     Passes,
 }
 
-/// The time from which a client counts the ttl of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counts {
-    /// From the send of the request that the grant names.
+    /// The ttl counts from the send of the request that the grant names.
     NamedSend,
-    /// From the send of the request that was answered. A message counts from the last send.
+    /// The ttl counts from the send of the answered request. For a message, it counts from the last send.
     AnsweredSend,
-    /// From the last send.
     LastSend,
-    /// From the receipt of the message or of the answer.
     Receipt,
 }
 
-/// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// A grant that the client learns of after its deadline does not count.
@@ -89,27 +76,21 @@ pub(crate) enum Rule {
     RenewalSettles,
     /// A request that enters the queue while the lock has expired grants the key to the next waiter.
     EnqueueSettles,
-    /// A release and a leave grant the key to the next waiter.
     EndSettles,
     /// A release and a leave compare the nonce before they delete the lock.
     EndCompares,
-    /// A release removes its nonce from the queue.
     ReleaseLeavesQueue,
-    /// A leave removes its nonce from the queue.
     LeaveLeavesQueue,
-    /// A waiter that is granted the key leaves the queue.
     GrantLeavesQueue,
     /// A place that timed out is not granted the key.
     DeadAreSkipped,
     /// A place that timed out does not block the places behind it.
     DeadBlockNobody,
-    /// A renewal keeps the place.
     RenewalKeepsPlace,
-    /// A renewal restarts the age of the place.
     RenewalRestartsAge,
     /// A nonce is not used again after its release or leave was sent.
     NewNonceAfterEnd,
-    /// The caller of a script needs no message: the answer contains the grant.
+    /// The answer contains the grant, so the caller of a script needs no message.
     CallerIsHeard,
     /// The server takes a grant back only in the script that made it.
     SkipInOneScript,
@@ -118,7 +99,7 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Makes a setup with two requests per client, and a heartbeat of the first client.
+    /// Each client sends two requests. The first client also sends a heartbeat.
     pub(crate) fn of(clients: usize, clocks: Clocks) -> Self {
         let role = Role { requests: 2, leaves: true, ..Role::default() };
         Self {
@@ -182,7 +163,7 @@ impl Setup {
         self.flushes > 0 || self.promotions > 0
     }
 
-    /// Returns the possible orders of the clients' names: clients with the same role are interchangeable.
+    /// Clients with the same role are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[u8; MOST_CLIENTS]> {
         let same = |(new, old): (usize, &u8)| self.is_same_role(new, usize::from(*old));
         let orders = ORDERS.into_iter();

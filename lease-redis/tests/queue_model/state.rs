@@ -20,9 +20,8 @@ pub(crate) struct State {
     /// The data of the replica that no longer receives writes.
     pub(crate) lagging: Option<Data>,
     pub(crate) clients: [Client; MOST_CLIENTS],
-    /// The largest token so far. The server's time is larger than this token.
+    /// The server's time is larger than this token.
     pub(crate) time: u8,
-    /// The largest token that a client has accepted.
     pub(crate) accepted: u8,
     pub(crate) flushes: u8,
     pub(crate) promotions: u8,
@@ -35,7 +34,6 @@ pub(crate) struct State {
 pub(crate) struct Data {
     pub(crate) lock: Lock,
     pub(crate) queue: Queue,
-    /// The last identifier of the stream of tokens.
     pub(crate) stream: u8,
 }
 
@@ -60,28 +58,24 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// A client numbers its sends in order. The number becomes zero when one ttl has passed since the send.
+/// The number of a send becomes zero when one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     pub(crate) grant: Grant,
-    /// The number of the send from which the client counts its lease.
+    /// The client counts its lease from the send with this number.
     pub(crate) deadline: u8,
-    /// The grant that was handed over to this client.
     pub(crate) handed: Grant,
     pub(crate) asked: u8,
-    /// The requests that may arrive: one bit for each number.
+    /// One bit for each number of a request that may arrive.
     pub(crate) flying: u8,
-    /// The send of each request, by its number.
     pub(crate) sent: [u8; NUMBERS],
-    /// The largest token that was accepted before each request was sent.
     pub(crate) floor: [u8; NUMBERS],
-    /// The grants that an answer or a message may report to the client, at any time or never.
+    /// An answer or a message may report these grants to the client, at any time or never.
     pub(crate) news: [News; MOST_NEWS],
     pub(crate) beaten: u8,
     pub(crate) beats: [Beat; MOST_BEATS],
     pub(crate) end: End,
-    /// Whether the subscription is broken.
     pub(crate) deaf: bool,
 }
 
@@ -97,10 +91,9 @@ pub(crate) enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct Grant {
-    /// The request that was granted. Zero: no grant.
+    /// Zero means no grant.
     pub(crate) number: u8,
     pub(crate) token: u8,
-    /// Whether `SET NX` made the grant, and not a script.
     pub(crate) plain: bool,
     /// Whether another client has a larger token.
     pub(crate) followed: bool,
@@ -109,7 +102,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct News {
     pub(crate) grant: Grant,
-    /// The request that was answered, if the setup needs it. Zero: the news came by a message.
+    /// Zero means that the news came by a message.
     pub(crate) answers: u8,
 }
 
@@ -125,18 +118,16 @@ pub(crate) enum BeatPhase {
     #[default]
     Nothing,
     Sent,
-    /// The answer `extended` may arrive.
     Extended,
 }
 
-/// The last request of a nonce. It may arrive at any time.
+/// The last request of a nonce may arrive at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum End {
     #[default]
     Nothing,
     Leave,
     Release,
-    /// A release of this grant with a reservation.
     Reserve(Grant),
 }
 
@@ -156,7 +147,6 @@ impl State {
         }
     }
 
-    /// Returns the data of the server and of the replica.
     pub(crate) fn all_data(&self) -> impl Iterator<Item = &Data> {
         [&self.data].into_iter().chain(&self.lagging)
     }
@@ -165,7 +155,6 @@ impl State {
         [&mut self.data].into_iter().chain(&mut self.lagging)
     }
 
-    /// Returns all grants with a token, and the clients that have these grants.
     pub(crate) fn grants_mut(&mut self) -> impl Iterator<Item = (usize, &mut Grant)> {
         let data = [&mut self.data].into_iter().chain(&mut self.lagging);
         let locks = data.map(|data| (usize::from(data.lock.client), &mut data.lock.grant));
@@ -175,7 +164,6 @@ impl State {
         locks.chain(theirs).filter(|(_, grant)| grant.token != 0)
     }
 
-    /// Applies `change` to each send of a client.
     pub(crate) fn change_sends(&mut self, place: usize, mut change: impl FnMut(&mut u8)) {
         for data in self.all_data_mut() {
             if usize::from(data.lock.client) == place {
@@ -188,7 +176,6 @@ impl State {
         change(&mut client.deadline);
     }
 
-    /// Returns the number of a new send.
     pub(crate) fn next_send(&self, place: usize) -> u8 {
         let (mut last, mut copy) = (0, *self);
         copy.change_sends(place, |sent| last = last.max(*sent));
@@ -225,7 +212,7 @@ impl Client {
     }
 }
 
-/// Hashes an empty part as one byte, because most parts of most states are empty.
+/// Most parts of most states are empty.
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (self.time, self.accepted, self.lagging.is_some()).hash(hasher);
@@ -258,7 +245,6 @@ fn hash_part<T: Default + PartialEq + Hash>(part: &T, hasher: &mut impl Hasher) 
     }
 }
 
-/// Prints the lock, the queue, and the tokens on which clients rely.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for data in self.all_data() {

@@ -6,17 +6,14 @@ use crate::state::name;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A client acts. The last field is the number of a request or a heartbeat.
+    /// The last field is the number of a request or a heartbeat.
     Client(usize, Action, usize),
-    /// A request of a client arrives at the server.
     Arrives(usize, Message, usize),
-    /// The place of a client in the queue times out.
     TimesOut(usize),
     Expires,
     Flush,
     ReplicaLags,
     Promotion,
-    /// No more faults happen.
     Continues,
 }
 

@@ -68,8 +68,7 @@ fn three_clients_are_granted_in_order_of_arrival() {
     sound("three clients, wrong clocks", &wrong);
 }
 
-/// The promoted replica is as it was before the later grant. The holder of the earlier grant cannot know of
-/// the promotion. Without a queue, the result is the same.
+/// The holder of the earlier grant cannot know of the promotion. Without a queue, the result is the same.
 #[test]
 fn promotion_with_wrong_clocks_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..Setup::of(2, Clocks::Wrong) };
@@ -157,12 +156,10 @@ fn full_size_of_hand_overs() {
     }
 }
 
-/// Two clients that send two requests each. The first client also sends a heartbeat.
 fn two() -> Setup {
     Setup::of(2, Clocks::Right)
 }
 
-/// Three clients that send one request each.
 fn three() -> Setup {
     Setup::of(3, Clocks::Right).with_requests([1; 3]).with_beats([0; 3])
 }

@@ -2,12 +2,10 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
-    /// With right clocks, and without loss of data: a client accepts a grant while another client relies on
-    /// its lease.
+    /// Only right clocks without loss of data exclude this violation.
     HeldByTwo,
     /// A token is not larger than a token that was accepted before the request was sent.
     TokensOutOfOrder,
-    /// Two clients rely on grants with the same token.
     OneTokenTwice,
     /// The server extends a lease that its client relies on, after it granted a larger token to another
     /// client.
@@ -20,9 +18,7 @@ pub(crate) enum Violation {
     AdoptedAfterAnother,
     /// A script grants the key while a living waiter has an earlier place.
     Overtaken,
-    /// The queue drops a living waiter.
     LosesItsPlace,
-    /// The server grants the key to a waiter whose place has timed out.
     GrantedToTheDead,
     /// A nonce keeps its place in the queue after its release or leave has arrived.
     QueuedAfterItsEnd,

@@ -12,8 +12,7 @@ use futures_util::StreamExt;
 
 use crate::setting::{TTL, eventually, one_at, quorum_at, servers};
 
-/// Returns the README's command that creates the user, with the rights `further` added. Checks that
-/// the README's text names these rights.
+/// Returns the README's command that creates the user, with the rights `further` added.
 fn rights(further: &[&str]) -> String {
     let readme = include_str!("../../README.md");
     let command = readme.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
@@ -45,7 +44,7 @@ fn as_user(urls: Vec<String>) -> Vec<String> {
     urls.into_iter().map(|url| url.replace("redis://", "redis://leases:secret@")).collect()
 }
 
-/// Calls each lock operation. Calls it twice if the second call sends other commands.
+/// Calls each operation twice if the second call sends other commands.
 async fn locks(store: &dyn LockStore) {
     let key = fresh_key("job");
     let freed = store.watch(&key).await.unwrap();
@@ -71,7 +70,6 @@ async fn locks(store: &dyn LockStore) {
     store.release(&again, None).await.unwrap();
 }
 
-/// Calls each record operation.
 async fn records(store: &dyn LeaseTable) {
     let key = fresh_key("record");
     let attributes =
@@ -110,8 +108,7 @@ async fn documented_rights_suffice_on_a_quorum() {
     let store = quorum_at(urls).await;
 
     locks(&store).await;
-    // The heartbeat restores the grant on a node that has forgotten it, and writes the token to the
-    // other nodes.
+    // The heartbeat restores the forgotten grant, and writes the token to the other nodes.
     let key = fresh_key("job");
     let grant = claims::obtain(&store, &key, "a", TTL).await;
     servers[0].command("FLUSHALL");
@@ -169,7 +166,6 @@ async fn documented_rights_suffice_behind_sentinels() {
     }
     let started = RedisSentinel::start();
     allow(&started.servers, &["+role"]);
-    // The Sentinels have their own users.
     let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters +subscribe \
                 &+switch-master";
     let urls = started.sentinels.iter().map(|sentinel| {
@@ -185,7 +181,6 @@ async fn documented_rights_suffice_behind_sentinels() {
     assert_eq!(denied(&started.servers[0]), "");
 }
 
-/// Returns the commands that the server has denied, according to its statistics.
 fn denied(server: &RedisServer) -> String {
     let stats = server.command("INFO stats");
     let lines = stats.lines().filter(|line| line.starts_with("acl_access_denied"));

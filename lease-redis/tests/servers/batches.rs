@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 
 use crate::setting::{TTL, eventually, obtain_eventually, one, one_at, servers, text};
 
-/// Reads the commands that a server executes, by `MONITOR`.
 pub(crate) struct Monitor(Lines<BufReader<TcpStream>>);
 
 impl Monitor {
@@ -26,12 +25,11 @@ impl Monitor {
         Self(lines)
     }
 
-    /// Returns the next command, without the time and the client's address.
     pub(crate) async fn next(&mut self) -> String {
         self.next_with_time().await.1
     }
 
-    /// Returns the next command, and the server's time in microseconds since 1970.
+    /// The time is in microseconds since 1970.
     pub(crate) async fn next_with_time(&mut self) -> (u64, String) {
         let line = soon(self.0.next_line()).await.unwrap().unwrap();
         let (client, command) = line.split_once("] ").unwrap();
@@ -40,7 +38,6 @@ impl Monitor {
         (time.replace('.', "").parse().unwrap(), format!("{from}{command}"))
     }
 
-    /// Returns the commands up to the first command that contains `last`.
     async fn until(&mut self, last: &str) -> Vec<String> {
         let mut commands = Vec::new();
         loop {
@@ -80,8 +77,7 @@ fn count(commands: &[String], start: &str) -> usize {
     commands.iter().filter(|command| command.starts_with(start)).count()
 }
 
-/// Loads the script of releases, so that it is not sent in full later. After the many requests of this call,
-/// the next requests share batches, even if they are few.
+/// After many requests in this call, even a few requests share batches.
 async fn loaded(store: &RedisStore) {
     let grants = granted(obtain_all(store, &claims_of(8)).await);
     release_all(store, &grants).await;
@@ -134,8 +130,7 @@ async fn one_claim_takes_four_commands() {
     assert_eq!(released.len(), 3, "{released:#?}");
 }
 
-/// A release first compares the whole text. Locks with a heartbeat, and locks of other claims, need the
-/// rest of the script.
+/// Locks with a heartbeat, and locks of other claims, need the rest of the script.
 #[tokio::test]
 async fn releases_of_changed_and_unchanged_locks_share_a_script() {
     let Some([server]) = servers() else { return };
@@ -253,7 +248,7 @@ async fn batch_on_a_hung_server_delays_no_later_batch() {
     eventually("released", async || store.release(&last, None).await.ok()).await;
 }
 
-/// The server forgets the stream of tokens. So the next batch is granted with tokens of a new stream.
+/// The next batch has tokens of a new stream.
 #[tokio::test]
 async fn claim_after_a_flush_has_a_larger_token() {
     let Some([server]) = servers() else { return };
@@ -268,7 +263,6 @@ async fn claim_after_a_flush_has_a_larger_token() {
         let after = granted(obtain_all(&store, &three()).await);
         assert!(after[0].token > before[0].token, "{} after {}", after[0].token, before[0].token);
         release_all(&store, &after).await;
-        // The tokens are up to a millisecond ahead of the clock.
         eventually("the next millisecond", async || (now() > after[0].token.get()).then_some(()))
             .await;
     }

@@ -45,8 +45,7 @@ async fn grant_with_attributes_takes_one_request() {
     assert_eq!(listed.collect::<Vec<_>>().await, [named("address", "10.0.0.2")]);
 }
 
-/// `list` removes names without a record from the index. It must not remove the record of a concurrent
-/// claim.
+/// `list` removes names without a record from the index.
 #[tokio::test]
 async fn record_of_a_claim_is_listed_beside_concurrent_lists() {
     let Some([server]) = servers() else { return };

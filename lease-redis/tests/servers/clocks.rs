@@ -1,6 +1,4 @@
-//! Servers whose clocks step.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Servers whose clocks step. Rows are those of the README's table *What happens when*.
 
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ fn three() -> Option<[RedisServer; 3]> {
     Some([RedisServer::with_clock()?, RedisServer::with_clock()?, RedisServer::with_clock()?])
 }
 
-/// Waits until a server uses its new clock, and the lease has expired on this server.
+/// Waits until a server uses its new clock.
 async fn until_expired(server: &RedisServer) {
     eventually("expired early", async || (!has_lease(server)).then_some(())).await;
 }
@@ -31,7 +29,7 @@ fn left(server: &RedisServer) -> Duration {
     server.lease_left("job").unwrap_or_default()
 }
 
-/// Row "the server's clock steps forward", on one server: held twice.
+/// Row "the server's clock steps forward", on one server.
 #[tokio::test]
 async fn forward_step_of_a_server_causes_two_holders() {
     let Some(server) = RedisServer::with_clock() else { return };
@@ -45,7 +43,7 @@ async fn forward_step_of_a_server_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// Row "a slot moves to a server whose clock is ahead": held twice.
+/// Row "a slot moves to a server whose clock is ahead".
 #[tokio::test]
 async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
@@ -64,7 +62,7 @@ async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     assert_superseded(&one(&to).await, &grant).await;
 }
 
-/// Row "the server's clock steps forward", on a quorum: a minority has no effect.
+/// Row "the server's clock steps forward", on a quorum.
 #[tokio::test]
 async fn lease_is_restored_after_a_forward_step_of_a_node() {
     let Some(servers) = three() else { return };
@@ -79,7 +77,7 @@ async fn lease_is_restored_after_a_forward_step_of_a_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// Row "the server's clock steps forward", on a quorum: held twice, if the clocks of a majority step.
+/// Row "the server's clock steps forward", on a quorum.
 #[tokio::test]
 async fn forward_step_of_a_majority_causes_two_holders() {
     let Some(servers) = three() else { return };
@@ -94,7 +92,6 @@ async fn forward_step_of_a_majority_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// A forward step shortens the rejoin delay of clients that connect later, as the README says.
 #[tokio::test]
 async fn forward_step_shortens_the_rejoin_delay_of_new_clients_only() {
     let Some(servers) = three() else { return };
@@ -111,8 +108,8 @@ async fn forward_step_shortens_the_rejoin_delay_of_new_clients_only() {
     assert!(text(&refused).contains("may have forgotten leases"), "{}", text(&refused));
 }
 
-/// A client that was connected before the step obtains keys at once. A later client waits
-/// for `max_ttl` by its own clock. Then it records the age of the runs, so the next client does not wait.
+/// A later client waits for `max_ttl` by its own clock. Then it records the age of the runs, so the next
+/// client does not wait.
 #[tokio::test]
 async fn backward_step_delays_a_quorum_for_max_ttl_at_most() {
     let Some(servers) = three() else { return };
@@ -143,7 +140,7 @@ async fn backward_step_delays_a_quorum_for_max_ttl_at_most() {
     assert!(next.obtain(&claim()).await.is_ok());
 }
 
-/// Row "the server's clock steps back", on one server: leases last longer, tokens grow.
+/// Row "the server's clock steps back", on one server.
 #[tokio::test]
 async fn backward_step_of_a_server_prolongs_leases() {
     let Some(server) = RedisServer::with_clock() else { return };
@@ -159,7 +156,7 @@ async fn backward_step_of_a_server_prolongs_leases() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// The same row, on a quorum.
+/// Row "the server's clock steps back", on a quorum.
 #[tokio::test]
 async fn backward_step_of_a_quorum_prolongs_leases() {
     let Some(servers) = three() else { return };
@@ -177,7 +174,6 @@ async fn backward_step_of_a_quorum_prolongs_leases() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// Connects a store to one server, or a quorum to several servers.
 async fn connect(servers: &[RedisServer]) -> Box<dyn LockStore> {
     match servers {
         [server] => Box::new(one(server).await) as Box<dyn LockStore>,
@@ -185,8 +181,7 @@ async fn connect(servers: &[RedisServer]) -> Box<dyn LockStore> {
     }
 }
 
-/// Tokens do not grow if a clock steps back and memory is lost. A gate at the target of writes refuses the
-/// smaller token.
+/// A gate at the target of writes refuses the smaller token.
 #[tokio::test]
 async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
     let Some(servers) = three() else { return };
@@ -196,14 +191,13 @@ async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
             server.command("FLUSHALL");
         }
         let behind = Duration::from_secs(1800);
-        // Late nodes receive the claim before their clocks are set.
+        // A late node receives the claim before its clock is set.
         let grant = obtain_on_all(&*connect(&servers[..needed]).await, &servers[..needed]).await;
         let gate = Gate::new(());
         gate.write(grant.token, |()| ()).unwrap();
 
         for server in &servers {
             server.set_clock("-3600");
-            // Waits until the server uses the earlier time.
             eventually("an hour back", async || {
                 let left = left(server);
                 (left > behind || !has_lease(server)).then_some(())
@@ -212,15 +206,14 @@ async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
             server.command("FLUSHALL");
         }
 
-        // Connects again, because a client that stays connected to a quorum proposes ever larger tokens.
+        // A client that stays connected to a quorum proposes ever larger tokens.
         let next = obtain_eventually(&*connect(&servers[..needed]).await, "b").await;
         assert!(next.token < grant.token, "{} after {}", next.token, grant.token);
         assert!(gate.write(next.token, |()| ()).is_err(), "the gate accepted an old token");
     }
 }
 
-/// If a lease outlives its ttl on the server, other lessees only wait. The holder stops relying on the lease
-/// in time, by its own clock.
+/// The holder stops relying on the lease in time, by its own clock.
 #[tokio::test]
 async fn release_frees_a_lease_prolonged_by_a_clock() {
     let Some(server) = RedisServer::with_clock() else { return };

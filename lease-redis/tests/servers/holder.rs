@@ -11,19 +11,17 @@ use tokio::time::timeout;
 
 use crate::setting::{key, locker, one_at, quorum_at};
 
-/// The ttl of the child's lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// A child process that holds the key. Dropping this value kills the process.
+/// Dropping this value kills the process.
 pub(crate) struct Holder {
-    /// The token of the child's lease.
     pub(crate) token: FencingToken,
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Holder {
-    /// Starts the process, and waits until it holds the key on the servers at `urls`: one, or a quorum.
+    /// Waits until the process holds the key on the server or quorum at `urls`.
     pub(crate) async fn start(urls: &[String], environment: &[(&str, PathBuf)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "holder::holds_the_key", "--ignored", "--nocapture"])
@@ -42,7 +40,6 @@ impl Holder {
         holder
     }
 
-    /// Returns the next output line that starts with `word`.
     pub(crate) async fn line(&mut self, word: &str) -> String {
         let wait = async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
@@ -55,7 +52,6 @@ impl Holder {
         timeout(Duration::from_secs(120), wait).await.unwrap()
     }
 
-    /// Returns whether the process has printed no further line.
     pub(crate) async fn is_silent(&mut self) -> bool {
         timeout(Duration::from_millis(1), self.lines.next_line()).await.is_err()
     }
@@ -92,7 +88,7 @@ async fn holds_the_key() {
 
     let lease = locker.wait_until_obtained(&key()).await.unwrap();
 
-    // Starts a new line, because the test harness has already begun a line.
+    // The test harness has already begun a line.
     println!("\nobtained under token {}", lease.token());
     println!("lost: {}", lease.lost().await);
 }

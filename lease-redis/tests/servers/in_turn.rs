@@ -18,7 +18,6 @@ use tokio::time::timeout;
 use crate::batches::Monitor;
 use crate::setting::{TTL, claim, eventually, key, lease, locker, obtain, one, one_at, servers};
 
-/// Returns the number of places in the queue of the key.
 pub(crate) fn queued(server: &RedisServer) -> usize {
     server.command("LLEN lease:{job}:queue").trim().parse().unwrap()
 }
@@ -31,7 +30,7 @@ pub(crate) fn places(store: &RedisStore) -> &dyn InTurn {
     store.in_turn().unwrap()
 }
 
-/// Lockers that wait for the key. Each has its own connections. `order` lists them as they obtain the key.
+/// Each locker has its own connections. `order` lists the lockers as they obtain the key.
 struct Waiters {
     order: Arc<Mutex<Vec<usize>>>,
     tasks: JoinSet<()>,
@@ -42,7 +41,6 @@ impl Waiters {
         Self { order: Arc::default(), tasks: JoinSet::new() }
     }
 
-    /// Adds a waiter, which obtains the key `rounds` times.
     fn add(&mut self, name: usize, locker: Locker, rounds: usize) -> tokio::task::AbortHandle {
         let order = Arc::clone(&self.order);
         self.tasks.spawn(async move {
@@ -64,7 +62,6 @@ impl Waiters {
     }
 }
 
-/// The nonces in the order in which they joined the queue, and in which they were granted the key.
 #[derive(Default)]
 struct Order {
     joined: Vec<String>,
@@ -72,7 +69,6 @@ struct Order {
 }
 
 impl Order {
-    /// Watches the server until the test has ended.
     async fn watch(server: &RedisServer) -> JoinHandle<Self> {
         let mut monitor = Monitor::start(server).await;
         tokio::spawn(async move {
@@ -129,7 +125,6 @@ async fn twenty_waiters_obtain_the_key_in_the_order_of_arrival() {
     assert_eq!(queued(&server), 0);
 }
 
-/// Cancelled waiters do not change the order of the other waiters, and leave no place in the queue.
 #[tokio::test]
 async fn cancelled_waiters_do_not_change_the_order_of_the_living() {
     const CANCELLED: u32 = 200;
@@ -160,8 +155,7 @@ async fn cancelled_waiters_do_not_change_the_order_of_the_living() {
     assert!(server.lease_left(key().as_str()).is_none(), "every grant was released");
 }
 
-/// A process that was killed receives no message, so a release skips it. The ttl is longer than the time limit
-/// of the test: a release that granted the key to the dead waiter would fail the test.
+/// A killed process receives no message. The ttl is longer than the time limit of the test.
 #[tokio::test]
 async fn killed_waiter_at_the_head_is_skipped_at_once() {
     let Some([server]) = servers() else { return };
@@ -264,7 +258,7 @@ async fn dropped_waiter_leaves_the_queue_and_frees_its_grant() {
     assert_eq!(store.holder(&key()).await.unwrap(), None, "one request frees the key");
 }
 
-/// A late request of a claim that has left the queue joins it again. The client releases its grant at once.
+/// A late request of a claim that has left the queue joins it again.
 #[tokio::test]
 async fn grant_of_a_claim_that_has_left_is_released() {
     let Some([server]) = servers() else { return };
@@ -284,7 +278,7 @@ async fn grant_of_a_claim_that_has_left_is_released() {
     .await;
 }
 
-/// Returns the requests per hand-over of lockers behind a proxy. Starts to count when all lockers wait.
+/// Starts to count when all lockers wait.
 async fn requests_per_hand_over(count: usize, hand_overs: usize) -> Option<f64> {
     let [server] = servers()?;
     let proxy = Proxy::start(server.address(), Wire::Redis).await.unwrap();
@@ -318,8 +312,6 @@ async fn hand_over_takes_few_requests_with_many_waiters() {
     assert!(of_many <= 10.0, "{of_many}");
 }
 
-/// Prints how long a release takes until the next holder has the key.
-///
 /// `cargo test --release -p lease-redis --all-features --test servers -- --ignored --nocapture from_release`
 #[tokio::test]
 #[ignore = "a measurement: it needs an idle machine"]
@@ -359,10 +351,9 @@ async fn time_from_release_to_grant() {
     }
 }
 
-/// Longer than the time limit of every wait in these tests.
+/// The ttl is longer than the time limit of every wait in these tests.
 const LONG: Duration = Duration::from_secs(3_600);
 
 const URL: &str = "LEASE_TEST_WAITER_ON";
 
-/// The value in the last command of a test.
 const LAST: &str = "no-more-commands";

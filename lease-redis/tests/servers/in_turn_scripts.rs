@@ -11,7 +11,6 @@ use lease_test_servers::redis::RedisServer;
 use crate::in_turn::{places, queued};
 use crate::setting::{TTL, claim, key, obtain, one, servers};
 
-/// Joins the queue of the held key.
 async fn join(store: &RedisStore, claim: &Claim) -> Notices {
     let notices = places(store).listen(claim).await.unwrap();
     let answer = places(store).enqueue(claim).await.unwrap();
@@ -24,8 +23,7 @@ async fn next_grant(notices: &mut Notices) -> Grant {
     grant
 }
 
-/// Grants one request of a waiter twice, as a promoted replica does that has not received the first
-/// grant.
+/// A promoted replica that lacks the first grant grants the request again.
 async fn granted_twice(server: &RedisServer, store: &RedisStore) -> (Grant, Grant) {
     let held = obtain(store, "a").await;
     let waiter = claim("waiter");
@@ -85,7 +83,6 @@ async fn earlier_grant_is_not_adopted_after_a_later_grant() {
     assert!(matches!(adopted, Obtained::Granted(..)), "{adopted:?}");
 }
 
-/// Lets the lease of the holder expire. Then a late plain claim of the waiter obtains the key.
 async fn queued_holder(server: &RedisServer, store: &RedisStore) -> (Claim, Grant, Notices) {
     obtain(store, "a").await;
     let waiter = claim("waiter");

@@ -1,5 +1,4 @@
-//! The record that a quorum's clients share on each node: their settings, and the run of the server that
-//! votes.
+//! The record that a quorum's clients share on each node: their settings, and the server's run.
 
 use std::time::Duration;
 
@@ -15,8 +14,7 @@ use crate::setting::{TTL, assert_superseded, quorum_at, servers, text, uptime, u
 
 const RECORD: &str = "lease:quorum";
 
-/// Grants a lease on two of three nodes. Then replaces the first node by its replica, which lacks the
-/// lease. Returns all servers, the URLs of the new nodes, and the grant.
+/// Grants a lease on two of three nodes. Then replaces the first node by its replica, which lacks the lease.
 async fn promoted() -> Option<([RedisServer; 4], Vec<String>, Grant)> {
     let mut servers = servers::<4>()?;
     let (nodes, replica) = servers.split_at(3);
@@ -48,7 +46,6 @@ async fn promoted_replica_does_not_vote() {
     assert_held_while_nodes_wait(&store, &grant).await;
 }
 
-/// The control: without the rejoin delay, the vote of the promoted replica counts.
 #[tokio::test]
 async fn promoted_replica_without_rejoin_delay_votes_too_early() {
     let Some((_servers, urls, grant)) = promoted().await else { return };
@@ -82,7 +79,6 @@ async fn client_with_other_settings_is_refused_until_all_agree() {
     builder.with_max_ttl(TTL * 2).connect().await.unwrap();
 }
 
-/// Each prefix has its own record, like a separate quorum.
 #[tokio::test]
 async fn settings_of_another_prefix_may_differ() {
     let Some(servers) = servers::<3>() else { return };
@@ -102,7 +98,7 @@ async fn node_with_a_foreign_record_is_named() {
     assert!(text(&refused).contains(&servers[1].port().to_string()), "{}", text(&refused));
 }
 
-/// A holder whose connection breaks while memory is full can connect again, and extend its lease.
+/// The holder can extend its lease.
 #[tokio::test]
 async fn client_joins_while_memory_is_full() {
     let Some(servers) = servers::<3>() else { return };

@@ -1,6 +1,4 @@
-//! Servers whose memory runs out.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Servers whose memory runs out. Rows are those of the README's table *What happens when*.
 
 use std::time::Duration;
 
@@ -13,8 +11,7 @@ use crate::setting::{
     TTL, claim, eventually, has_lease, key, obtain, obtain_on_all, one, quorum, servers, text, urls,
 };
 
-/// Row "memory runs out": no key is granted or evicted. Leases are extended, and requests that free memory
-/// succeed.
+/// Row "memory runs out". Requests that free memory succeed.
 async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn LockStore) {
     let grant = obtain_on_all(store, servers).await;
     let most = servers.len() / 2 + 1;
@@ -46,8 +43,7 @@ async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn Lo
 
     servers[..most].iter().for_each(|server| drop(server.command("CONFIG SET maxmemory 1")));
     store.release(&grant, None).await.unwrap();
-    // Repeats the release for servers that it has not reached. Servers that freed the key lack the memory to
-    // record it.
+    // Servers that freed the key lack the memory to record it.
     eventually("freed without memory", async || {
         drop(store.release(&grant, None).await);
         (!has_lease(&servers[0])).then_some(())
@@ -57,7 +53,6 @@ async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn Lo
     assert!(obtain(store, "b").await.token > grant.token);
 }
 
-/// A lease that is being handed over counts as held.
 #[tokio::test]
 async fn handed_over_lease_is_adopted_while_memory_is_full() {
     let Some([server]) = servers() else { return };
@@ -71,10 +66,8 @@ async fn handed_over_lease_is_adopted_while_memory_is_full() {
     assert!(lease_test_servers::claims::granted(adopted).0.token > handed.token);
 }
 
-/// Shortens the lease on each server, as if most of its ttl had passed.
 fn run_short(servers: &[RedisServer]) {
     for server in servers {
-        // Lifts the memory limit for the next command only.
         server.command("CONFIG SET maxmemory 0");
         server.set_lease_left("job", Duration::from_secs(10));
         server.command("CONFIG SET maxmemory 1");
@@ -102,7 +95,7 @@ async fn full_quorum_grants_nothing_and_keeps_leases() {
     grants_nothing_and_keeps_leases(&servers, &store).await;
 }
 
-/// Row "memory runs out": an evicting policy is refused, even on one node of a quorum.
+/// Row "memory runs out", on a quorum.
 #[tokio::test]
 async fn quorum_with_an_evicting_node_is_refused() {
     let Some([first, second]) = servers() else { return };

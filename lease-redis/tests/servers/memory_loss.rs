@@ -1,6 +1,4 @@
-//! Servers that restart or are flushed, with all, some or none of their data.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Servers that restart or are flushed. Rows are those of the README's table *What happens when*.
 
 use std::time::Duration;
 
@@ -18,19 +16,16 @@ use crate::setting::{
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// Longer than a restart of servers on a busy machine, but short: servers must be up for this long before
-/// they vote.
+/// Servers vote only after this ttl, so the ttl is short. A restart on a busy machine is shorter.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(15);
 
-/// Connects a quorum with the rejoin delay, and waits until all its nodes vote. Then a node that hangs later
-/// has a connection, and receives its requests when it continues.
+/// All nodes vote, so a node that hangs later has a connection, and receives its requests when it continues.
 pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQuorum {
     let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
     let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
     eventually("the nodes vote", async || {
         let first = claims::claim(&claims::fresh_key("first"), "a", MAX_TTL);
         store.obtain(&first).await.ok()?;
-        // A majority has answered. The other nodes may need a moment.
         sleep(Duration::from_millis(25)).await;
         servers.iter().all(|it| it.lease_left(first.key.as_str()).is_some()).then_some(())
     })
@@ -38,8 +33,7 @@ pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQu
     store
 }
 
-/// Obtains the key on the first two nodes only. The third node hangs during the claim, and its key is deleted
-/// afterwards.
+/// The third node hangs during the claim, and its key is deleted afterwards.
 pub(crate) async fn obtain_on_two(
     store: &RedisQuorum,
     servers: &[RedisServer],
@@ -54,8 +48,8 @@ pub(crate) async fn obtain_on_two(
     grant
 }
 
-/// Waits until the server's time is past the token by 0.1 s, the tolerance of a node without a counter. From
-/// then on, tokens grow even if the nodes with the counter are flushed.
+/// Without a counter, a node accepts tokens from its time minus 0.1 s. After this wait, tokens grow even if
+/// the nodes with the counter are flushed.
 async fn tokens_will_grow(server: &RedisServer, grant: &Grant) {
     let time = "EVAL \"local time = redis.call('TIME') return time[1] * 1000000 + time[2]\" 0";
     eventually("a tenth of a second later", async || {
@@ -65,7 +59,6 @@ async fn tokens_will_grow(server: &RedisServer, grant: &Grant) {
     .await;
 }
 
-/// Asserts that no other claim is granted while nodes do not vote, and that the holder can extend its lease.
 pub(crate) async fn assert_held_while_nodes_wait(store: &RedisQuorum, grant: &Grant) {
     let other = claims::claim(&key(), "other", MAX_TTL);
     eventually("refused with the reason", async || match store.obtain(&other).await {
@@ -78,7 +71,7 @@ pub(crate) async fn assert_held_while_nodes_wait(store: &RedisQuorum, grant: &Gr
     assert_eq!(beat(store, grant).await, Heartbeat::Extended);
 }
 
-/// Row "the server restarts with all its data", on one server: no lease is forgotten.
+/// Row "the server restarts with all its data", on one server.
 #[tokio::test]
 async fn restart_with_all_data_forgets_no_lease() {
     let Some([mut server]) = servers_with(&SYNCED) else { return };
@@ -92,7 +85,7 @@ async fn restart_with_all_data_forgets_no_lease() {
     assert!(obtain_eventually(&store, "b").await.token > grant.token);
 }
 
-/// Row "the server restarts with all its data", on a quorum: no lease is lost, even if all servers restart.
+/// Row "the server restarts with all its data", on a quorum.
 #[tokio::test]
 async fn restart_of_a_quorum_with_all_data_forgets_no_lease() {
     let Some(mut servers) = servers_with::<3>(&SYNCED) else { return };
@@ -106,10 +99,8 @@ async fn restart_of_a_quorum_with_all_data_forgets_no_lease() {
     assert!(obtain_eventually(&store, "b").await.token > grant.token);
 }
 
-/// Row "the server restarts with all but the last second", on one server: held twice.
-///
-/// The counter on disk is also outdated. Without the check of the run id, the second grant would have the
-/// token of the first grant.
+/// Row "the server restarts with all but the last second", on one server. Without the check of the run id,
+/// the second grant would have the token of the first grant.
 #[tokio::test]
 async fn loss_of_the_last_second_causes_two_holders() {
     let Some([mut server]) = servers_with(&EVERY_SECOND) else { return };
@@ -124,7 +115,7 @@ async fn loss_of_the_last_second_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// The same row, on a quorum: the server does not vote.
+/// Row "the server restarts with all but the last second", on a quorum.
 #[tokio::test]
 async fn node_without_its_last_second_does_not_vote() {
     let Some(mut servers) = servers_with::<3>(&EVERY_SECOND) else { return };
@@ -138,8 +129,7 @@ async fn node_without_its_last_second_does_not_vote() {
     restored_by_heartbeats(&store, &servers[0], &grant).await;
 }
 
-/// Rows "the server restarts empty" and "the server is flushed", on one server: held twice. Tokens continue
-/// from the server's time.
+/// Row "the server restarts empty", on one server. Tokens continue from the server's time.
 #[tokio::test]
 async fn empty_restart_causes_two_holders() {
     let Some([mut server]) = servers() else { return };
@@ -151,7 +141,7 @@ async fn empty_restart_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// Row "the server is flushed", on one server: held twice.
+/// Row "the server is flushed", on one server.
 #[tokio::test]
 async fn flush_causes_two_holders() {
     let Some([server]) = servers() else { return };
@@ -163,8 +153,8 @@ async fn flush_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// Row "the server restarts empty", on a quorum. In the worst case, the grant is on a bare majority, and one
-/// of these nodes restarts empty.
+/// Row "the server restarts empty", on a quorum. The grant is on a bare majority, and one of these nodes
+/// restarts.
 #[tokio::test]
 async fn node_that_restarted_empty_does_not_vote() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -177,7 +167,7 @@ async fn node_that_restarted_empty_does_not_vote() {
     restored_by_heartbeats(&store, &servers[0], &grant).await;
 }
 
-/// The control: without the rejoin delay, the same fault causes two holders. Tokens still grow.
+/// Without the rejoin delay, the same fault causes two holders. Tokens still grow.
 #[tokio::test]
 async fn empty_node_without_rejoin_delay_votes_too_early() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -189,8 +179,7 @@ async fn empty_node_without_rejoin_delay_votes_too_early() {
     assert_superseded(&store, &grant).await;
 }
 
-/// Row "the server restarts empty", for a majority: too few nodes vote for another grant. One node with the
-/// lease is enough to restore it.
+/// Row "the server restarts empty", for a majority. One node with the lease is enough to restore it.
 #[tokio::test]
 async fn majority_that_restarted_empty_does_not_vote() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -209,8 +198,7 @@ async fn majority_that_restarted_empty_does_not_vote() {
     .await;
 }
 
-/// Row "the server restarts empty", for a whole quorum. The holder loses its lease, claims must wait, and
-/// tokens continue from the servers' time.
+/// Row "the server restarts empty", for a whole quorum.
 #[tokio::test]
 async fn quorum_that_restarted_empty_waits_for_max_ttl() {
     let Some(mut servers) = servers::<3>() else { return };
@@ -233,7 +221,7 @@ async fn quorum_that_restarted_empty_waits_for_max_ttl() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// Row "the server is flushed", on a quorum: held leases are restored on a flushed minority.
+/// Row "the server is flushed", on a quorum.
 #[tokio::test]
 async fn lease_is_restored_on_a_flushed_node() {
     let Some(servers) = servers::<3>() else { return };
@@ -247,7 +235,7 @@ async fn lease_is_restored_on_a_flushed_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// Row "the server is flushed", on a quorum: the lease is restored even after another claim was refused.
+/// Row "the server is flushed", on a quorum.
 #[tokio::test]
 async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     let Some(servers) = servers::<3>() else { return };
@@ -263,7 +251,7 @@ async fn lease_is_restored_on_a_flushed_node_after_another_vote() {
     servers[1].go_on();
 }
 
-/// The lease is also restored if the node lost only this lease, for example by its expiry during a partition.
+/// The node lost only this lease, for example by its expiry during a partition.
 #[tokio::test]
 async fn lease_is_restored_on_a_node_after_a_refused_claim() {
     let Some(servers) = servers::<3>() else { return };
@@ -279,19 +267,18 @@ async fn lease_is_restored_on_a_node_after_a_refused_claim() {
     servers[1].go_on();
 }
 
-/// Sends heartbeats until `server` has `grant` again.
 async fn restored_by_heartbeats(store: &dyn LockStore, server: &RedisServer, grant: &Grant) {
     eventually("restored", async || {
         assert_eq!(beat(store, grant).await, Heartbeat::Extended);
         let lock = server.command(&format!("GET {LEASE}"));
         let nonce = grant.nonce.get().simple().to_string();
-        // The text of an expired lock also contains the nonce, so checks that the lock is valid.
+        // The text of an expired lock also contains the nonce.
         (has_lease(server) && lock.get(2..34) == Some(&nonce)).then_some(())
     })
     .await;
 }
 
-/// Row "the server is flushed", on a quorum: a flushed node has not restarted, so it may vote too early.
+/// Row "the server is flushed", on a quorum. A flushed node has not restarted, so it may vote too early.
 #[tokio::test]
 async fn flushed_node_may_vote_too_early() {
     let Some(servers) = servers::<3>() else { return };
@@ -306,7 +293,7 @@ async fn flushed_node_may_vote_too_early() {
     assert!(matches!(beat(&store, &grant).await, Heartbeat::Lost(_)));
 }
 
-/// Row "the server is flushed", on a quorum: a flushed majority grants a held key.
+/// Row "the server is flushed", on a quorum.
 #[tokio::test]
 async fn flush_of_a_majority_causes_two_holders() {
     let Some(servers) = servers::<3>() else { return };
@@ -320,7 +307,6 @@ async fn flush_of_a_majority_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// No token is repeated, even if data is lost many times.
 #[tokio::test]
 async fn tokens_grow_over_ten_power_cuts() {
     let Some(mut servers) = servers_with::<3>(&EVERY_SECOND) else { return };

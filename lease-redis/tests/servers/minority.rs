@@ -1,6 +1,4 @@
-//! Nodes that hang or have stopped: a minority causes no wait, and a majority is reported.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Nodes that hang or have stopped. Rows are those of the README's table *What happens when*.
 
 use std::time::Duration;
 
@@ -15,30 +13,26 @@ use crate::setting::{
     text, urls_of,
 };
 
-/// The time-out of a request to a node. It is much longer than a round, so even one wait for a node shows.
+/// Even one wait for a node exceeds the limit of a test.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The errors for a node that does not answer: the first on an open connection, the second on a new
-/// connection, which the client opens after a long silence.
+/// The client opens a new connection after a long silence.
 const SILENT: [&str; 2] = ["did not answer within 2s", "timed out"];
 
-/// The operating system's errors for a node that was killed.
 const BROKEN: [&str; 3] = ["broken pipe", "onnection reset", "closed"];
 
-/// A fault of a node.
 #[derive(Debug, Clone, Copy)]
 enum NodeFault {
     /// The node accepts connections, and answers no request.
     Hung,
-    /// The node is killed. Its proxy accepts connections, and closes them.
+    /// The proxy of the node accepts connections, and closes them.
     Killed,
-    /// The node and its proxy are gone: connections are refused.
+    /// Connections are refused.
     Gone,
-    /// The network drops all data. Attempts to connect are not refused, and time out.
+    /// Attempts to connect time out.
     Unreachable,
 }
 
-/// Five nodes, each behind a proxy.
 struct Five {
     servers: [RedisServer; 5],
     lines: Vec<Option<Link>>,
@@ -76,7 +70,7 @@ impl Five {
     }
 }
 
-/// Row "a minority hangs or is gone": no request waits. In rslock, one hung node blocked every request.
+/// Row "a minority hangs or is gone". In rslock, one hung node blocked every request.
 async fn minority_causes_no_wait(fault: NodeFault) {
     let Some(mut nodes) = Five::start(TIMEOUT).await else { return };
     let held = obtain(&nodes.store, "a").await;
@@ -129,8 +123,7 @@ async fn unreachable_minority_causes_no_wait() {
     minority_causes_no_wait(NodeFault::Unreachable).await;
 }
 
-/// Row "the server, or a majority, is unreachable": each call fails in time, and the error has the reason.
-/// The same store works again after the repair.
+/// Row "the server, or a majority, is unreachable".
 async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
     let limit = Duration::from_secs(2);
     let Some(mut nodes) = Five::start(limit).await else { return };
@@ -146,14 +139,14 @@ async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();
         let no_holder = nodes.store.holder(&key()).await.unwrap_err();
 
-        // Each of the three calls has a time-out, and its error names it. The limit is generous, since the
-        // machine may be busy. Without its time-out, a call to hung nodes would exceed it.
+        // The limit is generous, since the machine may be busy. Without its time-out, a call to hung nodes
+        // would exceed this limit.
         let took = clock.now().since(began);
         assert!(took < limit * 20, "{took:?}");
         for error in [no_grant, no_beat, no_holder] {
             let message = text(&error);
             assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{message}");
-            // A call fails as soon as three nodes have failed. By then, up to two nodes have answered.
+            // By the third failure, up to two nodes have answered.
             let too_few = |count| {
                 message.contains(&format!("{count} of 5 nodes took part, and 3 are needed"))
             };

@@ -9,7 +9,6 @@ use lease_test_servers::redis::{RedisServer, until};
 
 use crate::setting::{TTL, eventually, quorum, quorum_behind_proxies, servers, uptime};
 
-/// The number of scripts that a server has run.
 fn scripts_run(server: &RedisServer) -> u64 {
     let info = server.command("INFO commandstats");
     let calls = |name: &str| {
@@ -25,7 +24,7 @@ fn token(server: &RedisServer, key: &str) -> Option<u64> {
     text.get(50..66).or_else(|| text.get(..16))?.parse().ok()
 }
 
-/// Obtains `key`. Returns how many scripts each server has run for the claim, and the servers' counters.
+/// Returns how many scripts each server has run for the claim, and the servers' counters.
 async fn obtain_counting(
     store: &RedisQuorum,
     servers: &[RedisServer],
@@ -42,8 +41,7 @@ async fn obtain_counting(
     (run.collect(), counted)
 }
 
-/// Returns `Some` if a claim of a new key takes one request to each node. If the machine pauses, the
-/// proposed time arrives too late, and the claim takes more requests.
+/// After a pause of the machine, the proposed time arrives too late, and the claim takes more requests.
 async fn takes_one_request(store: &RedisQuorum, servers: &[RedisServer]) -> Option<()> {
     let (run, counted) = obtain_counting(store, servers, fresh_key("new").as_str()).await;
     (run.iter().all(|run| *run == 1) && counted.len() == 1).then_some(())
@@ -59,7 +57,6 @@ async fn new_key_takes_one_request_to_each_node() {
         .await;
 }
 
-/// A node whose clock has stepped refuses the proposed time, and reports its own time.
 #[tokio::test]
 async fn nodes_reject_a_time_from_before_a_clock_step() {
     let clock = RedisServer::with_clock;
@@ -94,13 +91,11 @@ async fn larger_counters_cause_a_second_round() {
 
     let (run, counted) = obtain_counting(&store, &servers, key.as_str()).await;
 
-    // The two nodes refused the first proposal, and accepted the second. The third node may receive both
-    // proposals in one batch.
+    // The third node may receive both proposals in one batch.
     assert_eq!(run[..2], [2, 2], "{run:?}");
     assert_eq!(counted, BTreeSet::from([large + 1]));
 }
 
-/// One node refuses the proposal, since its counter is larger. The other two nodes suffice for the grant.
 #[tokio::test]
 async fn larger_counter_of_a_minority_causes_no_second_round() {
     let Some(servers) = servers::<3>() else { return };
@@ -115,8 +110,7 @@ async fn larger_counter_of_a_minority_causes_no_second_round() {
     assert!(servers[2].lease_left(key.as_str()).is_none());
 }
 
-/// The first answers are lost, so the client repeats its claim. The repeated claim gets a new grant, without
-/// a wait for a slow node.
+/// The first answers are lost. The repeated claim does not wait for a slow node.
 #[tokio::test]
 async fn repeated_claim_is_a_fresh_grant() {
     let Some(servers) = servers::<3>() else { return };

@@ -1,6 +1,5 @@
-//! A network between a client and its servers is cut or goes silent, and recovers.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! A cut or silent network between a client and its servers. Rows are those of the README's table *What
+//! happens when*.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +18,10 @@ use crate::setting::{
 
 const SHORT: Duration = Duration::from_secs(5);
 
-/// The time-out of the stores. A request without an answer takes this long, which is much shorter than a
-/// lease.
+/// The time-out is much shorter than a lease.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A client that reaches its servers through proxies, `here`, and a client without proxies, `elsewhere`.
+/// The client `here` reaches its servers through proxies.
 struct Divided {
     servers: Vec<RedisServer>,
     lines: Vec<Link>,
@@ -50,19 +48,17 @@ impl Divided {
         Some(Self { servers: servers.into(), lines, here, elsewhere })
     }
 
-    /// First the clients of one server, then the clients of a quorum.
     async fn each() -> impl Iterator<Item = Self> {
         [Self::one_server().await, Self::quorum().await].into_iter().flatten()
     }
 
-    /// The proxies of a majority of the servers.
     fn majority(&self) -> &[Link] {
         &self.lines[..=self.lines.len() / 2]
     }
 }
 
-/// Row "the server, or a majority, is unreachable": claims fail. The holder has its lease until its deadline,
-/// and is notified before the next grant. In node-redlock, it was notified 1.5 s after the next grant.
+/// Row "the server, or a majority, is unreachable". In node-redlock, the holder was notified after the next
+/// grant.
 async fn holder_is_notified_before_the_next_grant(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT);
     let lease = lease(&locker).await;
@@ -117,8 +113,8 @@ async fn holder_of_a_silent_majority_is_notified_first() {
     holder_is_notified_before_the_next_grant(net, Link::hold).await;
 }
 
-/// Row "the server, or a majority, is unreachable": a partition that ends before the deadline costs no lease.
-/// In distributed-lock, the holder sent no further renewal after a failed one.
+/// Row "the server, or a majority, is unreachable". In distributed-lock, a failed renewal was the last
+/// renewal.
 async fn lease_survives(net: Divided, fault: fn(&Link)) {
     let locker = locker(Arc::clone(&net.here), SHORT * 3);
     let lease = lease(&locker).await;
@@ -149,7 +145,7 @@ async fn lease_survives_a_short_silence() {
     }
 }
 
-/// A lessee holds the key. Two clients reach different minorities of the quorum, and their claims fail.
+/// A lessee holds the key. Two clients reach different minorities of the quorum.
 #[tokio::test]
 async fn clients_with_different_minorities_are_granted_nothing() {
     let Some(net) = Divided::quorum().await else { return };
@@ -175,7 +171,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
     .await;
 }
 
-/// Row "a minority hangs or is gone": at first, the watch covers two nodes. Only one of them has the lease.
+/// Row "a minority hangs or is gone". At first, the watch covers two nodes. Only one of them has the lease.
 #[tokio::test]
 async fn watch_adds_a_missed_node_later() {
     let Some(mut net) = Divided::quorum().await else { return };

@@ -1,6 +1,5 @@
-//! Clients that are paused, suspended or killed, or whose clocks step.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Paused, suspended and killed clients, and their clocks. Rows are those of the README's table *What happens
+//! when*.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,6 @@ async fn paused_holder_loses_its_lease(servers: &[RedisServer], store: &dyn Lock
     holder.go_on().await;
     let line = holder.line("lost").await;
     assert!(line.contains(&former.to_string()), "{line}");
-    // The former holder runs again, and the key still belongs to the next holder.
     assert!(refused(store).await.holds(&next));
 }
 
@@ -71,7 +69,7 @@ async fn lease_of_a_killed_process_expires() {
     }
 }
 
-/// Row "the machine is suspended": time continues, on one server and on a quorum.
+/// Row "the machine is suspended".
 #[tokio::test]
 async fn lease_expires_while_the_machine_is_suspended() {
     let Some(servers) = servers::<3>() else { return };
@@ -96,7 +94,7 @@ async fn lease_expires_while_the_machine_is_suspended() {
     }
 }
 
-/// Row "the client's clock steps": no effect, on one server and on a quorum.
+/// Row "the client's clock steps".
 #[tokio::test]
 async fn clock_step_of_the_client_changes_nothing() {
     let (Some(servers), Some(library)) = (servers::<3>(), libfaketime()) else { return };
@@ -116,7 +114,6 @@ async fn clock_step_of_the_client_changes_nothing() {
             std::fs::write(clock.with_extension("written"), step).unwrap();
             std::fs::rename(clock.with_extension("written"), &clock).unwrap();
             let before = beats();
-            // Five heartbeats take longer than a ttl.
             eventually("heartbeats", async || (beats() > before + 4).then_some(())).await;
         }
 

@@ -19,7 +19,6 @@ fn pool(server: &RedisServer, size: usize) -> deadpool_redis::Pool {
     builder.build().unwrap()
 }
 
-/// The store works again after all connections were killed.
 async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
     for server in servers {
         server.command("CLIENT KILL TYPE normal");
@@ -30,7 +29,7 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
     works(store).await;
 }
 
-/// A pool of size one suffices: the store removes its connection from the pool, which then opens another.
+/// The store removes its connection from the pool, which then opens another connection.
 #[tokio::test]
 async fn store_shares_a_pool_with_the_application() {
     let Some(servers) = servers::<1>() else { return };
@@ -48,7 +47,6 @@ async fn store_shares_a_pool_with_the_application() {
     works_again(&servers, &store).await;
 }
 
-/// If the pool is exhausted, `connect` fails in time. When a connection is returned, `connect` succeeds.
 #[tokio::test]
 async fn exhausted_pool_is_reported_in_time() {
     let Some(servers) = servers::<1>() else { return };
@@ -64,8 +62,7 @@ async fn exhausted_pool_is_reported_in_time() {
     works(&builder.with_pool(shared).connect().await.unwrap()).await;
 }
 
-/// The pool's connections have a time limit of half a second. The store's wait for replicas may take longer.
-/// In this test, no replica is left.
+/// The pool's connections have a time limit of half a second. The wait for replicas may take longer.
 #[tokio::test]
 async fn time_limit_of_a_pool_does_not_end_the_wait_for_replicas() {
     let Some([server]) = servers() else { return };

@@ -1,6 +1,4 @@
-//! Replicas that are promoted.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Replicas that are promoted. Rows are those of the README's table *What happens when*.
 
 use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_core::{LeaseKey, StoreErrorKind};
@@ -12,14 +10,12 @@ use crate::setting::{
     TTL, assert_superseded, claim, eventually, has_lease, key, obtain, one, servers, text,
 };
 
-/// Stops the replicas and closes their connections to the master.
 fn stop_replicas(servers: &RedisSentinel) {
     servers.servers[1..].iter().for_each(RedisServer::hang);
     servers.servers[0].command("CLIENT KILL TYPE replica");
 }
 
-/// Row "a replica is promoted", on one server: a key may be held twice, since the replica may lack the last
-/// leases. Tokens continue from the replica's time. A quorum refuses replicas: see `misconfiguration.rs`.
+/// Row "a replica is promoted", on one server. A quorum refuses replicas (`misconfiguration.rs`).
 #[tokio::test]
 async fn promoted_replica_without_the_lease_causes_two_holders() {
     if !available() {
@@ -28,7 +24,7 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
     let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
     let store = store.with_timeout(PATIENT).connect().await.unwrap();
-    // The replicas receive this grant. So later they have an outdated last token, instead of none.
+    // The replicas then have an outdated last token.
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
     until("the replicas know a token", || {
@@ -47,8 +43,7 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-/// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes it.
-/// Here the former master refuses to be demoted.
+/// Row "an operator runs `SENTINEL FAILOVER`". The former master refuses to be demoted.
 #[tokio::test]
 async fn store_leaves_a_former_master_that_accepts_writes() {
     if !available() {
@@ -101,7 +96,6 @@ async fn grant_on_too_few_replicas_is_released() {
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
     assert!(text(&refused).contains("1 replicas have the grant, not 2"), "{}", text(&refused));
     assert!(!has_lease(&servers.servers[0]), "the grant was not released");
-    // The other store requires only one replica, so its claim is granted.
     eventually("granted", async || {
         let granted = either.obtain(&claims::claim(&key(), "b", TTL)).await.ok()?;
         matches!(granted, lease_core::store::Obtained::Granted(..)).then_some(())
@@ -109,8 +103,7 @@ async fn grant_on_too_few_replicas_is_released() {
     .await;
 }
 
-/// A server is a master, then a replica, then a master again, in one process. It does not repeat the
-/// token of a grant that it lost as a replica.
+/// The server lost a grant as a replica.
 #[tokio::test]
 async fn token_is_not_repeated_after_failover_and_failback() {
     let Some([first, second]) = servers() else { return };
@@ -134,7 +127,7 @@ async fn token_is_not_repeated_after_failover_and_failback() {
     assert!(next.token > lost.token, "{} after {}", next.token, lost.token);
 }
 
-/// A client that only sends heartbeats detects that the server is no longer the master, and connects again.
+/// The client only sends heartbeats.
 #[tokio::test]
 async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
     let Some([master, other]) = servers() else { return };
@@ -147,7 +140,7 @@ async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
 
     master.command("REPLICAOF NO ONE");
 
-    // The server is a master again. It closed the old connection, so the client needs a new one.
+    // The server closed the old connection, so the client needs a new one.
     let connections = master.command("INFO stats");
     assert!(store.heartbeat(&grant, Beat::new(2)).await.is_ok());
     let received = |info: &str| {
@@ -155,6 +148,5 @@ async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
         line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap()
     };
     let before = received(&connections);
-    // The test itself opened one connection.
     assert!(received(&master.command("INFO stats")) > before + 1, "no new connection was made");
 }

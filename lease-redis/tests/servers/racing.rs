@@ -1,4 +1,4 @@
-//! Waiters that race for the key of a quorum: how many attempts a hand-over takes, and how long.
+//! Waiters that race for the key of a quorum: attempts and times of hand-overs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,14 @@ use tokio::time::sleep;
 
 use crate::setting::{eventually, key, servers, urls};
 
-/// The attempts per hand-over, and the times of hand-overs, measured after all lockers have begun to wait.
+/// All lockers wait before the measurement begins.
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// Sorted times, each from a release until the next waiter has the key.
+    /// Each time is from a release until the next waiter has the key.
     times: Vec<Duration>,
 }
 
-/// Hands one key over between waiting lockers with separate connections, and measures the hand-overs.
 async fn hand_overs(urls: Vec<String>, waiters: usize, rounds: usize, hold: Duration) -> Figures {
     let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
     let connect = async || {
@@ -51,7 +50,7 @@ async fn hand_overs(urls: Vec<String>, waiters: usize, rounds: usize, hold: Dura
             }
         });
     }
-    // A locker makes its second attempt after it has registered its watch. Then it waits.
+    // A locker makes its second attempt after it has registered its watch.
     let all_wait = || stores.iter().all(|store| store.calls(Call::Obtain) >= 2);
     eventually("all wait", async || all_wait().then_some(())).await;
     let attempts = || stores.iter().map(|store| store.calls(Call::Obtain)).sum::<usize>();
@@ -100,9 +99,6 @@ async fn hand_over_of_a_quorum_takes_few_attempts_however_many_wait() {
     assert!(figures.attempts < 3.0, "{}", figures.attempts);
 }
 
-/// Prints the times from a release until the next waiter has the key: on loopback, and with 10 ms between the
-/// clients and the nodes.
-///
 /// `cargo test --release -p lease-redis --all-features --test servers -- --ignored --nocapture racing`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: it needs an idle machine"]

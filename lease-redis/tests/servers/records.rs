@@ -1,4 +1,4 @@
-//! Records: concurrent lists, values that cannot be stored, repeated writes, and expected values.
+//! Concurrent lists, repeated writes, and expected values.
 
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::setting::{TTL, obtain, one, one_at, servers};
 
-/// If `list` finds a name without a record in the index, it removes the name. It must not remove the name of
-/// a record that a concurrent update creates.
+/// `list` removes names without a record from the index.
 #[tokio::test]
 async fn created_record_is_listed_despite_concurrent_lists() {
     let Some([server]) = servers() else { return };
@@ -37,7 +36,7 @@ async fn created_record_is_listed_despite_concurrent_lists() {
     assert_eq!(store.list("record/").count().await, 50);
 }
 
-/// The store refuses a value that no later read could decode. So the record stays readable.
+/// No later read could decode the value.
 #[tokio::test]
 async fn too_deep_attribute_of_an_update_is_refused() {
     let Some([server]) = servers() else { return };
@@ -54,7 +53,7 @@ async fn too_deep_attribute_of_an_update_is_refused() {
     assert_eq!(record.attributes.get("deep"), Some(&nested(32)));
 }
 
-/// If a delete or a transfer is sent again, the store recognises that it was already applied.
+/// The store recognises a delete or a transfer that was already applied.
 #[tokio::test]
 async fn repeated_delete_and_transfer_are_recognised() {
     let Some([server]) = servers() else { return };
@@ -71,8 +70,7 @@ async fn repeated_delete_and_transfer_are_recognised() {
     }
 }
 
-/// Like all values, numbers are compared by their text. An update whose expected values do not
-/// match creates no record.
+/// An update whose expected values do not match creates no record.
 #[tokio::test]
 async fn expected_values_are_compared_as_text() {
     let Some([server]) = servers() else { return };

@@ -1,6 +1,4 @@
-//! Requests and replies that are lost, duplicated or late. Servers that lose their scripts or connections.
-//!
-//! A quoted row is a row of the table *What happens when* in the README.
+//! Lost, duplicated and late requests and replies. Rows are those of the README's table *What happens when*.
 
 use std::time::Duration;
 
@@ -19,13 +17,11 @@ use crate::setting::{
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
-/// The time-out of stores behind proxies. A request whose reply is lost takes this long.
+/// A request whose reply is lost takes this long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The ttl of claims that arrive late.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// A store that reaches each server through a proxy.
 struct Proxied<S> {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,
@@ -65,7 +61,7 @@ impl Proxied<RedisQuorum> {
 }
 
 impl<S: LockStore> Proxied<S> {
-    /// Loads the scripts on the servers, so that none has to be sent in full during the test.
+    /// No script is then sent in full during the test.
     async fn with_scripts(self) -> Self {
         let grant = claims::obtain(&self.store, &fresh_key("first"), "a", TTL).await;
         self.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
@@ -91,7 +87,7 @@ async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -
     eventually("an answer", async || ask().await.ok()).await
 }
 
-/// Row "a reply is lost": the client sends the request again, and the server recognises it.
+/// Row "a reply is lost".
 async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     let claim = claim("a");
 
@@ -144,8 +140,8 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A late withdrawal of the first, smaller proposal has no effect. A request may overtake a withdrawal if a
-/// script is sent in full, or if the client opens a connection again.
+/// A request may overtake a withdrawal if a script is sent in full, or if the client opens a connection
+/// again.
 #[tokio::test]
 async fn repeated_adoption_proposes_a_larger_token() {
     let Some(servers) = servers::<3>() else { return };
@@ -170,7 +166,7 @@ async fn repeated_adoption_proposes_a_larger_token() {
     }
 }
 
-/// Row "a request is duplicated, or late": no effect.
+/// Row "a request is duplicated, or late".
 async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     let claim = claim("a");
 
@@ -187,8 +183,7 @@ async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // A late heartbeat does not extend the released grant. A repeated claim obtains the key again, with
-    // a larger token.
+    // A late heartbeat does not extend the released grant. A repeated claim obtains the key again.
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
     let (again, _) = claims::granted(net.store.obtain(&claim.repeated()).await.unwrap());
@@ -213,7 +208,7 @@ async fn duplicated_or_late_requests_change_nothing() {
     duplicates_change_nothing(Proxied::quorum().await).await;
 }
 
-/// Sends a claim that arrives after another grant was released. Returns the released grant.
+/// Returns the released grant.
 async fn claim_after_a_release<S: LockStore>(
     proxies: &[Proxy],
     store: S,
@@ -228,7 +223,7 @@ async fn claim_after_a_release<S: LockStore>(
     for one in &mut held {
         soon(one.arrived()).await;
     }
-    // Drops the client, so it cannot withdraw the claim.
+    // Drops the client, so that it cannot withdraw the claim.
     asking.abort();
     drop(asking.await);
 
@@ -240,8 +235,7 @@ async fn claim_after_a_release<S: LockStore>(
     other
 }
 
-/// Row "a request is duplicated, or late": a claim that arrives after the release of another grant may obtain
-/// the key for a ttl, although its client is gone. Its token is larger than the released grant's token.
+/// Row "a request is duplicated, or late". The client of the late claim is gone.
 #[tokio::test]
 async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     if !available() {
@@ -260,7 +254,7 @@ async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
-/// Row "a request is duplicated, or late": a quorum's nodes refuse the claim, since they know a larger token.
+/// Row "a request is duplicated, or late". The nodes know a larger token.
 #[tokio::test]
 async fn late_claim_on_a_quorum_holds_no_released_key() {
     if !available() {
@@ -268,8 +262,7 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     }
     let Proxied { servers, proxies, store } = Proxied::quorum().await;
     let direct = quorum(&servers).await;
-    // Each client proposes its estimate of the nodes' time. The client `direct` has seen a larger
-    // counter, so from now on it makes larger proposals than the other client.
+    // The client `direct` has seen a larger counter, so from now on its proposals are larger.
     let ahead = lease_core::store::micros_since_1970() + 3_600_000_000;
     for server in &servers {
         server.command(&format!("SET lease:{{ahead}} {ahead}"));
@@ -282,8 +275,7 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     assert!(obtain(&direct, "next").await.token > other.token);
 }
 
-/// In go-redsync, a claim that was applied after its withdrawal held the key. In this library, the
-/// withdrawal follows the claim on the same connection.
+/// In go-redsync, a claim that was applied after its withdrawal held the key.
 #[tokio::test]
 async fn locker_withdraws_its_late_claim() {
     if !available() {
@@ -311,7 +303,7 @@ async fn locker_withdraws_its_late_claim() {
     obtain_eventually(&direct, "next").await;
 }
 
-/// Row "the scripts are flushed": the store sends its scripts again, and no call fails.
+/// Row "the scripts are flushed".
 async fn flushed_scripts_are_sent_again<S: LockStore>(net: Proxied<S>) {
     let flush = || net.servers.iter().for_each(|it| drop(it.command("SCRIPT FLUSH")));
 
@@ -337,7 +329,7 @@ async fn flushed_scripts_are_sent_again_without_an_error() {
     flushed_scripts_are_sent_again(Proxied::quorum().await).await;
 }
 
-/// Row "connections are killed": the store opens new connections. Watches end, so each waiter tries once.
+/// Row "connections are killed".
 async fn connections_are_opened_again(servers: &[RedisServer], store: impl LockStore + Clone) {
     let grant = obtain(&store, "a").await;
     let freed = store.watch(&key()).await.unwrap();
@@ -363,7 +355,7 @@ async fn killed_connections_are_opened_again() {
     connections_are_opened_again(&servers, quorum(&servers).await).await;
 }
 
-/// If the server has closed a connection, the store opens a new one before it sends the next request.
+/// The store opens the connection before it sends the next request.
 #[tokio::test]
 async fn first_call_after_a_killed_connection_is_answered() {
     let Some([server]) = servers() else { return };
@@ -378,8 +370,7 @@ async fn first_call_after_a_killed_connection_is_answered() {
     }
 }
 
-/// Kills all connections, and waits until this runtime has noticed that they are closed. The server closes
-/// them before it answers on a newer connection.
+/// The server closes these connections before it answers on a newer connection.
 async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();

@@ -9,7 +9,7 @@ use crate::setting::{claim, eventually, has_lease, obtain, quorum};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// A majority stores the reservation, even if only one node of this majority had stored the grant.
+/// Only one node of the majority had stored the grant.
 #[tokio::test]
 async fn reservation_outlasts_a_node_that_had_the_grant() {
     if !available() {

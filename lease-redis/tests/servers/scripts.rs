@@ -10,14 +10,11 @@ const TTL: &str = "60000";
 
 const KEY: &str = "{job}";
 
-/// The nonces of two claims.
 const ONE: &str = "11111111111111111111111111111111";
 const TWO: &str = "22222222222222222222222222222222";
 
-/// A token that is larger than the time of every node.
 const FUTURE: u64 = 8_000_000_000_000_000;
 
-/// One node. Its methods send requests for one key to the node.
 struct Node {
     connection: Connection,
     server: RedisServer,
@@ -43,7 +40,7 @@ impl Node {
         call.invoke(&mut self.connection).unwrap()
     }
 
-    /// Claims the key with `token` as the proposal. Returns whether the node accepts it.
+    /// Returns whether the node accepts the proposal `token`.
     fn claim(&mut self, nonce: &str, token: u64) -> bool {
         matches!(self.claim_answer(nonce, token), Value::Int(_))
     }
@@ -87,7 +84,7 @@ impl Node {
         self.set_end(1);
     }
 
-    /// Sets the time at which the lock expires, in microseconds since 1970.
+    /// The end is in microseconds since 1970.
     fn set_end(&self, end: u64) {
         let length = self.text().len();
         self.server.command(&format!("SETRANGE {KEY} {} {}", length - 16, digits(end)));
@@ -97,7 +94,7 @@ impl Node {
         self.server.command(&format!("GET {KEY}"))
     }
 
-    /// The nonce and the token of the lock. Empty if the key is free.
+    /// The nonce is empty if the key is free.
     fn holder(&self) -> (String, u64) {
         let text = self.text();
         let end = text.get(82..).and_then(|rest| rest.get(rest.len() - 16..)?.parse().ok());
@@ -107,7 +104,6 @@ impl Node {
         (text[2..34].to_owned(), text[34..50].parse().unwrap())
     }
 
-    /// The counter and the bound, as a free key stores them. The node restores no grant below the bound.
     fn counter(&self) -> String {
         let text = self.text();
         let Some(numbers) = text.get(50..82) else { return text };
@@ -116,7 +112,7 @@ impl Node {
     }
 }
 
-/// The part of a lock's text that the client writes, for a claim of `a`.
+/// The part of the text that the client writes.
 fn text(nonce: &str, token: u64) -> String {
     let token = digits(token);
     format!("h-{nonce}{token}{token}{token}0 a")
@@ -155,7 +151,6 @@ fn refused_claim_leaves_the_counter_as_it_was() {
     assert_eq!(node.text(), free);
 }
 
-/// If a claim arrives twice, the second arrival does not extend the lease.
 #[test]
 fn doubled_claim_changes_nothing() {
     let Some(mut node) = Node::start() else { return };
@@ -233,7 +228,6 @@ fn repeated_adoption_survives_the_withdrawal_of_its_first_proposal() {
     assert_eq!(node.holder(), (TWO.to_owned(), FUTURE + 4));
 }
 
-/// The release arrives before the claim of its grant.
 #[test]
 fn release_of_an_unknown_grant_is_recorded() {
     let Some(mut node) = Node::start() else { return };
@@ -261,7 +255,7 @@ fn release_without_a_counter_keeps_the_time() {
 fn release_during_another_vote_prevents_a_restore() {
     let Some(mut node) = Node::start() else { return };
     assert!(node.claim(ONE, FUTURE));
-    // The grant expires on this node alone. The node votes for another claim before the release arrives.
+    // The node votes for another claim before the release arrives.
     node.expire();
     assert!(node.claim(TWO, FUTURE + 9));
     assert!(!node.release(ONE, FUTURE), "the key belongs to another grant");
@@ -286,7 +280,7 @@ fn unreleased_grant_is_restored_after_a_withdrawal() {
     assert!(!node.claim(TWO, FUTURE + 1), "the counter was lost");
 }
 
-/// The first proposal may have granted the claim. So a withdrawal of the second proposal raises the bound.
+/// The first proposal may have granted the claim.
 #[test]
 fn withdrawn_second_vote_prevents_a_restore() {
     let Some(mut node) = Node::start() else { return };
@@ -338,12 +332,12 @@ fn counter_of_a_released_key_is_one_number() {
     assert_eq!(node.server.command("DBSIZE"), "1");
 }
 
-/// For a key without a counter, a node accepts a proposal that is less than 0.1 s behind its own time.
+/// A node accepts a time that is less than 0.1 s behind its own time.
 #[test]
 fn claim_of_new_key_may_propose_a_time_near_the_clock() {
     let Some(server) = RedisServer::with_clock() else { return };
     let mut node = Node::on(server);
-    // The clock does not advance: every query returns this time.
+    // The clock does not advance, so every query returns this time.
     node.server.set_clock("2040-01-01 00:00:00");
     let time = |node: &mut Node| {
         let time: (u64, u64) = redis::cmd("TIME").query(&mut node.connection).unwrap();
@@ -357,7 +351,6 @@ fn claim_of_new_key_may_propose_a_time_near_the_clock() {
         match node.claim_answer(ONE, proposed) {
             Value::Int(reported) => {
                 assert!(is_accepted, "{behind} us behind");
-                // The clock does not advance, so the test checks only that a time is reported.
                 assert!(reported > 0);
             }
             answer => {
@@ -369,7 +362,6 @@ fn claim_of_new_key_may_propose_a_time_near_the_clock() {
     }
 }
 
-/// The node keeps the text of an expired lock, but the scripts treat the lock as ended.
 #[test]
 fn expired_lock_counts_as_no_lock() {
     let Some(mut node) = Node::start() else { return };

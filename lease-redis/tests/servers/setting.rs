@@ -11,23 +11,21 @@ use lease_test_servers::claims::{self, fresh_key, soon};
 use lease_test_servers::proxy::{Link, Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisServer, available};
 
-/// Longer than any of these tests takes.
+/// The ttl is longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// The Redis key of the lease on [`key`].
 pub(crate) const LEASE: &str = "lease:{job}";
 
-/// Starts independent servers. Returns `None` and prints a message if the machine has no Redis.
+/// Returns `None` and prints a message if the machine has no Redis.
 pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
     servers_with(&[])
 }
 
-/// Starts independent servers with further command-line options. Returns `None` if the machine has no Redis.
 pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[RedisServer; COUNT]> {
     available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
 }
 
-/// The uptime that a server reports, in seconds. Negative if its clock was set back.
+/// Returns seconds. The result is negative if the clock of the server was set back.
 pub(crate) fn uptime(server: &RedisServer) -> i64 {
     let info = server.command("INFO server");
     let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
@@ -46,7 +44,6 @@ pub(crate) fn urls(servers: &[RedisServer]) -> Vec<String> {
     servers.iter().map(RedisServer::url).collect()
 }
 
-/// Connects to a quorum, without the delay after which a restarted node votes again.
 pub(crate) async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
     quorum_at(urls(servers)).await
 }
@@ -56,7 +53,6 @@ pub(crate) async fn quorum_at(urls: Vec<String>) -> RedisQuorum {
     builder.with_timeout(PATIENT).connect().await.unwrap()
 }
 
-/// Puts a proxy in front of each server. Returns the proxies, and a quorum behind them.
 pub(crate) async fn quorum_behind_proxies(servers: &[RedisServer]) -> (Vec<Proxy>, RedisQuorum) {
     let mut proxies = Vec::new();
     for server in servers {
@@ -87,13 +83,11 @@ pub(crate) fn urls_of(lines: &[Link]) -> Vec<String> {
     lines.iter().map(Link::url).collect()
 }
 
-/// Obtains the key for `lessee`. The first attempt must succeed.
 pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// Obtains the key, and waits until every server has the grant. A quorum returns a grant once a majority
-/// has it, so this repeats the claim until the other servers have it.
+/// A quorum returns a grant once a majority has it.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let claim = claim("a");
     eventually("granted on all servers", async || {
@@ -103,13 +97,12 @@ pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]
     .await
 }
 
-/// Obtains the key for `lessee`, and retries until the store has opened connections again and leases have
-/// expired.
+/// Retries until the store has opened connections again and leases have expired.
 pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Grant {
     obtain_for(store, lessee, TTL).await
 }
 
-/// As [`obtain_eventually`], with the given ttl. If the ttl is short, this may take several claims.
+/// Retries with new claims if the ttl is short.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
@@ -118,19 +111,19 @@ pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duratio
             claim = claims::claim(&key(), lessee, ttl);
             None
         }
-        // After an error, repeats the same claim: some nodes may have granted it.
+        // After an error, repeats the same claim, because some nodes may have granted it.
         Err(_) => None,
     })
     .await
 }
 
-/// Retries a claim until it is answered. Expects a refusal, and returns the holder that it reports.
+/// Expects a refusal, and returns the holder that it reports.
 pub(crate) async fn refused(store: &dyn LockStore) -> Holder {
     let answer = eventually("an answer", async || store.obtain(&claim("other")).await.ok()).await;
     claims::held(answer)
 }
 
-/// Sends heartbeats with increasing numbers until a server answers a heartbeat. Returns the answer.
+/// Sends heartbeats with increasing numbers until a server answers one of them.
 pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     static LAST: AtomicU64 = AtomicU64::new(1000);
     eventually("a heartbeat is answered", async || {
@@ -140,8 +133,8 @@ pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     .await
 }
 
-/// Asserts that another lessee obtains the key with a larger token, and that the former holder's next
-/// heartbeat reports the loss of its lease.
+/// Another lessee obtains the key with a larger token, and the former holder's next heartbeat reports the
+/// loss.
 pub(crate) async fn assert_superseded(store: &dyn LockStore, former: &Grant) -> Grant {
     let next = obtain_eventually(store, "other").await;
     assert!(next.token > former.token, "{} after {}", next.token, former.token);
@@ -149,14 +142,12 @@ pub(crate) async fn assert_superseded(store: &dyn LockStore, former: &Grant) -> 
     next
 }
 
-/// Asserts that another claim is refused and that the holder can extend its lease.
 pub(crate) async fn assert_still_held(store: &dyn LockStore, grant: &Grant) {
     let holder = refused(store).await;
     assert_eq!(holder.lessee, grant.lessee);
     assert_eq!(beat(store, grant).await, Heartbeat::Extended);
 }
 
-/// Uses each connection of a store: for requests and for watches.
 pub(crate) async fn works(store: &dyn LockStore) {
     let key = fresh_key("job");
     let freed = store.watch(&key).await.unwrap();
@@ -177,24 +168,20 @@ pub(crate) async fn lease(locker: &Locker) -> Lease {
     }
 }
 
-/// Whether `server` has a lease on the key.
 pub(crate) fn has_lease(server: &RedisServer) -> bool {
     server.lease_left("job").is_some()
 }
 
-/// Sets the expiry of the lease on the key to now.
 pub(crate) fn expire(server: &RedisServer) {
     server.set_lease_left("job", Duration::ZERO);
 }
 
-/// Deletes all data of the servers.
 pub(crate) fn flush(servers: &[RedisServer]) {
     for server in servers {
         server.command("FLUSHALL");
     }
 }
 
-/// The text of an error and of its source.
 pub(crate) fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())
 }

@@ -15,7 +15,6 @@ async fn watch_on_a_silent_host_of_a_cluster_ends() {
     if !available() {
         return;
     }
-    // The Cluster has no replicas, so no failover replaces the host.
     let cluster = RedisCluster::start(0);
     let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
     let watched = key_on(&cluster.nodes[0], "job");
@@ -47,7 +46,6 @@ async fn channels_without_watches_are_unsubscribed() {
     drop(watches);
 
     eventually("unsubscribed", async || (channels("*0") == 3).then_some(())).await;
-    // The store's connections still work.
     let grant = claims::obtain(&store, &keys[0], "a", TTL).await;
     let freed = store.watch(&keys[0]).await.unwrap();
     store.release(&grant, None).await.unwrap();

@@ -1,6 +1,4 @@
-//! Silent hosts. A silent host accepts connections, and answers no request.
-//!
-//! The stores have their default time-outs. These determine how soon a store uses another host.
+//! Hosts that accept connections and answer no request. The stores have their default time-outs.
 
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use crate::setting::{eventually, locker, text};
 
 const TTL: Duration = Duration::from_secs(6);
 
-/// Waits for the heartbeats of two ttls, and asserts that the lease is held all the time.
+/// Waits for the heartbeats of two ttls.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let beats = || server.last_beat(lease.key().as_str());
     let from = beats();
@@ -47,7 +45,7 @@ async fn silent_sentinel_delays_neither_connections_nor_watches() {
 
         let locker = locker(store.clone(), TTL);
         let lease = obtained(&locker, &key("job")).await;
-        // If the machine is busy, an answer may take longer than the default time-out. So this retries.
+        // On a busy machine, an answer may take longer than the default time-out.
         let freed = eventually("watched", async || store.watch(&key("job")).await.ok()).await;
         lease.release().await.unwrap();
         soon(freed).await;
@@ -102,8 +100,7 @@ async fn silent_master_is_replaced_by_the_promoted_replica() {
     drop(obtained(&locker(new, TTL), &key("other")).await);
 }
 
-/// A new store connects to a Cluster although one master is silent. A connected store keeps its
-/// leases on other shards. After a replica of the silent master is promoted, keys of its shard are granted.
+/// A replica of the silent master is promoted.
 #[tokio::test]
 async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     if !available() {
@@ -118,7 +115,7 @@ async fn silent_cluster_master_costs_no_lease_on_other_shards() {
         leases.push((obtained(&running, &key_on(master, "kept")).await, *master));
     }
     let (on_silent, later) = (key_on(masters[0], "job"), key_on(masters[0], "later"));
-    // Opens the connections to the shard, also the connection for watches.
+    // Opens all connections to the shard.
     drop(obtained(&running, &on_silent).await);
 
     masters[0].hang();
@@ -150,7 +147,6 @@ async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     println!("granted {:?} after the promotion", granted.since(promoted));
     assert!(leases.iter().all(|(lease, _)| lease.is_held()));
 
-    // A release on the shard wakes its waiter.
     let second = running.wait_until_obtained(&on_silent);
     let (second, released) = tokio::join!(soon(second), lease.release());
     released.unwrap();
@@ -182,7 +178,6 @@ async fn silent_cluster_replica_costs_nothing() {
     is_kept(&lease, masters[1]).await;
 }
 
-/// A key in a slot of `master`.
 pub(crate) fn key_on(master: &RedisServer, name: &str) -> LeaseKey {
     let mut keys = (0..1_000).map(|number| key(&format!("{name}-{number}")));
     keys.find(|key| !master.command(&get(key)).starts_with("MOVED")).unwrap()
@@ -192,7 +187,7 @@ fn get(key: &LeaseKey) -> String {
     format!("HGET lease:{{{key}}} token")
 }
 
-/// Waits like `until`, but other tasks of the thread continue.
+/// Other tasks of the thread continue.
 async fn until_async(what: &str, mut is_so: impl FnMut() -> bool) {
     eventually(what, async || is_so().then_some(())).await;
 }

@@ -11,7 +11,6 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, RedisServer, available};
 
 use crate::setting::{TTL, locker, text};
 
-/// A Cluster, a store, a slot of the Cluster's first node, and keys in this slot.
 struct Moving {
     cluster: RedisCluster,
     slot: u16,
@@ -45,7 +44,7 @@ impl Moving {
         &self.keys[0]
     }
 
-    /// Begins to move the slot. Then `from` redirects requests for keys that it no longer has to `to`.
+    /// `from` then redirects requests for keys that it no longer has to `to`.
     fn begin(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|place| &self.cluster.nodes[place]);
         let slot = self.slot;
@@ -53,13 +52,11 @@ impl Moving {
         ok(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", to.command("CLUSTER MYID")));
     }
 
-    /// Migrates one key.
     fn migrate(&self, name: &str, from: usize, to: usize) {
         let port = self.cluster.nodes[to].port();
         ok(&self.cluster.nodes[from], &format!("MIGRATE 127.0.0.1 {port} {name} 0 60000"));
     }
 
-    /// Migrates the keys of the slot, and makes `to` the slot's node.
     fn finish(&self, from: usize, to: usize) {
         for key in self.keys.iter().cycle().take(2 * self.keys.len()) {
             for part in ["", ":attributes"] {
@@ -84,7 +81,6 @@ fn ok(server: &RedisServer, words: &str) {
 #[tokio::test]
 async fn free_key_is_obtained_while_its_slot_moves() {
     let Some(moving) = Moving::start(15).await else { return };
-    // The first node has this key until it is migrated.
     let earlier = claims::obtain(&moving.store, moving.key(), "a", TTL).await;
     moving.store.release(&earlier, None).await.unwrap();
 
@@ -136,8 +132,7 @@ async fn watch_ends_when_its_slot_moves_and_next_watch_works() {
     soon(freed).await;
 }
 
-/// A slot moves back and forth while tasks obtain and release its keys. No call fails, tokens grow, and no
-/// two tasks hold one key.
+/// Tokens grow, and no two tasks hold one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     let Some(moving) = Moving::start(4).await else { return };
@@ -183,8 +178,8 @@ async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     tokio::join!(moves, waiters, futures_util::future::join_all(loads));
 }
 
-/// A record consists of two keys. While they are on different nodes, no script can access both. Then the
-/// update fails with a retryable error, which has Redis's answer `TRYAGAIN`.
+/// While the two keys of a record are on different nodes, no script can access both. The error contains
+/// `TRYAGAIN`.
 #[tokio::test]
 async fn update_of_record_on_two_nodes_fails_until_both_keys_moved() {
     let Some(moving) = Moving::start(1).await else { return };
@@ -202,7 +197,7 @@ async fn update_of_record_on_two_nodes_fails_until_both_keys_moved() {
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable, "{}", text(&refused));
     assert!(refused.is_retryable());
     assert!(text(&refused).contains("TRYAGAIN"), "{}", text(&refused));
-    // A lease consists of one key, so heartbeats and releases still work.
+    // A lease consists of one key.
     let beat = moving.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(beat, Heartbeat::Extended);
     moving.store.release(&grant, None).await.unwrap();
@@ -217,8 +212,7 @@ async fn update_of_record_on_two_nodes_fails_until_both_keys_moved() {
     assert_eq!(record.attributes.get("number"), Some(&Value::from(3)));
 }
 
-/// A claim with attributes writes two keys. While these are on different nodes, the claim fails. A
-/// claim without attributes is granted.
+/// A claim with attributes writes two keys.
 #[tokio::test]
 async fn claim_with_attributes_fails_while_its_slot_moves() {
     let Some(moving) = Moving::start(1).await else { return };

@@ -1,4 +1,4 @@
-//! Servers with TLS: clients trust only some servers, and servers admit only some clients.
+//! Servers with TLS.
 
 use lease_core::StoreErrorKind;
 use lease_redis::{RedisQuorum, RedisStore};
@@ -69,7 +69,7 @@ async fn quorum_presents_its_certificate_to_every_node() {
     works(&store.unwrap()).await;
 }
 
-/// Runs `test` in a child process that trusts `authority`, as if its certificate were a system certificate.
+/// The certificate of `authority` counts as a system certificate in a child process.
 async fn run_with_system_trust(authority: &Authority, test: &str, url: &str) {
     let mut process = tokio::process::Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test, "--ignored", "--nocapture"]).kill_on_drop(true);
@@ -80,7 +80,7 @@ async fn run_with_system_trust(authority: &Authority, test: &str, url: &str) {
     assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
 }
 
-/// The Sentinel knows only the master's TLS port, so the master would not answer a connection without TLS.
+/// The Sentinel knows only the master's TLS port.
 #[tokio::test]
 async fn master_is_reached_by_tls_like_its_sentinels() {
     if !available() {

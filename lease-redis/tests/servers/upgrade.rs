@@ -1,4 +1,4 @@
-//! A server with leases of an earlier version. In that version, each lock was a hash.
+//! A server with leases of an earlier version, whose locks were hashes.
 
 use lease_core::store::{LeaseTable, LockStore, Obtained, micros_since_1970};
 use lease_test_servers::claims;
@@ -8,7 +8,7 @@ use crate::setting::{LEASE, TTL, claim, obtain, one, servers};
 
 const WEEK: &str = "604800000";
 
-/// Writes a lease as the earlier version did. Its token is an hour ahead of the clock.
+/// The token is an hour ahead of the clock.
 fn write_earlier_lease(server: &RedisServer) -> u64 {
     let now = micros_since_1970();
     let (ends, token) = (now + 60_000_000, now + 3_600_000_000);
@@ -64,7 +64,7 @@ async fn record_of_an_earlier_version_is_kept_for_ever() {
     assert_eq!(grant.ttl, TTL);
 }
 
-/// Scripts of the earlier version expect a hash. So a command of theirs fails at a lock of this version.
+/// Scripts of the earlier version expect a hash.
 #[tokio::test]
 async fn earlier_version_refuses_lock_of_this_version() {
     let Some([server]) = servers() else { return };

@@ -1,17 +1,14 @@
 //! Notices that the file was removed or replaced while processes use it.
 //!
-//! Otherwise one process would write to the old file and another to the new one, and both would grant a key. Two
-//! rules prevent this:
+//! Otherwise two processes could grant a key in two files. Two rules prevent this fault:
 //!
 //! - Before and after each request, a store compares the file at its path with the file that it has opened.
 //! - While a store is open, it holds a shared lock on one byte of the *folder*. The byte depends on the
-//!   file's name and inode. A process that opens a new file of that name finds the lock for the old inode, and
-//!   refuses to open the new file. The kernel releases the lock when the process ends.
+//!   file's name and inode. A process that opens a new file of that name finds the lock for the old inode,
+//!   and refuses the new file. The kernel releases the lock when the process ends.
 //!
-//! Both rules also hold for SQLite's write-ahead log and its shared memory, which exist while a store is open.
-//!
-//! The locks belong to an open file description of the folder. They never touch the files: closing any
-//! descriptor of a file would release the locks of SQLite in this process.
+//! Both rules also hold for SQLite's write-ahead log and its shared memory. The locks are not on the files,
+//! because closing a descriptor of a file would release SQLite's locks in this process.
 
 use std::fs::Metadata;
 use std::io::ErrorKind::NotFound;
@@ -24,7 +21,6 @@ use crate::error::Fault;
 use crate::file::identity::presence::Folder;
 use crate::file::settings::Settings;
 
-/// The files that a store has opened.
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: Vec<OpenFile>,
@@ -32,7 +28,7 @@ pub(crate) struct Identity {
     _folder: Option<Folder>,
 }
 
-/// The path of a file, and the device and inode that were opened.
+/// The device and inode are those of the file that was opened.
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
@@ -41,8 +37,7 @@ struct OpenFile {
 }
 
 impl Identity {
-    /// Registers the open files of the database at `path`. Refuses them if a process still uses earlier files of
-    /// these names.
+    /// Refuses the files if a process still uses earlier files of these names.
     pub(crate) fn of(path: &Path, settings: &Settings) -> Result<Self, Fault> {
         if settings.statements.identity.is_empty() {
             return Ok(Self { files: Vec::new(), _folder: None });
@@ -50,7 +45,7 @@ impl Identity {
         retried(settings, || Self::try_of(path))
     }
 
-    /// Refuses a database whose files were removed or replaced, before SQLite touches the files that remain.
+    /// Runs before SQLite touches the remaining files.
     pub(crate) fn refuse_former(path: &Path, settings: &Settings) -> Result<(), Fault> {
         if settings.statements.identity.is_empty() {
             return Ok(());
@@ -81,7 +76,6 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Refuses to continue if a path leads to another file, or to no file.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.files.iter().try_for_each(OpenFile::check)
     }
@@ -110,7 +104,7 @@ impl OpenFile {
     }
 }
 
-/// Refuses a file with hard links: SQLite would keep a write-ahead log for each name of the file.
+/// SQLite would keep a write-ahead log for each name of a file with hard links.
 fn refuse_links(path: &Path, found: &Metadata) -> Result<(), Fault> {
     if found.nlink() <= 1 {
         return Ok(());
@@ -122,8 +116,7 @@ fn refuse_links(path: &Path, found: &Metadata) -> Result<(), Fault> {
     )))
 }
 
-/// Repeats `register` until the time-out ends: a process that closes the file removes the log first, and
-/// releases its lock a moment later.
+/// A process that closes the file removes the log first, and releases its lock a moment later.
 fn retried<T>(settings: &Settings, register: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let machine = &settings.machine;
     let start = machine.boot_time();
@@ -141,7 +134,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The database, its write-ahead log, and the memory that processes share.
 const NAMES: [&str; 3] = ["", "-wal", "-shm"];
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -158,12 +150,11 @@ mod presence {
     use super::OpenFile;
     use crate::error::Fault;
 
-    /// The positions of one file name: 2⁴⁰ bytes, one for each inode.
+    /// Each inode has one byte.
     const INODES: i64 = 1 << 40;
-    /// The number of different file names. The positions of all of them fit into 62 bits.
+    /// All positions of all names fit into 62 bits.
     const NAMES: u64 = 1 << 22;
 
-    /// The folder of a database. It holds locks while it is open.
     #[derive(Debug)]
     pub(super) struct Folder {
         folder: File,
@@ -177,7 +168,6 @@ mod presence {
             Ok(Self { folder, path: path.to_owned() })
         }
 
-        /// Registers that a process uses `file`.
         pub(super) fn lock(&self, file: &OpenFile) -> Result<(), Fault> {
             let position = first_position(&file.path) + position_of(file.inode);
             let lock = range(libc::F_RDLCK, position, 1);
@@ -185,7 +175,7 @@ mod presence {
             Ok(())
         }
 
-        /// Refuses the file at `path` if a process uses another inode than `inode` under this name.
+        /// Refuses the file if a process uses another inode than `inode` under this name.
         pub(super) fn refuse_others(&self, path: &Path, inode: Option<u64>) -> Result<(), Fault> {
             let first = first_position(path);
             let ranges = match inode.map(position_of) {

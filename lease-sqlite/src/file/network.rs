@@ -1,17 +1,16 @@
-//! Refuses network file systems: their locks do not exclude other machines reliably, and SQLite's write-ahead log
-//! needs memory that all processes share.
+//! Refuses network file systems, whose locks do not exclude other machines reliably. SQLite's write-ahead log
+//! also needs shared memory.
 
 use std::path::Path;
 
 use crate::error::Fault;
 
-/// Refuses `path` if its folder is on a network file system.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn refuse_network(path: &Path) -> Result<(), Fault> {
     let folder = path.parent().unwrap_or(path);
     let found = rustix::fs::statfs(folder)
         .map_err(|error| Fault::from_io(folder, &std::io::Error::from(error)))?;
-    // The kernel's type is 32 bits wide; some architectures sign-extend it.
+    // The kernel's type is 32 bits wide. Some architectures sign-extend it.
     let Some(name) = network_name(found.f_type & 0xffff_ffff) else { return Ok(()) };
     Err(Fault::misconfigured(format!(
         "{} is on the file system {name}, which other machines may share: move the file to a local disk, or use a \
@@ -25,8 +24,7 @@ pub(crate) fn refuse_network(_path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The name of a file system that several machines may share, by the number that `statfs` reports: see
-/// `linux/magic.h`, and `statfs(2)`.
+/// The numbers are from `linux/magic.h` and `statfs(2)`.
 fn network_name(number: impl TryInto<u32>) -> Option<&'static str> {
     Some(match number.try_into().ok()? {
         0x6969 => "NFS",

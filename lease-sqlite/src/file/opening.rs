@@ -13,14 +13,12 @@ use crate::file::schema;
 use crate::file::settings::Settings;
 use crate::functions;
 
-/// The connections of one store: one for writes, one for reads.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) writer: Database,
     pub(crate) reader: Database,
 }
 
-/// Opens the file at `path`, and creates it if it does not exist.
 pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Opened, Fault> {
     let path = absolute(path)?;
     refuse_network(&path)?;
@@ -41,8 +39,7 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Opened, Fault> {
     Ok(Opened { writer, reader })
 }
 
-/// Resolves links, so that two names of one file have one path: SQLite derives the names of its other files from
-/// the path.
+/// SQLite derives the names of its other files from the path, so two names of one file must have one path.
 fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
@@ -58,7 +55,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Fault> {
 
 fn connect(path: &Path, settings: &Settings) -> Result<Connection, Fault> {
     let fault = |error| Fault::from_sqlite(path, &error);
-    // No `SQLITE_OPEN_URI`, so SQLite never parses the path. No mutex, since one thread uses the connection.
+    // Without `SQLITE_OPEN_URI`, SQLite never parses the path. One thread uses the connection.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;

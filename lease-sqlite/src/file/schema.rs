@@ -11,13 +11,12 @@ use crate::error::{Fault, is_busy};
 use crate::file::settings::Settings;
 use crate::statements::CREATE_TABLES;
 
-/// `Leas` in ASCII: marks a file of this crate.
+/// The number is `Leas` in ASCII.
 const APPLICATION: i64 = 0x4c65_6173;
-/// The version of the tables.
 const VERSION: i64 = 1;
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Prepares the file at `path`. Does not write to a file of another program.
+/// Does not write to a file of another program.
 pub(crate) fn prepare(
     connection: &Connection,
     path: &Path,
@@ -26,8 +25,8 @@ pub(crate) fn prepare(
     let start = settings.machine.boot_time();
     loop {
         match prepare_once(connection, path) {
-            // Processes that create the file at the same time may find it busy in spite of `busy_timeout`:
-            // SQLite does not wait for a lock when it enters WAL mode.
+            // SQLite does not wait for a lock when it enters WAL mode. So concurrent creators may find the
+            // file busy.
             Err(fault) if fault.kind == StoreErrorKind::Unavailable => {
                 let passed = settings.machine.boot_time().saturating_sub(start);
                 if passed > settings.timeout {
@@ -49,7 +48,6 @@ fn prepare_once(connection: &Connection, path: &Path) -> Result<(), Fault> {
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
             .map_err(fault)?;
-    // Another process may have created the tables meanwhile.
     if !owner(&transaction).map_err(fault)?.is_ours(path)? {
         transaction.execute_batch(CREATE_TABLES).map_err(fault)?;
         transaction.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
@@ -82,7 +80,6 @@ fn enter_wal(connection: &Connection, path: &Path) -> Result<(), Fault> {
         .map_err(|error| Fault::from_sqlite(path, &error))
 }
 
-/// The marks in the file's header.
 struct Owner {
     application: i64,
     version: i64,
@@ -99,7 +96,7 @@ fn owner(connection: &Connection) -> Result<Owner, Error> {
 }
 
 impl Owner {
-    /// Whether the file has the tables of this version. False if it is empty.
+    /// Returns false for an empty file.
     fn is_ours(&self, path: &Path) -> Result<bool, Fault> {
         let shown = path.display();
         if self.application == 0 && self.version == 0 && self.tables == 0 {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::machine::Machine;
 use crate::statements::Statements;
 
-/// The machine, the statements and the time limit of a store's connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) machine: Arc<dyn Machine>,

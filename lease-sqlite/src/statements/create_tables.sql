@@ -3,7 +3,7 @@ CREATE TABLE lease (
     key         TEXT PRIMARY KEY NOT NULL,
     -- The boot of the machine to which the times of this row belong.
     boot        TEXT NOT NULL,
-    -- The token of the last grant. NULL before the first grant.
+    -- NULL before the first grant.
     token       INTEGER CHECK (token BETWEEN 0 AND 9007199254740991),
     -- The current grant. NULL if the last grant was released.
     nonce       TEXT,
@@ -12,18 +12,17 @@ CREATE TABLE lease (
     -- The last ttl of the grant, and the boot time at which its lease expires, both in microseconds.
     ttl         INTEGER,
     ends        INTEGER,
-    -- The number of the last heartbeat.
     beat        INTEGER,
     evicted     INTEGER NOT NULL DEFAULT 0,
     -- The grant that was released last, and the boot time of its release.
     last        TEXT,
     last_lessee TEXT,
     freed       INTEGER,
-    -- The reservation: its length, the boot time of its end, and its only lessee, if there is one.
+    -- The reservation: its length, the boot time of its end, and its only lessee, if any.
     reserved    INTEGER,
     until       INTEGER,
     only_for    TEXT,
-    -- 'lasting': kept until the record is deleted. 'temporary', 'deleted': the row is removed later.
+    -- A 'lasting' record stays until it is deleted. A row with 'temporary' or 'deleted' is removed later.
     record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
     -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
     attributes  TEXT NOT NULL DEFAULT '{}',

@@ -1,6 +1,6 @@
--- Runs when this boot first sees a row of another boot. The lease then lasts one more ttl. The times of two
--- boots cannot be compared, and another kernel may share the file. A write under a grant of another boot
--- may apply at once. If it finds the lease expired, it is repeated after this statement.
+-- Runs when this boot first sees a row of another boot. The times of two boots cannot be compared, so the
+-- lease lasts one more ttl. A write under a grant of another boot may apply at once, or is repeated after
+-- this statement.
 UPDATE lease SET
     boot = boot_id(),
     ends = boot_time() + iif(ends IS NULL, NULL, ttl),

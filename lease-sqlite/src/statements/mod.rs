@@ -1,12 +1,12 @@
 //! The SQL statements. Each statement decides and writes in one step.
 //!
-//! Start with `obtain.sql`. `create_tables.sql` describes the columns. Every other file is named after its
+//! Start with `obtain.sql`. `create_tables.sql` describes the columns. Every other file has the name of its
 //! request. `first_seen.sql` moves rows of another boot to this boot, and `remove.sql` removes outdated rows.
 //! [`functions`](crate::functions) defines `boot_time()`, `boot_id()`, `wall_time()` and `meets()`.
 
 use std::borrow::Cow;
 
-/// The texts of the statements. Tests change a text, to check that a promise then breaks.
+/// Tests change a text, to check that a promise then breaks.
 #[derive(Debug, Clone)]
 pub(crate) struct Statements {
     pub(crate) adopt: Cow<'static, str>,
@@ -15,7 +15,7 @@ pub(crate) struct Statements {
     pub(crate) evict: Cow<'static, str>,
     pub(crate) first_seen: Cow<'static, str>,
     pub(crate) heartbeat: Cow<'static, str>,
-    /// A switch, not a statement. A test makes it empty, to switch off the checks for a replaced file.
+    /// A test makes this text empty, to switch off the checks for a replaced file.
     pub(crate) identity: Cow<'static, str>,
     pub(crate) list: Cow<'static, str>,
     pub(crate) obtain: Cow<'static, str>,
@@ -49,7 +49,7 @@ impl Default for Statements {
 
 #[cfg(feature = "simulation")]
 impl Statements {
-    /// Replaces `old` by `new` in the statement `name`. Returns whether the statement had `old` once.
+    /// Returns whether the statement had `old` once.
     pub(crate) fn replace(&mut self, name: &str, old: &str, new: &str) -> bool {
         let text = match name {
             "adopt" => &mut self.adopt,
@@ -74,5 +74,4 @@ impl Statements {
     }
 }
 
-/// Creates the tables in an empty file.
 pub(crate) const CREATE_TABLES: &str = include_str!("create_tables.sql");

@@ -1,5 +1,4 @@
--- Grants a free key. If the answer has no row, the key is not free for this claim.
--- A refused claim writes nothing.
+-- Grants a free key. Returns no row, and writes nothing, if the key is not free for this claim.
 INSERT INTO lease AS l (key, boot, token, nonce, request, lessee, ttl, ends, beat, record, attributes)
 VALUES (
     :key, boot_id(), max(wall_time(), (SELECT token + 1 FROM floor)), :nonce, :request, :lessee,

@@ -1,5 +1,5 @@
--- Removes rows without a record, a lease or a reservation, if their nonce is so old that no duplicate
--- of its claim can still arrive. A trigger keeps the largest token.
+-- Removes rows whose nonce is so old that no duplicate of its claim can still arrive. A trigger keeps the
+-- token.
 DELETE FROM lease
 WHERE record <> 'lasting'
     AND boot = boot_id()

@@ -1,7 +1,8 @@
-//! The threads of a store. SQLite's calls block, so no call runs on a thread of the application's runtime.
+//! The threads of a store, because SQLite's calls block.
 //!
-//! Start with [`writer`], which runs requests that arrive at the same time in one transaction. [`reader`] answers
-//! reads and polls for watched keys. [`queue`] hands requests to a thread, and [`watches`] keeps the waiters.
+//! Start with [`writer`], which runs requests that arrive at the same time in one transaction. [`reader`]
+//! answers reads, and polls for watched keys. [`queue`] hands requests to a thread, and [`watches`] keeps the
+//! waiters.
 
 pub(crate) mod queue;
 pub(crate) mod reader;

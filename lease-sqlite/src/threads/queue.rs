@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use crate::database::Database;
 use crate::error::Fault;
 
-/// Requests that wait for a thread.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -25,15 +24,13 @@ struct State {
     is_closed: bool,
 }
 
-/// Which requests come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Heartbeats and releases: claims must not delay them.
+    /// Heartbeats and releases, which claims must not delay.
     Urgent,
     Normal,
 }
 
-/// What a thread does next.
 pub(crate) enum Taken {
     Requests(Vec<Box<dyn Request>>),
     /// A caller poked the thread, or the thread has waited for the whole limit.
@@ -41,23 +38,18 @@ pub(crate) enum Taken {
     Closed,
 }
 
-/// A request and its caller.
 pub(crate) trait Request: Send {
-    /// Runs the request, unless its caller no longer waits.
+    /// Does nothing if the caller no longer waits.
     fn run(&mut self, database: &Database);
 
-    /// Returns the error of the last [`run`](Self::run), if it failed.
+    /// Returns the error of the last [`run`](Self::run).
     fn fault(&self) -> Option<&Fault>;
 
-    /// Answers the caller. `Err` replaces the answer, since the transaction of the request failed.
+    /// An error of the transaction replaces the answer.
     fn answer(self: Box<Self>, transaction: Result<(), &Fault>);
 }
 
 impl Queue {
-    /// Runs `request` on the thread, and returns its answer.
-    ///
-    /// # Cancel safety
-    ///
     /// A dropped request that has not started is not run. A request that has started is completed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
@@ -83,9 +75,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns the next requests, the urgent ones first. Waits for at most `limit`, or without a limit.
-    ///
-    /// Takes up to [`MOST`] requests of each kind: urgent requests delay normal ones, but never starve them.
+    /// Waits for at most `limit`, or without a limit. Takes up to [`MOST`] requests of each kind, urgent
+    /// requests first, so that urgent requests never starve normal requests.
     pub(crate) fn take(&self, limit: Option<Duration>) -> Taken {
         let mut state = self.state.lock();
         loop {
@@ -113,13 +104,13 @@ impl Queue {
         }
     }
 
-    /// Pokes the thread: wakes it, so that it looks for changes now.
+    /// The thread then looks for changes.
     pub(crate) fn poke(&self) {
         self.state.lock().is_poked = true;
         self.changed.notify_one();
     }
 
-    /// Ends the thread, and fails all requests that have not started.
+    /// Fails all requests that have not started.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -130,7 +121,7 @@ impl Queue {
     }
 }
 
-/// Closes the queue when its thread ends, also by a panic. Callers then do not wait for ever.
+/// A panic of the thread also closes the queue, so that callers do not wait for ever.
 pub(crate) struct ClosesAtEnd<'a>(pub(crate) &'a Queue);
 
 impl Drop for ClosesAtEnd<'_> {
@@ -163,7 +154,6 @@ impl<T: Send, F: FnOnce(&Database) -> Result<T, Fault> + Send> Request for Call<
             Err(fault) => Some(Err(fault.clone())),
         };
         if let Some(result) = result {
-            // An error means that the caller no longer waits.
             drop(self.reply.send(result));
         }
     }
@@ -179,5 +169,5 @@ fn ended() -> Fault {
     Fault::unavailable("this store was closed, or its thread has ended: open the file again")
 }
 
-/// The most requests of one kind in one transaction.
+/// A transaction runs at most this number of requests of one kind.
 const MOST: usize = 256;

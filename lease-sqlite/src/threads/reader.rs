@@ -7,7 +7,6 @@ use crate::database::Database;
 use crate::threads::queue::{ClosesAtEnd, Queue, Taken};
 use crate::threads::watches::Watches;
 
-/// Runs the requests of `queue`, and wakes `watches`, until the queue is closed.
 pub(crate) fn work(database: &Database, queue: &Arc<Queue>, watches: &Watches) {
     let _closes = ClosesAtEnd(queue);
     let mut polling = Polling { seen: None, changed: Duration::ZERO, pause: SHORTEST_PAUSE };
@@ -35,9 +34,8 @@ pub(crate) fn work(database: &Database, queue: &Arc<Queue>, watches: &Watches) {
     }
 }
 
-/// Notices commits by a number in shared memory. If the number has not changed, the thread reads nothing.
+/// While the number in shared memory is the same, the thread reads nothing.
 struct Polling {
-    /// The number at the last check.
     seen: Option<i64>,
     /// The boot time of the last change.
     changed: Duration,

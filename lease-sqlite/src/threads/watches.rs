@@ -13,14 +13,13 @@ use crate::database::Database;
 use crate::error::Fault;
 use crate::row::{Row, Tenure};
 
-/// The waiters of one store.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Watches(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     waiters: Mutex<Waiters>,
-    /// The number of waiters, which can be read without the lock.
+    /// A task reads this number without the lock.
     count: AtomicUsize,
 }
 
@@ -33,12 +32,12 @@ struct Waiters {
 #[derive(Debug)]
 struct Waiter {
     id: u64,
-    /// The tenure when the watch began. `None` if the key had no row.
+    /// `None` if the key had no row when the watch began.
     tenure: Option<Tenure>,
     wake: oneshot::Sender<()>,
 }
 
-/// Removes its waiter when dropped.
+/// Dropping this value removes its waiter.
 struct Watch {
     watches: Watches,
     key: LeaseKey,
@@ -50,7 +49,7 @@ impl Watches {
         self.0.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Registers a watch. It wakes at once if any lessee may obtain the key.
+    /// The watch wakes at once if any lessee may obtain the key.
     pub(crate) fn watch(&self, database: &Database, key: &LeaseKey) -> Result<Freed, Fault> {
         let row = database.row(key)?;
         if row.as_ref().is_none_or(Row::is_free) {
@@ -65,19 +64,18 @@ impl Watches {
         drop(waiters);
         let watch = Watch { watches: self.clone(), key: key.clone(), id };
         Ok(Freed::when(async move {
-            // An error means that the store was closed. The waiter tries again, with or without an error.
+            // An error means that the store was closed. The waiter tries again in both cases.
             drop(woken.await);
             drop(watch);
         }))
     }
 
-    /// Reads all watched keys, and wakes the waiters of the released keys.
-    ///
-    /// Compares each tenure with the tenure at the start of the watch: a released key may be held again.
+    /// Compares each tenure with the tenure at the start of the watch, because a released key may be held
+    /// again.
     pub(crate) fn look(&self, database: &Database) {
         let keys: Vec<_> = self.lock().by_key.keys().cloned().collect();
         for key in keys {
-            // If a row cannot be read, its waiters wake. They try again, and report the fault.
+            // If a row cannot be read, its waiters wake, and their next requests report the fault.
             let tenure = database.row(&key).map(|row| row.map(|row| row.tenure()));
             let mut waiters = self.lock();
             let Some(waiting) = waiters.by_key.get_mut(&key) else { continue };
@@ -101,7 +99,6 @@ impl Watches {
     fn wake(&self, waiters: impl IntoIterator<Item = Waiter>) {
         for waiter in waiters {
             self.0.count.fetch_sub(1, Ordering::SeqCst);
-            // An error means that the waiter was dropped.
             let _ = waiter.wake.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! The thread that writes. Requests that arrive at the same time share a transaction, and so one wait for the disk.
+//! The thread that writes. Simultaneous requests share a transaction, and so one wait for the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::error::Fault;
 use crate::threads::queue::{ClosesAtEnd, Queue, Request, Taken};
 
-/// Runs the requests of `queue` until it is closed. Each transaction may free keys, so this pokes `reader`.
+/// Pokes `reader` after each transaction, which may free keys.
 pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>) {
     let _closes = ClosesAtEnd(queue);
     let mut cleaning = Cleaning::default();
@@ -26,7 +26,7 @@ pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>)
     }
 }
 
-/// Runs `requests` in one transaction. An error answers all requests, since their outcome is unknown.
+/// An error answers all requests, since their outcome is unknown.
 fn transact(database: &Database, requests: &mut [Box<dyn Request>]) -> Result<(), Fault> {
     database.check_identity()?;
     database.begin()?;
@@ -42,19 +42,18 @@ fn transact(database: &Database, requests: &mut [Box<dyn Request>]) -> Result<()
         database.roll_back();
         return Err(fault);
     }
-    // If the file was removed since the first check, another process may have granted the same keys in a new file.
+    // If the file was removed since, another process may have granted the same keys in a new file.
     database.check_identity()
 }
 
-/// Removes outdated rows from time to time.
 #[derive(Debug, Default)]
 struct Cleaning {
-    /// The boot time of the next cleaning.
+    /// The next cleaning starts at this boot time.
     next: Duration,
 }
 
 impl Cleaning {
-    /// Removes outdated rows, if this is due. Cleaning takes at most a fiftieth of the thread's time.
+    /// Cleaning takes at most a fiftieth of the thread's time.
     fn clean_if_due(&mut self, database: &Database) {
         let machine = &database.settings.machine;
         let start = machine.boot_time();
@@ -69,7 +68,7 @@ impl Cleaning {
     }
 }
 
-/// The minimum time for which a released nonce is remembered. Duplicates of a claim come from a process of
-/// this machine, without a network between. So no duplicate arrives later than this.
+/// Duplicates of a claim come from a process of this machine, without a network between. So no duplicate
+/// arrives after this time.
 const KEPT: Duration = Duration::from_secs(60);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(10);

@@ -1,7 +1,5 @@
 //! Each condition of each statement protects a promise. If a test removes the condition, a scenario fails.
-//!
-//! [`scenarios`] has the scenarios, and [`world`] the file and the machine, whose clocks are simulated. So a scenario
-//! takes no time. The conformance kit runs separately, in real time.
+//! The clocks of a scenario are simulated.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +18,7 @@ use crate::world::World;
 /// A statement, a text in it, and the text that replaces it.
 type Sabotage = (&'static str, &'static str, &'static str);
 
-/// Returns whether `scenario` passes. Panics if the scenario fails because a statement is invalid SQL.
+/// Panics if the scenario fails because a statement is invalid SQL.
 fn passes<F: Future<Output = ()> + 'static>(
     scenario: fn(World) -> F,
     sabotages: &'static [Sabotage],

@@ -1,4 +1,4 @@
-//! The scenarios. A scenario that fails panics.
+//! Scenarios of statements.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn expired_key_is_granted_again(world: World) {
     assert!(store.granted(&claim("b")).await.token > first.token);
 }
 
-/// The statement itself reads the boot time. A time bound as a parameter would be from before the wait.
+/// A time bound as a parameter would be from before the wait.
 pub(crate) async fn ttl_counts_from_after_the_wait_for_the_lock(world: World) {
     let store = world.open().await;
     let other = world.connect();
@@ -245,7 +245,7 @@ pub(crate) async fn attributes_change_only_as_expected(world: World) {
     expected.extend(attribute("sea", "grey"));
     expected.extend(attribute("sun", "red"));
     assert_eq!(store.attributes().await, Some(expected));
-    // After an update, a record without attributes is kept, too.
+    // After an update, even a record without attributes is kept.
     let mut other = claim("a");
     other.key = key("other");
     let grant = store.granted(&other).await;
@@ -302,7 +302,7 @@ pub(crate) async fn list_has_its_prefix_in_pages(world: World) {
     assert_eq!(listed, expected);
 }
 
-/// In the first case, the new boot time is far behind the old boot time. In the second case, it is far ahead.
+/// The new boot time is once far behind the old boot time, and once far ahead.
 pub(crate) async fn lease_of_another_boot_gets_one_more_ttl(world: World) {
     for boot_time in [Duration::from_secs(1), Duration::from_secs(7200)] {
         let former = world.open().await;
@@ -350,7 +350,7 @@ pub(crate) async fn second_process_does_not_extend_leases(world: World) {
     store.granted(&claim("b")).await;
 }
 
-/// A running virtual machine was copied: the boot is new, and the holder still runs.
+/// A running virtual machine was copied. The boot is new, and the holder still runs.
 pub(crate) async fn write_after_a_reboot_belongs_to_the_new_boot(world: World) {
     let store = world.open().await;
     for boot_time in [Duration::from_secs(1), Duration::from_secs(7200)] {
@@ -407,7 +407,6 @@ pub(crate) async fn rows_are_removed_only_when_they_no_longer_matter(world: Worl
     store.release(&grants[3]).await;
     let is_cleaned_by = async |after: Duration| {
         world.pass(after);
-        // The next request removes outdated rows.
         store.refused(&released.clone().repeated()).await;
         store.refused(&released.clone().repeated()).await;
     };
@@ -426,7 +425,6 @@ pub(crate) async fn rows_are_removed_only_when_they_no_longer_matter(world: Worl
 }
 
 impl Handle {
-    /// Asserts that every write under `former` is refused, and that `current` still holds the key.
     async fn writes_nothing_under(&self, former: &Grant, current: &Grant) {
         let black = Change::new().set("sky", "black");
         let extended = self.beat(former, 1).await;
@@ -448,7 +446,6 @@ impl Handle {
         assert_eq!(self.beat(current, 1).await, Heartbeat::Extended);
     }
 
-    /// Lets time pass, and then cleans the file.
     async fn cleans(&self, world: &World, after: Duration) {
         world.pass(after);
         let mut probe = claim("probe");
@@ -458,7 +455,6 @@ impl Handle {
         drop(self.ask(&probe).await);
     }
 
-    /// Whether the row of the key `job` remains after a cleaning.
     async fn is_remembered(&self, world: &World) -> bool {
         self.cleans(world, Duration::from_secs(11)).await;
         world.has_row("job")

@@ -28,13 +28,12 @@ impl SimulatedMachine {
         }
     }
 
-    /// Advances the boot time, but not the wall clock.
     pub(crate) fn pass(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap();
         self.boot_micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// The machine boots again. Its boot time is then `boot_time`.
+    /// The boot time is then `boot_time`.
     pub(crate) fn reboot(&self, boot_time: Duration) {
         self.boot.fetch_add(1, Ordering::SeqCst);
         self.boot_micros.store(u64::try_from(boot_time.as_micros()).unwrap(), Ordering::SeqCst);
@@ -60,7 +59,6 @@ impl Machine for SimulatedMachine {
     }
 }
 
-/// A file that one scenario uses.
 pub(crate) struct World {
     folder: TempDir,
     pub(crate) machine: Arc<SimulatedMachine>,
@@ -73,7 +71,7 @@ impl World {
         Self { folder, machine: Arc::new(SimulatedMachine::new()), sabotages }
     }
 
-    /// Opens a further store on the file, as another process does.
+    /// Another process opens the file in this way.
     pub(crate) async fn open(&self) -> Handle {
         let mut builder = SqliteStore::builder(self.folder.path().join("leases.db"))
             .with_machine(Arc::clone(&self.machine) as Arc<dyn Machine>);
@@ -83,7 +81,7 @@ impl World {
         Handle(builder.open().await.unwrap())
     }
 
-    /// Opens the file without a store, as another program does.
+    /// Another program opens the file in this way.
     pub(crate) fn connect(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.folder.path().join("leases.db")).unwrap()
     }
@@ -92,7 +90,6 @@ impl World {
         self.connect().execute_batch(sql).unwrap();
     }
 
-    /// Whether the file has a row of the key `name`.
     pub(crate) fn has_row(&self, name: &str) -> bool {
         let other = self.connect();
         let sql = "SELECT count(*) FROM lease WHERE key = ?";
@@ -104,7 +101,7 @@ impl World {
     }
 }
 
-/// A store whose methods panic if the answer is not the expected one.
+/// Its methods panic if the answer is not the expected answer.
 pub(crate) struct Handle(pub(crate) SqliteStore);
 
 impl Handle {
@@ -151,7 +148,6 @@ pub(crate) fn lessee(name: &str) -> Lessee {
     name.parse().unwrap()
 }
 
-/// A new claim of the key `job`.
 pub(crate) fn claim(by: &str) -> Claim {
     Claim::new(key("job"), lessee(by), Nonce::random(), TTL)
 }

@@ -60,7 +60,6 @@ impl SlowTable {
         (200, table)
     }
 
-    /// The pauses between two polls.
     fn pauses(&self) -> Vec<Duration> {
         let polls = self.polls.lock().unwrap();
         polls.windows(2).map(|two| two[1].since(two[0])).collect()
@@ -77,7 +76,7 @@ async fn pauses_between_polls_grow_to_half_a_second() {
     let (growing, longest) = pauses.split_at(6);
     assert_eq!(growing, [10, 20, 40, 80, 160, 320]);
     assert!(longest.iter().all(|pause| *pause == 500), "{longest:?}");
-    // The pauses of 500 ms fill the rest of the 10 s. The first poll after the activation is the last one.
+    // The pauses of 500 ms fill the rest of the 10 s. The first poll after the activation is the last poll.
     assert_eq!(longest.len(), 19);
 }
 

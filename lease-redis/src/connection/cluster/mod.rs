@@ -1,6 +1,6 @@
 //! Follows the slots of a Cluster.
 //!
-//! Start with [`router`]: it sends each request to the master of its slot. [`topology`] parses the answer
+//! Start with [`router`], which sends each request to the master of its slot. [`topology`] parses the answer
 //! of `CLUSTER SLOTS`.
 
 pub(crate) mod router;

@@ -27,17 +27,14 @@ use crate::connection::settings::ConnectionSettings;
 use crate::connection::watches::Watch;
 use crate::error::ServerFault;
 
-/// The masters of a Cluster and the slots that each serves.
 pub(crate) struct Cluster {
     name: Arc<str>,
-    /// The nodes in the store's URLs.
     seeds: Vec<ConnectionInfo>,
     settings: ConnectionSettings,
     masters: RwLock<SlotMap>,
-    /// Locked while a task queries the nodes for the slots.
     refreshing: Arc<tokio::sync::Mutex<()>>,
     refreshed: Mutex<Option<Moment>>,
-    /// Rotates the candidates: each refresh queries another node first.
+    /// Rotates the candidates, so that each refresh queries another node first.
     turn: AtomicUsize,
     clock: BootClock,
 }
@@ -55,7 +52,7 @@ struct ClusterMaster {
 
 #[async_trait]
 impl Router for Cluster {
-    /// Connects to every master. Succeeds if at least one master answers, because the rest may be silent.
+    /// Succeeds if at least one master answers, because the other masters may be silent.
     async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault> {
         let refresh = timeout(limit, self.refresh(None)).await;
         refresh.unwrap_or_else(|_elapsed| Err(ServerFault::late(&self.name, limit)))?;
@@ -99,7 +96,7 @@ impl Router for Cluster {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => error,
                 Err(fault) => {
-                    // The node is silent, unreachable, or a replica by now: another node may serve its slots.
+                    // The node is silent, unreachable, or was demoted. Another node may serve its slots.
                     self.refresh_later(Some(&master.address));
                     // The last attempt had little time, so the earlier refusal explains more.
                     return Err(last_refusal.unwrap_or(fault));
@@ -123,7 +120,6 @@ impl Router for Cluster {
         }
     }
 
-    /// Watches `channel` on the master of its slot.
     async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault> {
         let slot = Slot::for_key(&channel);
         let master = self.master_of(slot, self.settings.timeout).await?;
@@ -167,7 +163,6 @@ impl Cluster {
         }
     }
 
-    /// Decides where to send a request again after `master` refused it with `error`.
     fn redirection(
         self: &Arc<Self>,
         slot: Slot,
@@ -227,8 +222,8 @@ impl Cluster {
         })
     }
 
-    /// Queries the nodes for the master of each slot. The node at `doubtful` comes last: it may be
-    /// partitioned from the other nodes, and not know that it was replaced.
+    /// Queries the nodes for the master of each slot. The node at `doubtful` comes last, because a partition
+    /// may hide from this node that it was replaced.
     async fn refresh(&self, doubtful: Option<&Address>) -> Result<(), ServerFault> {
         let before = self.clock.now();
         let _refreshing = self.refreshing.lock().await;
@@ -251,7 +246,6 @@ impl Cluster {
         Err(ServerFault::of_all(&format!("{}: no node answered", self.name), &faults))
     }
 
-    /// Refreshes the slots on a spawned task, unless a refresh is running or has just ended.
     fn refresh_later(self: &Arc<Self>, doubtful: Option<&Address>) {
         let now = self.clock.now();
         let is_recent = self.refreshed().is_some_and(|at| now.since(at) < MIN_REFRESH_INTERVAL);
@@ -277,7 +271,6 @@ impl Cluster {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = addresses.len().max(1);
         addresses.rotate_left(turn % count);
-        // The sort is stable: the other addresses keep their order.
         addresses.sort_by_key(|address| Some(address) == doubtful);
         addresses.iter().filter_map(|address| self.info(address)).collect()
     }
@@ -344,7 +337,7 @@ impl Cluster {
         Some(Arc::new(ClusterMaster { address: address.clone(), node: Arc::new(node) }))
     }
 
-    /// The connection info of a node: its own URL, or its address with the login and TLS of the first URL.
+    /// The node's own URL, or its address with the login and TLS of the first URL.
     fn info(&self, address: &Address) -> Option<ConnectionInfo> {
         let own = self.seeds.iter().find(|seed| Address::of(seed).as_ref() == Some(address));
         if let Some(own) = own {
@@ -366,26 +359,21 @@ impl Cluster {
     }
 }
 
-/// The node to which a refused request is sent again.
 enum Redirection {
-    /// The slot's master at the time of the next attempt.
     Owner,
     /// The node that imports the slot, but only for the next attempt.
     Importing(Arc<ClusterMaster>),
-    /// No node: the error is final.
     None,
 }
 
-/// The maximum number of redirections in a row that a moving slot causes. After more redirections, the nodes
-/// disagree and need time to converge.
+/// After this number of consecutive redirections, the nodes disagree and need time to converge.
 const REDIRECTIONS: u32 = 3;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The number of nodes that a refresh queries at once. One may be silent, and another slow.
+/// One node may be silent, and another node slow.
 const QUERIES_AT_ONCE: usize = 3;
 
-/// The minimum time between two refreshes, so that many failed calls cause only one.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -395,8 +383,6 @@ mod tests {
 
     use super::*;
 
-    /// A restarted master does not learn of a failover before it has loaded its data, which may take
-    /// minutes.
     #[tokio::test]
     async fn loading_master_causes_a_slot_refresh() {
         let seed = "redis://127.0.0.1:1".into_connection_info().unwrap();

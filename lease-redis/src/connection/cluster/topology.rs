@@ -1,4 +1,4 @@
-//! Parses the answer of `CLUSTER SLOTS`: which master serves which slots.
+//! Parses the answer of `CLUSTER SLOTS`: <https://redis.io/docs/latest/commands/cluster-slots/>
 
 use std::ops::RangeInclusive;
 
@@ -7,16 +7,13 @@ use redis::Value;
 use crate::connection::address::Address;
 use crate::scripts::text;
 
-/// A range of slots that one master serves.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub(crate) slots: RangeInclusive<u16>,
     pub(crate) master: Address,
 }
 
-/// Parses the answer that the node at `from` gave to `CLUSTER SLOTS`. Each range has its first slot,
-/// its last slot, its master (host, port, more), then its replicas:
-/// <https://redis.io/docs/latest/commands/cluster-slots/>
+/// A range has its first slot, its last slot, its master, then its replicas.
 pub(crate) fn read_slots(answer: &Value, from: &Address) -> Option<Vec<SlotRange>> {
     items(answer)?.iter().map(|range| read_range(range, from)).collect()
 }

@@ -1,5 +1,4 @@
-//! The connection of a node. The first request opens it, and all share it. It is closed when it is broken or
-//! silent.
+//! The shared connection of a node. The first request opens it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,19 +17,15 @@ use crate::connection::diagnose::diagnose;
 use crate::connection::server_run::Run;
 use crate::error::{ServerFault, breaks_connection};
 
-/// The connection or the attempt to open it, and the times of requests without an answer.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     connecting: Option<Connecting>,
-    /// The number of connections that were opened.
     opened: u64,
     /// The send time of the first request after the last answer.
     silent_since: Option<Moment>,
     /// The time since which an answer has been due. A new connection does not count as an answer.
     pub(super) due_since: Option<Moment>,
-    /// The number of requests without an answer.
     outstanding: usize,
-    /// The moving average of the response time.
     pub(super) response_time: Duration,
 }
 
@@ -46,10 +41,9 @@ impl ConnectionState {
     }
 }
 
-/// An attempt to connect. All waiting callers poll it, so it continues if one caller stops waiting.
+/// An attempt to connect. All waiting callers poll it, so the attempt continues if one caller stops waiting.
 type Connecting = Shared<BoxFuture<'static, Result<Connected, ServerFault>>>;
 
-/// An open connection, and on a quorum's node the run of the server in which it was opened.
 #[derive(Clone)]
 pub(super) struct Connected {
     pub(super) connection: SharedConnection,
@@ -57,7 +51,8 @@ pub(super) struct Connected {
 }
 
 impl Node {
-    /// Returns the connection and its number. Closes a connection to a replaced master first.
+    /// Returns the connection and its number. If Sentinels have replaced the master, first closes the
+    /// connection to the former master.
     pub(super) async fn connection(&self) -> Result<(Connected, u64), ServerFault> {
         loop {
             let (connected, number) = self.any_connection().await?;
@@ -122,7 +117,6 @@ impl Node {
         answer
     }
 
-    /// Drops the connection that was opened as `number`, so that the next request opens another.
     pub(super) fn close(&self, number: u64) {
         let mut state = self.state();
         if state.opened == number {
@@ -130,11 +124,8 @@ impl Node {
         }
     }
 
-    /// Drops the connection after a long silence.
-    ///
     /// The connection to a hung server stays open at first. When the server continues, it answers the
-    /// requests in order, each claim before its release. The connection to a vanished host would stay open
-    /// for ever.
+    /// requests in order, each claim before its release. The connection to a vanished host would never end.
     pub(super) fn close_if_silent(&self) {
         let mut state = self.state();
         let silence = state.silent_since.map_or(Duration::ZERO, |at| self.clock.now().since(at));
@@ -149,7 +140,6 @@ impl Node {
     }
 }
 
-/// A request to `node` without an answer yet.
 pub(super) struct PendingRequest<'a> {
     node: &'a Node,
     sent: Moment,
@@ -185,6 +175,5 @@ impl Drop for PendingRequest<'_> {
 
 const MIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// The minimum time for which an answer is due before a node counts as silent, even if the node usually
-/// answers faster.
+/// The minimum of [`Node::patience`], even for a node that usually answers faster.
 const MIN_PATIENCE: Duration = Duration::from_millis(20);

@@ -1,7 +1,6 @@
 //! Follows failovers: a connection to a master is closed when a Sentinel announces another master.
 //!
 //! After `SENTINEL FAILOVER`, the former master accepts writes until Sentinel demotes it, about 10 s later.
-//! Without this module, connected clients would use the former master for that time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +15,7 @@ use tracing::debug;
 
 use crate::connection::sentinel::master::{Epoch, Sentinels};
 
-/// Shows whether the master of a connection was replaced. The tasks of the watch end when the last clone is
-/// dropped.
+/// Dropping the last clone ends the tasks of the watch.
 #[derive(Clone)]
 pub(crate) struct MasterWatch {
     replaced: Arc<AtomicBool>,
@@ -25,8 +23,7 @@ pub(crate) struct MasterWatch {
 }
 
 impl MasterWatch {
-    /// Watches the master of `epoch` through all Sentinels. The first announcement of another master
-    /// suffices.
+    /// The first announcement of another master suffices.
     pub(crate) fn start(sentinels: &Arc<Sentinels>, epoch: Epoch) -> Self {
         let replaced = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
@@ -48,7 +45,6 @@ impl MasterWatch {
 }
 
 impl Sentinels {
-    /// Completes when `sentinel` reports a master of a later epoch.
     async fn wait_for_another(&self, sentinel: &ConnectionInfo, epoch: Epoch) {
         loop {
             let mut announced = match self.subscribe(sentinel).await {
@@ -58,7 +54,7 @@ impl Sentinels {
                     None
                 }
             };
-            // Queries after subscribing. Otherwise, a failover between the two would be missed.
+            // Otherwise, the client could miss a failover between query and subscription.
             while let Ok(latest) = self.epoch_at(sentinel).await {
                 if latest > epoch {
                     debug!(master = self.master, ?epoch, ?latest, "master replaced");
@@ -83,8 +79,8 @@ impl Sentinels {
         subscribed.await.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()))
     }
 
-    /// Completes with an announcement for this master, or when the next query is due, since a vanished host
-    /// announces nothing, but its connection stays open. Returns `None` if the connection has ended.
+    /// Completes with an announcement for this master, or when the next query is due. Periodic queries detect
+    /// a vanished host. Returns `None` if the connection has ended.
     async fn announcement(&self, announced: &mut PubSubStream) -> Option<()> {
         let named = async {
             loop {
@@ -99,7 +95,6 @@ impl Sentinels {
     }
 }
 
-/// The channel on which a Sentinel announces a new master:
 /// <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/#pubsub-messages>
 const SWITCH: &str = "+switch-master";
 

@@ -19,34 +19,28 @@ use crate::connection::address::with_address;
 use crate::error::ServerFault;
 use crate::scripts::text;
 
-/// The Sentinels that monitor one master.
 pub(crate) struct Sentinels {
-    /// The master's name in the Sentinels' configuration.
     pub(crate) master: String,
     pub(crate) all: Vec<ConnectionInfo>,
-    /// The master's login, database and protocol.
     pub(crate) login: RedisConnectionInfo,
-    /// The time limits of each connection, to a Sentinel and to the master.
     pub(crate) config: AsyncConnectionConfig,
     pub(crate) latest: LatestEpoch,
 }
 
-/// A server that has confirmed that it is the master.
 pub(crate) struct SentinelMaster {
     pub(crate) client: Client,
     pub(crate) connection: MultiplexedConnection,
     pub(crate) epoch: Epoch,
 }
 
-/// The number of a Sentinel's configuration. Each failover increases it:
+/// Each failover increases the epoch:
 /// <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/#configuration-epochs>
 pub(crate) type Epoch = u64;
 
 impl Sentinels {
-    /// Connects to the master with the largest epoch that the Sentinels report.
-    ///
-    /// Waits until a majority of the Sentinels reported a reachable master, or all have answered. For seconds
-    /// after a failover, some Sentinels report the former master.
+    /// Connects to the master with the largest epoch. Waits until a majority of the Sentinels has reported a
+    /// reachable master, or all have answered. For seconds after a failover, some Sentinels report the former
+    /// master.
     pub(crate) async fn master(&self) -> Result<SentinelMaster, ServerFault> {
         let mut queries: FuturesUnordered<_> =
             self.all.iter().map(|sentinel| self.master_of(sentinel)).collect();
@@ -65,7 +59,6 @@ impl Sentinels {
         })
     }
 
-    /// Returns the epoch of the master that `sentinel` reports.
     pub(crate) async fn epoch_at(&self, sentinel: &ConnectionInfo) -> RedisResult<Epoch> {
         let masters = self.masters(sentinel).await?;
         let named = masters.iter().find(|master| master.get("name") == Some(&self.master));
@@ -74,7 +67,6 @@ impl Sentinels {
         Ok(epoch)
     }
 
-    /// Connects to the master that `sentinel` reports.
     async fn master_of(&self, sentinel: &ConnectionInfo) -> Result<SentinelMaster, ServerFault> {
         let name = format!("Sentinel at {}", sentinel.addr());
         let refused = |error: &RedisError| ServerFault::from_sentinel(&name, error);
@@ -101,7 +93,7 @@ impl Sentinels {
         let (Some(host), Some(port)) = (master.get("ip"), port) else {
             return Err(ServerFault::corrupt(format!("{name} reports no address of the master")));
         };
-        // Uses TLS if the Sentinel uses TLS. Otherwise, the password would be sent in plain text.
+        // Uses TLS if the Sentinel uses TLS. Otherwise, the driver would send the password in plain text.
         let info = with_address(sentinel, host, port).set_redis_settings(self.login.clone());
         let server = format!("redis master {} at {}", self.master, info.addr());
         let refused = |error: RedisError| ServerFault::from_redis(&server, &error);
@@ -130,7 +122,6 @@ impl Sentinels {
     }
 }
 
-/// The largest epoch that a Sentinel has reported recently.
 #[derive(Default)]
 pub(crate) struct LatestEpoch {
     clock: BootClock,
@@ -152,15 +143,14 @@ impl LatestEpoch {
     }
 }
 
-/// Returns the epoch of the reported address. The Sentinel that leads a failover increases its epoch
-/// when it promotes a replica, but reports the former master until the failover ends.
+/// During a failover, the leading Sentinel has already increased its epoch, but still reports the former
+/// master.
 fn epoch_of(master: &HashMap<String, String>) -> Epoch {
     let epoch: Epoch = master.get("config-epoch").and_then(|text| text.parse().ok()).unwrap_or(0);
     let leads = master.get("flags").is_some_and(|flags| flags.contains("failover_in_progress"));
     if leads { epoch.saturating_sub(1) } else { epoch }
 }
 
-/// Opens the connections of a pool.
 pub(crate) struct MasterManager(pub(crate) Arc<Sentinels>);
 
 impl Manager for MasterManager {
@@ -190,6 +180,6 @@ impl Manager for MasterManager {
     }
 }
 
-/// The time for which smaller epochs are refused. Sentinels learn of a failover within about 2 s. New
-/// Sentinels start at epoch zero, so the store must accept their epochs after some time.
+/// Sentinels learn of a failover within about 2 s. New Sentinels start at epoch zero, so the client accepts
+/// smaller epochs after this time.
 const EPOCH_MEMORY: Duration = Duration::from_secs(60);

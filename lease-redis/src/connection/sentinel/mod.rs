@@ -1,6 +1,6 @@
 //! Follows a master behind Sentinel.
 //!
-//! Start with [`master`]: it finds the master and connects to it. [`failover`] closes a connection when a
+//! Start with [`master`], which finds the master and connects to it. [`failover`] closes a connection when a
 //! Sentinel announces another master.
 
 pub(crate) mod failover;

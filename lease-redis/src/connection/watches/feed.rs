@@ -10,7 +10,6 @@ use redis::{PushInfo, PushKind, RedisResult, Value};
 
 use crate::connection::connector::Subscriber;
 
-/// An open subscriber and its messages.
 pub(super) struct Feed {
     pub(super) control: SubscriberControl,
     events: BoxStream<'static, FeedEvent>,
@@ -23,15 +22,13 @@ pub(super) enum SubscriberControl {
 }
 
 pub(super) enum FeedEvent {
-    /// A message on a channel.
     Message(String, Vec<u8>),
-    /// The subscription of a channel has ended: this client unsubscribed, or the Cluster moved the slot.
+    /// This client unsubscribed, or the Cluster moved the slot.
     Unsubscribed(String),
-    /// The connection was interrupted: messages may have been missed.
+    /// Messages may have been missed.
     Interrupted,
 }
 
-/// Returns the next event. Never completes without a connection.
 pub(super) async fn next(feed: &mut Option<Feed>) -> Option<FeedEvent> {
     match feed {
         Some(feed) => feed.events.next().await,
@@ -63,7 +60,6 @@ impl Feed {
                                 let freed = |channel| FeedEvent::Message(channel, Vec::new());
                                 return Some((event_of(&push, freed), pushes));
                             }
-                            // This client unsubscribed, or the slot moved.
                             PushKind::SUnsubscribe => {
                                 return Some((event_of(&push, FeedEvent::Unsubscribed), pushes));
                             }
@@ -77,7 +73,6 @@ impl Feed {
     }
 }
 
-/// Returns the event of a push message, with the name of its channel.
 fn event_of(push: &PushInfo, event: impl FnOnce(String) -> FeedEvent) -> FeedEvent {
     match push.data.first() {
         Some(Value::BulkString(name)) => event(String::from_utf8_lossy(name).into_owned()),
@@ -105,7 +100,7 @@ impl SubscriberControl {
                 sink.ping::<Value>().await.map(drop)
             }
             Self::Shard(connection) => {
-                // Sends one request per channel, because their slots differ. Sends all requests at once.
+                // The slots of the channels differ, so each channel needs its own request.
                 let each = idle.iter().map(|channel| {
                     let mut connection = connection.clone();
                     let leave = redis::cmd("SUNSUBSCRIBE").arg(channel).to_owned();

@@ -11,7 +11,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::scripts::nonce_text;
 
-/// Delivers published grants to the claims of this client.
 #[derive(Debug)]
 pub(crate) struct Grants {
     channel: String,
@@ -24,9 +23,8 @@ pub(crate) struct Grants {
 struct Shared {
     last_id: u64,
     listeners: HashMap<String, Listener>,
-    /// The claims that have left their queue, each with the time until which its late request may be granted.
+    /// A server may grant a late request of such a claim until the given time.
     left: HashMap<String, Moment>,
-    /// At this number of claims in `left`, the outdated claims are removed.
     purge_at: usize,
     late: Option<LateGrants>,
 }
@@ -38,17 +36,14 @@ struct Listener {
     notify: UnboundedSender<Notice>,
 }
 
-/// A grant to a claim that has left its queue.
 #[derive(Debug)]
 pub(crate) struct LateGrant {
     pub(crate) nonce: String,
-    /// The name of the lease.
     pub(crate) lease: String,
 }
 
 pub(crate) type LateGrants = UnboundedReceiver<LateGrant>;
 
-/// Receives the notices of one claim. Dropping this value ends their delivery.
 #[derive(Debug)]
 pub(crate) struct Listening {
     grants: Arc<Grants>,
@@ -70,7 +65,7 @@ impl Grants {
         &self.channel
     }
 
-    /// Returns the receiver of grants to claims that have left their queues. Only the first caller gets it.
+    /// Only the first caller gets the receiver.
     pub(crate) fn take_late(&self) -> Option<LateGrants> {
         self.shared().late.take()
     }
@@ -90,7 +85,7 @@ impl Grants {
         !self.shared().listeners.is_empty()
     }
 
-    /// Records that a claim leaves its queue. The claim is never repeated, so a later grant must be released.
+    /// The claim is never repeated, so the store must release a later grant.
     pub(crate) fn note_left(&self, claim: &Claim) {
         let now = self.clock.now();
         let mut shared = self.shared();
@@ -101,8 +96,8 @@ impl Grants {
         shared.left.insert(nonce_text(claim.nonce), now + claim.ttl * KEPT_FOR);
     }
 
-    /// Delivers a message: nonce, number of the request, token and lease. The number is 0 if the queue was
-    /// removed.
+    /// The message has a nonce, the number of the request, a token and a lease. The number is 0 if the queue
+    /// was removed.
     pub(crate) fn deliver(&self, message: &[u8]) {
         let Some(published) = Published::parse(message) else { return };
         let mut shared = self.shared();
@@ -121,12 +116,10 @@ impl Grants {
                 }
                 None => Notice::Missed,
             };
-            // The send fails if the waiter was dropped. Then the claim of the waiter leaves the queue.
             drop(listener.notify.send(notice));
         }
     }
 
-    /// Notifies all waiters that messages may have been missed.
     pub(crate) fn missed(&self) {
         for listener in self.shared().listeners.values() {
             drop(listener.notify.send(Notice::Missed));
@@ -154,7 +147,6 @@ impl Drop for Listening {
     }
 }
 
-/// A parsed message.
 struct Published<'a> {
     nonce: &'a str,
     grant: Option<(RequestNumber, FencingToken)>,
@@ -174,7 +166,7 @@ impl<'a> Published<'a> {
     }
 }
 
-/// The number of ttls for which a claim that has left is kept. No request arrives later than that.
+/// The number of ttls for which `left` keeps a claim. No request arrives later.
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;

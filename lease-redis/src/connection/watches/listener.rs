@@ -32,14 +32,12 @@ pub(super) struct NewWatch {
     pub(super) notify: Option<mpsc::UnboundedSender<Change>>,
 }
 
-/// The task that receives messages for all watches of a server.
 pub(super) struct Listener {
     server: Arc<str>,
     connector: Arc<Connector>,
     limit: Duration,
     channels: HashMap<String, Channel>,
     feed: Option<Feed>,
-    /// Subscriptions without an answer yet.
     subscribing: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
     grants: Arc<Grants>,
 }
@@ -49,15 +47,14 @@ struct Channel {
     confirmed: bool,
     waiting: Vec<(u64, mpsc::UnboundedSender<Change>)>,
     registering: Vec<oneshot::Sender<Result<(), ServerFault>>>,
-    /// The number of sweeps since the last watch. A channel stays subscribed for a moment, because a woken
-    /// waiter that finds the key held watches again. The moment is short, because releases count subscribers.
+    /// The number of sweeps since the last watch. A woken waiter that finds the key held soon watches again,
+    /// so the channel stays subscribed for a moment. The moment is short, because releases count subscribers.
     idle: u32,
 }
 
 impl Channel {
     fn notify_waiters(&self, change: Change) {
         for (_, notify) in &self.waiting {
-            // The send fails if the watch was dropped in the meantime.
             let _ = notify.send(change);
         }
     }
@@ -80,7 +77,6 @@ impl Listener {
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
-                // Messages come first, since waiters depend on them.
                 biased;
                 event = next(&mut self.feed) => match event {
                     Some(FeedEvent::Message(channel, text)) if channel != self.grants.channel() => {
@@ -144,7 +140,7 @@ impl Listener {
     }
 
     async fn connect(&mut self) -> Result<Feed, ServerFault> {
-        // To connect takes several round trips, so the limit is longer than the limit of one request.
+        // A connection takes several round trips, so this limit is longer than the limit of one request.
         let limit = self.limit.max(MIN_CONNECT_LIMIT);
         match timeout(limit, self.connector.subscriber(&self.server)).await {
             Ok(Ok(subscriber)) => Ok(Feed::new(subscriber)),
@@ -183,7 +179,6 @@ impl Listener {
         }
     }
 
-    /// Wakes the waiters of a channel that is no longer subscribed. The next watch subscribes again.
     fn drop_channel(&mut self, name: &str) {
         if self.channels.get(name).is_some_and(|channel| channel.confirmed) {
             self.channels.remove(name);
@@ -215,7 +210,6 @@ impl Listener {
         }
     }
 
-    /// Unsubscribes from channels without waiters.
     async fn sweep(&mut self) {
         let mut idle = Vec::new();
         self.channels.retain(|name, channel| {
@@ -234,7 +228,6 @@ impl Listener {
         }
     }
 
-    /// Unsubscribes from the channels `idle`, and checks that the server still answers.
     async fn send_in_time(&mut self, idle: &[String]) {
         let Some(feed) = &self.feed else { return };
         let mut control = feed.control.clone();
@@ -262,11 +255,9 @@ fn timed_out() -> redis::RedisError {
 
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The interval between two checks of the connection.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// The interval between two sweeps, which unsubscribe idle channels.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// The number of sweeps after which a channel without a watch is unsubscribed: after 0.5 to 1 s.
+/// A channel without a watch is unsubscribed after 0.5 to 1 s.
 const IDLE_SWEEPS: u32 = 1;

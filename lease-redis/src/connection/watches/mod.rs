@@ -1,7 +1,7 @@
-//! Watches: they wake waiters when a key is freed. One connection per server serves all watches.
+//! Watches wake waiters when a key is freed. One connection per server serves all watches.
 //!
-//! [`listener`] is the task that receives the messages of a server, from the connection in [`feed`]. [`watched`]
-//! lists the channels that callers watch now. [`grants`] delivers the grants of queued claims.
+//! Start with [`listener`], the task that receives the messages of a server, from the connection in [`feed`].
+//! [`watched`] lists the channels that callers watch now. [`grants`] delivers the grants of queued claims.
 
 mod feed;
 pub(crate) mod grants;
@@ -23,19 +23,17 @@ use crate::connection::watches::listener::{Listener, ListenerCommand, NewWatch};
 use crate::connection::watches::watched::WatchedEntry;
 use crate::error::ServerFault;
 
-/// The watches of one server.
 #[derive(Debug)]
 pub(crate) struct Watches {
     server: Arc<str>,
     connector: Arc<Connector>,
     limit: Duration,
-    /// The command channel of the listener task, which starts with the first watch.
     listener: Mutex<Option<mpsc::UnboundedSender<ListenerCommand>>>,
     last_id: AtomicU64,
     grants: Arc<Grants>,
 }
 
-/// Receives the messages on its channel. Ends when messages may have been missed.
+/// Ends when messages may have been missed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     changes: mpsc::UnboundedReceiver<Change>,
@@ -43,7 +41,6 @@ pub(crate) struct Watch {
     watched: Option<WatchedEntry>,
 }
 
-/// Removes its watch from the listener when it is dropped.
 #[derive(Debug)]
 struct WatchGuard {
     listener: mpsc::UnboundedSender<ListenerCommand>,
@@ -66,7 +63,7 @@ impl Watches {
         &self.grants
     }
 
-    /// Subscribes to the channel of grants. Grants that are published after this returns are delivered.
+    /// The listener delivers all grants that are published after the return.
     pub(crate) async fn subscribe_to_grants(&self) -> Result<(), ServerFault> {
         let (registered, is_registered) = oneshot::channel();
         let watch = NewWatch { registered, notify: None };
@@ -75,7 +72,6 @@ impl Watches {
         self.registered(is_registered).await
     }
 
-    /// Waits until the server has confirmed a subscription.
     async fn registered(
         &self,
         is_registered: oneshot::Receiver<Result<(), ServerFault>>,
@@ -86,7 +82,7 @@ impl Watches {
         }
     }
 
-    /// Watches `channel`. A message that is published after this returns wakes the watch.
+    /// A message that is published after the return wakes the watch.
     pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let (registered, is_registered) = oneshot::channel();
@@ -121,12 +117,11 @@ impl Watch {
         Self { watched: Some(entry), ..self }
     }
 
-    /// Returns whether a claim has marked the key since the watch began.
     pub(crate) fn is_marked(&self) -> bool {
         self.watched.as_ref().is_some_and(WatchedEntry::is_marked)
     }
 
-    /// Returns the next message. `None` if the listener dropped the watch: messages may have been missed.
+    /// Returns `None` if messages may have been missed.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }

@@ -1,11 +1,10 @@
-//! The channels that callers of this store watch now. A claim of a watched key marks the key in Redis.
+//! The channels that callers of this store watch. A claim of a watched key marks the key in Redis.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The watches of each channel.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedChannels {
     channels: Mutex<HashMap<String, Watchers>>,
@@ -14,16 +13,13 @@ pub(crate) struct WatchedChannels {
 #[derive(Debug, Default)]
 struct Watchers {
     count: usize,
-    /// The number of claims that have marked the key since the first watch.
     marks: u64,
 }
 
-/// One watch of a channel by a caller. Dropping this value ends the watch.
 #[derive(Debug)]
 pub(crate) struct WatchedEntry {
     watched: Arc<WatchedChannels>,
     channel: String,
-    /// The number of marks when the watch began.
     marks: u64,
 }
 
@@ -45,7 +41,6 @@ impl WatchedChannels {
         self.channels.lock().contains_key(channel)
     }
 
-    /// Records that a claim has marked the key of a channel.
     pub(crate) fn note_mark(&self, channel: &str) {
         if let Some(watchers) = self.channels.lock().get_mut(channel) {
             watchers.marks += 1;
@@ -54,7 +49,6 @@ impl WatchedChannels {
 }
 
 impl WatchedEntry {
-    /// Returns whether a claim has marked the key since the watch began.
     pub(crate) fn is_marked(&self) -> bool {
         let channels = self.watched.channels.lock();
         channels.get(&self.channel).is_some_and(|watchers| watchers.marks > self.marks)

@@ -1,8 +1,5 @@
-//! Sends claims and releases to all nodes in batches, from one task.
-//!
-//! Most of the costs of a request do not depend on its size: a message to the task of the connection, a
-//! wake-up, a system call. So requests that are made at the same time share a write. A separate task
-//! for each node would also wake other threads.
+//! Sends claims and releases to all nodes in batches, from one task. A separate task for each node would also
+//! wake other threads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +19,6 @@ use crate::quorum::nodes::writer::write;
 use crate::quorum::release::{Release, ReleaseRequest};
 use crate::quorum::voting::election::{OpenElection, Stage, VoteRequest};
 
-/// The queues of all nodes.
 pub(crate) struct Dispatcher {
     nodes: Vec<Arc<Node>>,
     queues: Mutex<Queues>,
@@ -32,11 +28,9 @@ pub(crate) struct Dispatcher {
 #[derive(Default)]
 struct Queues {
     of_nodes: Vec<Queue>,
-    /// Whether a task sends the requests.
     is_running: bool,
 }
 
-/// The waiting requests to one node.
 #[derive(Default)]
 struct Queue {
     claims: VecDeque<VoteRequest>,
@@ -53,7 +47,6 @@ impl Dispatcher {
         Self { nodes: nodes.to_vec(), queues: Mutex::new(queues), submitted: Notify::new() }
     }
 
-    /// Sends a claim to the nodes at `places`, with the next batches.
     pub(crate) fn claim(
         self: &Arc<Self>,
         election: &OpenElection,
@@ -69,7 +62,6 @@ impl Dispatcher {
         self.run(queues);
     }
 
-    /// Sends a release to all nodes, with the next batches.
     pub(crate) fn release(self: &Arc<Self>, release: &Arc<Release>) {
         let mut queues = self.queues.lock();
         for place in 0..self.nodes.len() {
@@ -81,7 +73,6 @@ impl Dispatcher {
         self.run(queues);
     }
 
-    /// Wakes the task that sends requests, or starts it.
     fn run(self: &Arc<Self>, mut queues: MutexGuard<'_, Queues>) {
         if std::mem::replace(&mut queues.is_running, true) {
             drop(queues);
@@ -95,8 +86,7 @@ impl Dispatcher {
 }
 
 impl Queues {
-    /// Returns a node's queue if it has room for a request. Callers do not wait for a node that hangs, so
-    /// nothing else limits its requests.
+    /// This limit is the only one, because callers do not wait for a node that hangs.
     fn with_room(&mut self, place: usize) -> Option<&mut Queue> {
         self.of_nodes.get_mut(place).filter(|queue| queue.len() < MOST_QUEUED)
     }
@@ -107,7 +97,7 @@ impl Queue {
         self.claims.len() + self.releases.len()
     }
 
-    /// Returns the next batch. Returns `None` if no request waits, or if enough batches are unanswered.
+    /// Returns `None` if no request waits, or if enough batches are unanswered.
     fn next(&mut self, node: &Node) -> Option<(Vec<VoteRequest>, Vec<ReleaseRequest>)> {
         let most = if node.response_time() < NEAR { 1 } else { MOST_IN_FLIGHT };
         if self.len() == 0 || self.in_flight >= most {
@@ -115,8 +105,7 @@ impl Queue {
         }
         self.claims.retain(|claim| match claim.stage() {
             Stage::Open => true,
-            // Still sends the claim, so that more nodes have the grant. But a hung node would get the claim
-            // long after its release.
+            // Gives more nodes the grant. A silent node would get the claim long after its release.
             Stage::Granted => !node.is_silent(),
             Stage::Over | Stage::Refused => false,
         });
@@ -128,7 +117,6 @@ impl Queue {
     }
 }
 
-/// Sends batches until all queues are empty and all batches are answered.
 struct Sending {
     dispatcher: Arc<Dispatcher>,
     is_over: bool,
@@ -212,14 +200,12 @@ fn queues_of(nodes: usize) -> Vec<Queue> {
     (0..nodes).map(|_| Queue::default()).collect()
 }
 
-/// The maximum size of a batch. It blocks the node for less than a millisecond.
 const LARGEST: usize = 128;
 
-/// The maximum number of unanswered batches per node. So a request waits for less than a round trip.
+/// With this number of unanswered batches per node, a request waits for less than a round trip.
 const MOST_IN_FLIGHT: usize = 4;
 
-/// A node that answers in less than this time gets one batch at a time. So the batches are larger.
+/// A node that answers in less than this time gets one batch at a time, so its batches are larger.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// The maximum number of waiting requests to one node.
 const MOST_QUEUED: usize = 10_000;

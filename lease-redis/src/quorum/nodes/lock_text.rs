@@ -5,14 +5,12 @@ use std::time::Duration;
 use lease_core::store::{Beat, Nonce};
 use lease_core::{FencingToken, GrantId, Holder, Lessee};
 
-/// Whether clients wait for a key, as far as its holder knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     Unwatched,
     Watched,
 }
 
-/// Returns the text of a held lock, without the former bound and the end, which the node adds.
 pub(crate) fn text_of(
     nonce: Nonce,
     token: FencingToken,
@@ -23,8 +21,7 @@ pub(crate) fn text_of(
     format!("{}{} {}", head_of(mark, nonce, token), beat.get(), lessee.as_str())
 }
 
-/// Returns the beginning of a held lock's text, if no client waits for the key. The counter and the bound
-/// in this text are equal to the token.
+/// The counter and the bound equal the token, and no client waits for the key.
 pub(crate) fn beginning_of(nonce: Nonce, token: FencingToken) -> String {
     head_of(Mark::Unwatched, nonce, token)
 }
@@ -38,21 +35,19 @@ fn head_of(mark: Mark, nonce: Nonce, token: FencingToken) -> String {
     format!("h{mark}{nonce}{token}{token}{token}")
 }
 
-/// Returns a number as 16 digits, which scripts compare as texts. No token has more digits.
+/// Scripts compare numbers as texts. No token has more than 16 digits.
 pub(crate) fn digits(number: u64) -> String {
     format!("{number:016}")
 }
 
-/// The holder of a key on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderOnNode {
-    /// The holder, without the name of its grant if the key is only reserved.
     pub(crate) holder: Holder,
     pub(crate) nonce: String,
 }
 
 impl HolderOnNode {
-    /// Returns `None` if the text is not a lock's text: another program wrote it.
+    /// Returns `None` if another program wrote the text.
     pub(crate) fn parse(text: &[u8], expires_in: Duration) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (state, rest) = text.split_at_checked(1)?;
@@ -76,10 +71,8 @@ impl HolderOnNode {
     }
 }
 
-/// The length of a nonce in a text.
 const NONCE: usize = 32;
 
-/// The length of a number in a text.
 const NUMBER: usize = 16;
 
 #[cfg(test)]

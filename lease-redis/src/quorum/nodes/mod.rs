@@ -1,7 +1,8 @@
-//! The nodes of a quorum, and what their requests have in common.
+//! The nodes of a quorum.
 //!
-//! Start with [`Nodes`] below. The [`dispatcher`] sends claims and releases to all nodes in batches, each by a
-//! [`writer`]. [`requests`] calls the scripts that are not batched. [`lock_text`] parses the text of a lock.
+//! Start with [`Nodes`] below. The [`dispatcher`] sends claims and releases to all nodes in batches, each by
+//! a [`writer`]. [`requests`] calls the scripts that are not batched. [`lock_text`] parses the text of a
+//! lock.
 
 pub(crate) mod dispatcher;
 pub(crate) mod lock_text;
@@ -33,22 +34,19 @@ use crate::quorum::voting::proposals::Proposals;
 use crate::scripts::GRAIN;
 use crate::scripts::key_space::KeySpace;
 
-/// The nodes of a quorum, and the limits of their requests.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Arc<Node>>,
-    /// Sends claims and releases.
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) keys: KeySpace,
-    /// The longest ttl of a claim. `None` if nodes vote without a rejoin delay.
+    /// The value is `None` if nodes vote without a rejoin delay.
     pub(crate) max_ttl: Option<Duration>,
-    /// The time for which votes are valid, counted from before the requests were sent.
+    /// The validity of votes counts from before the requests were sent.
     pub(crate) vote_validity: Duration,
-    /// The time that a restarted node must run before grants are restored on it. Its votes from before the
-    /// restart may still be valid. With a restored grant, the node would count twice.
+    /// The votes of a restarted node from before the restart may still be valid. With a restored grant, the
+    /// node would count twice.
     pub(crate) restore_delay: Duration,
     pub(crate) proposals: Proposals,
-    /// The channels of the keys for which this client waits.
     pub(crate) watched: Arc<WatchedChannels>,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -57,10 +55,8 @@ pub(crate) struct Nodes {
     pub(crate) background: Arc<Semaphore>,
 }
 
-/// The answers that have not arrived yet.
 pub(crate) type Answers<T> = FuturesUnordered<Answer<T>>;
 
-/// The index of a node, and its answer.
 pub(crate) type Answer<T> = BoxFuture<'static, (usize, T)>;
 
 impl Nodes {
@@ -72,7 +68,7 @@ impl Nodes {
         majority(self.all.len())
     }
 
-    /// Sends a request to every node. The requests may outlast the call that sent them.
+    /// The requests may outlast this call.
     pub(crate) fn send_all<T, F>(&self, request: impl Fn(Arc<Node>) -> F) -> Answers<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -84,8 +80,7 @@ impl Nodes {
         asked.collect()
     }
 
-    /// Returns all nodes in an order that depends on `key`. Clients whose URLs have the same hosts compute
-    /// the same order. A different order costs only speed.
+    /// Clients whose URLs have the same hosts compute the same order. A different order costs only speed.
     pub(crate) fn in_order_of(&self, key: &LeaseKey) -> Vec<(usize, &Arc<Node>)> {
         let mut nodes: Vec<_> = self.all.iter().enumerate().collect();
         nodes.sort_by_cached_key(|(_, node)| {
@@ -96,9 +91,8 @@ impl Nodes {
         nodes
     }
 
-    /// Returns the next answer. Returns `None` once all nodes have answered, or after `limit`. If `needed` is
-    /// given, also returns `None` once fewer than `needed` nodes are expected to answer. Counts the nodes
-    /// that are missing in `ballot` and are not silent.
+    /// Returns `None` once all nodes have answered, or after `limit`. If `needed` is given, also returns
+    /// `None` once fewer than `needed` nodes of `ballot` are missing and not silent.
     pub(crate) async fn next_answer<T>(
         &self,
         ballot: &Ballot,
@@ -116,7 +110,7 @@ impl Nodes {
     /// Returns the time after which fewer than `needed` of the missing nodes are expected to answer.
     pub(crate) fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
         let missing = ballot.missing_places().filter_map(|place| self.all.get(place));
-        // No answer is due from a node to which no request was sent. So this node is not silent.
+        // A node to which no request was sent owes no answer, so it is not silent.
         let mut silent_in: Vec<_> = missing
             .map(|node| node.silent_at().map_or(Duration::MAX, |at| at.since(node.now())))
             .collect();
@@ -124,8 +118,8 @@ impl Nodes {
         silent_in.get(needed.saturating_sub(1)).copied().unwrap_or(Duration::ZERO)
     }
 
-    /// Receives the remaining answers on a spawned task, and passes each to `then`. Drops the answers if
-    /// too many requests wait in the background: no promise depends on these answers.
+    /// Receives the remaining answers on a spawned task. No promise depends on these answers, so they are
+    /// dropped if too many requests wait in the background.
     pub(crate) fn in_background<T, F>(
         &self,
         mut answers: Answers<T>,
@@ -148,13 +142,12 @@ impl Nodes {
         });
     }
 
-    /// Returns the next token to propose. It is larger than `seen`, which a node returned.
     pub(crate) fn propose(&self, seen: u64) -> Result<FencingToken, ServerFault> {
         let time = median(self.all.iter().filter_map(|node| node.time()));
         self.proposals.next(time.unwrap_or(0), seen)
     }
 
-    /// Withdraws the votes for a proposal and for its claim's earlier proposals, on the nodes at `places`.
+    /// Also withdraws the votes for earlier proposals of the claim.
     pub(crate) fn withdraw(&self, proposal: &Proposal, places: Vec<usize>) {
         let nodes = places.into_iter().filter_map(|place| Some((place, self.all.get(place)?)));
         let withdrawals = nodes.map(|(place, node)| {
@@ -164,7 +157,6 @@ impl Nodes {
         self.in_background(withdrawals.collect::<Answers<_>>(), |_, _| async {});
     }
 
-    /// Refuses a ttl that is longer than the rejoin delay of a restarted node.
     pub(crate) fn check(&self, ttl: Duration) -> Result<(), ServerFault> {
         match self.max_ttl {
             Some(max) if ttl > max => Err(ServerFault::misconfigured(format!(
@@ -175,7 +167,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the deadline of a claim that is made now. The holder computes its deadline the same way.
+    /// The holder computes its deadline by the same formula.
     pub(crate) fn deadline(&self, ttl: Duration) -> Moment {
         let trusted = ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(GRAIN);
         self.clock.now() + trusted

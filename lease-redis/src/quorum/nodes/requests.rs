@@ -14,28 +14,24 @@ use crate::quorum::voting::ballot::Vote;
 use crate::quorum::voting::election::Proposal;
 use crate::scripts::{Call, millis};
 
-/// A node's reply to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeartbeatReply {
     Extended,
     Overtaken,
-    /// The node does not have the grant, and does not know why.
+    /// The node does not have the grant, and does not know the reason.
     Missing,
     Revoked,
     Superseded,
 }
 
-/// The kind of caller that asks for a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Query {
-    /// A caller that only reads.
     OfReader,
-    /// A client that waits for the key. Its query marks the lock.
+    /// A client that waits for the key. The query marks the lock.
     OfWaiter,
 }
 
 impl Node {
-    /// Asks for a vote on a claim that adopts `grant`.
     pub(crate) async fn adopt(
         &self,
         grant: &Grant,
@@ -54,7 +50,7 @@ impl Node {
         self.read_vote("adopt", &answer, sent)
     }
 
-    /// Releases a grant and reserves its key. A node that does not vote only releases the grant, and fails.
+    /// A node that does not vote only releases the grant, and fails.
     pub(crate) async fn reserve(
         &self,
         grant: &Grant,
@@ -82,7 +78,6 @@ impl Node {
         reserved
     }
 
-    /// Sends the heartbeats of many grants in one script.
     pub(crate) async fn extend(
         &self,
         beats: &[(Grant, Beat)],
@@ -105,7 +100,6 @@ impl Node {
         }
     }
 
-    /// Restores a grant that the node has forgotten, if the node's run has lasted for `min_run`.
     pub(crate) async fn restore(
         &self,
         grant: &Grant,
@@ -124,7 +118,6 @@ impl Node {
         self.call_bool(&call).await
     }
 
-    /// Withdraws the vote for a proposal, or for an earlier proposal of the same claim.
     pub(crate) fn withdraw_call(&self, proposal: &Proposal) -> Call {
         scripts::WITHDRAW
             .on([&proposal.key])
@@ -138,12 +131,11 @@ impl Node {
         scripts::EVICT.on([self.keys.lease(key)]).arg(grant.as_str())
     }
 
-    /// Marks the lock of a key for which this client waits. Returns whether the key is held on this node.
+    /// Returns whether the key is held on this node.
     pub(crate) async fn mark_lock(&self, key: &LeaseKey) -> Result<bool, ServerFault> {
         self.call_bool(&scripts::MARK.on([self.keys.lease(key)])).await
     }
 
-    /// Returns the holders of `keys` on this node, in the order of the keys.
     pub(crate) async fn holders_here(
         &self,
         keys: &[LeaseKey],
@@ -160,7 +152,6 @@ impl Node {
         }
     }
 
-    /// Returns the holder of one key on this node.
     pub(crate) async fn holder_here(
         &self,
         key: &LeaseKey,
@@ -170,7 +161,7 @@ impl Node {
         holders.into_iter().next().unwrap_or_else(|| Err(self.unreadable("holder")))
     }
 
-    /// Parses the answer to a claim that was sent at `sent`. `claim_usual.lua` describes the answers.
+    /// `claim_usual.lua` describes the answers.
     pub(crate) fn read_vote(
         &self,
         script: &str,
@@ -218,7 +209,6 @@ impl Node {
         }
     }
 
-    /// Parses an answer of 0 or 1.
     pub(crate) fn read_bool(&self, script: &str, answer: &Value) -> Result<bool, ServerFault> {
         match answer {
             Value::Int(0) => Ok(false),
@@ -249,7 +239,7 @@ impl Node {
     }
 }
 
-/// Returns the token plus 1. A script compares tokens with this number, and a release raises counters to it.
+/// Returns the token plus 1. Scripts compare tokens with this number, and a release raises counters to it.
 pub(crate) fn above(token: FencingToken) -> String {
     digits(token.get() + 1)
 }

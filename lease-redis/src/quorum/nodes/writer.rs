@@ -1,4 +1,4 @@
-//! Sends one batch to a node as one write: a script that releases keys, and a script that votes on claims.
+//! Sends one batch to a node as one write: a script that releases keys, then a script that votes on claims.
 
 use redis::Value;
 
@@ -10,7 +10,6 @@ use crate::quorum::scripts;
 use crate::quorum::voting::election::VoteRequest;
 use crate::scripts::{Call, millis, text};
 
-/// Writes a batch, and delivers the answers.
 pub(crate) async fn write(node: &Node, claims: Vec<VoteRequest>, releases: Vec<ReleaseRequest>) {
     let votes = node.has_run_for(node.rejoin_delay());
     if votes || claims.is_empty() || releases.is_empty() {
@@ -44,8 +43,7 @@ async fn write_together(node: &Node, claims: Vec<VoteRequest>, releases: Vec<Rel
     }
 }
 
-/// Runs scripts in one write. Returns one reply per script. From time to time, the write also reads the
-/// node's time, which most replies do not contain.
+/// Returns one reply per script. If the estimate of the node's time is old, the write also reads the time.
 async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     let reads_time = node.time_is_old();
     if let ([call], false) = (calls, reads_time) {
@@ -72,7 +70,7 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     let mut answers = Vec::new();
     for (call, reply) in calls.iter().zip(replies) {
         answers.push(match reply {
-            // Sends this script again: the server does not know it yet, or only this script failed.
+            // The server does not know this script yet, or only this script failed.
             Value::ServerError(_) => node.call_at_once(call).await,
             reply => Ok(reply),
         });
@@ -80,7 +78,7 @@ async fn send(node: &Node, calls: &[Call]) -> Vec<Result<Value, ServerFault>> {
     answers
 }
 
-/// Groups claims by ttl, because a call of the script has one ttl. A batch usually has one group.
+/// A call of the script has one ttl. A batch usually has one group.
 fn by_ttl(mut claims: Vec<VoteRequest>) -> Vec<Vec<VoteRequest>> {
     let mut groups = Vec::new();
     while let Some(first) = claims.first() {
@@ -107,7 +105,6 @@ fn release_call(node: &Node, releases: &[ReleaseRequest]) -> Call {
     all().fold(call, |call, it| call.arg(it.text.as_str()).arg(it.above.as_str()))
 }
 
-/// Returns the answers in the reply of a script that was called for `count` keys.
 fn answers_in(
     node: &Node,
     script: &str,
@@ -123,7 +120,6 @@ fn answers_in(
     }
 }
 
-/// Parses the reply to `TIME`, in microseconds since 1970.
 fn read_time(reply: &Value) -> Option<u64> {
     let Value::Array(parts) = reply else { return None };
     let [seconds, micros] = &parts[..] else { return None };

@@ -15,36 +15,31 @@ use crate::quorum::nodes::requests::Query;
 use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount, too_few};
 use crate::quorum::voting::election::{Election, OpenElection, Stage};
 
-/// The result of one round.
 pub(super) enum RoundOutcome {
     Granted(FencingToken),
-    /// The holder. `None` if the key is free and the grant to adopt does not exist.
     Held(Option<Holder>),
     /// Only a proposal that is larger than this number can get a majority. The votes are still on the nodes.
     Outbid(OpenElection, u64),
-    /// Several claims share the nodes, and none has a majority. The votes are still on the nodes.
+    /// No claim has a majority. The votes are still on the nodes.
     Split(OpenElection),
-    /// The node that got the first request has accepted another claim. That claim has no majority yet.
+    /// The node that got the first request has accepted another claim, which has no majority yet.
     Behind(Option<Holder>),
 }
 
-/// The order in which the nodes receive the claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     AllAtOnce,
-    /// Asks one node first, and the others after that node has accepted the claim. So one claim at a time
-    /// asks the other nodes, and votes are not split.
+    /// The other nodes get the claim after the first node has accepted it. So claims do not split the votes.
     OneFirst,
 }
 
-/// Queries for the key's holder, sent together with the first request for a vote.
+/// The queries are sent together with the first request for a vote.
 struct HolderQueries {
     queries: Answers<Result<Vote, ServerFault>>,
     seen: Ballot,
 }
 
 impl HolderQueries {
-    /// Receives answers until `node` has voted.
     async fn until_vote(&mut self, election: &Election, node: usize) {
         loop {
             select! {
@@ -58,7 +53,7 @@ impl HolderQueries {
 }
 
 impl QuorumClaim<'_> {
-    /// Proposes a token that is larger than `above`, and counts the votes.
+    /// The proposal is larger than `above`.
     pub(super) async fn run_round(
         &self,
         order: Order,
@@ -107,8 +102,8 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Counts votes until they decide the claim. A majority that is complete only after `until` is not
-    /// valid: a node that voted may have restarted since then, and have the former holder's grant again.
+    /// A majority that is complete only after `until` is not valid. A voter may have restarted meanwhile, and
+    /// have the former holder's grant again.
     async fn count_votes(
         &self,
         election: OpenElection,
@@ -145,8 +140,7 @@ impl QuorumClaim<'_> {
                 let silence = silence.map(|needed| self.nodes.silence_of(ballot, needed));
                 (ballot.count(), ballot.responses(), silence)
             });
-            // If claims have split the votes of the nodes that answer, this claim does not wait for silent
-            // nodes.
+            // Claims have split the votes of the nodes that answer.
             let (VoteCount::Open, Some(silence)) = (&count, silence) else { return count };
             let next = election.until(|ballot| ballot.responses() > responses);
             if timeout(silence, next).await.is_err() {
@@ -155,7 +149,6 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Asks all nodes which claim they have accepted.
     fn query_holder(&self, waits: bool) -> HolderQueries {
         let query = if waits { Query::OfWaiter } else { Query::OfReader };
         let queries = self.nodes.send_all(|node| {
@@ -165,7 +158,7 @@ impl QuorumClaim<'_> {
         HolderQueries { queries, seen: Ballot::new(self.nodes.count()) }
     }
 
-    /// The first node has accepted another claim. Finds out whether that claim has a majority.
+    /// Finds out whether the claim that the first node has accepted has a majority.
     async fn behind(&self, election: OpenElection, queries: HolderQueries) -> RoundOutcome {
         election.refuse();
         let HolderQueries { mut queries, mut seen } = queries;
@@ -188,10 +181,10 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Called when no majority can accept the claim. Returns the holder, or reports that the votes are split.
+    /// Called when no majority can accept the claim.
     async fn refused(&self, election: OpenElection) -> Result<RoundOutcome, ServerFault> {
-        // Waits for a few more answers, which usually show the holder. If too few nodes took part, waits for
-        // all answers, because the error reports their number.
+        // A few more answers usually show the holder. If too few nodes took part, the error needs all
+        // answers.
         let majority = self.nodes.majority();
         let known = |ballot: &Ballot| {
             let no_claim_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
@@ -216,14 +209,13 @@ impl QuorumClaim<'_> {
         Ok(RoundOutcome::Split(election))
     }
 
-    /// If this client waits for the key, records that the nodes that refused the claim have marked the key.
     fn note_mark(&self, election: &Election) {
         if election.proposal.waits {
             self.nodes.watched.note_mark(&self.nodes.keys.channel(&self.claim.key));
         }
     }
 
-    /// Waits for answers until `enough` returns true. Does not wait for silent nodes.
+    /// Does not wait for silent nodes.
     async fn await_more(&self, election: &Election, enough: impl Fn(&Ballot) -> bool + Sync) {
         loop {
             let (is_enough, responses, silence) = election.read(|ballot| {

@@ -14,12 +14,10 @@ use crate::connection::server_run::Run;
 use crate::error::ServerFault;
 use crate::quorum::rejoin::membership::Membership;
 
-/// Admits one server as one node of a quorum.
 pub(crate) struct NodeAdmission {
-    /// The index and the name of the node.
     pub(crate) node: (usize, String),
     pub(crate) runs: Runs,
-    /// The check of the node's record and age. `None` without a rejoin delay.
+    /// `None` without a rejoin delay.
     pub(crate) membership: Option<Membership>,
 }
 
@@ -67,7 +65,6 @@ impl NodeAdmission {
                 "{name} and {other_name} are the same server: a quorum needs independent servers"
             )));
         }
-        // Removes earlier runs of this node, because a node has one run at a time.
         runs.retain(|_, (other, _)| other != index);
         runs.insert(run.to_owned(), self.node.clone());
         Ok(())

@@ -1,7 +1,5 @@
-//! Admits a client to the votes of one node of a quorum.
-//!
-//! The client must have the other clients' settings. The node votes only after the rejoin delay, when
-//! each lease that it may have forgotten has expired.
+//! Admits a client to the votes of one node. All clients of the node must have the same settings. The node
+//! votes only after the rejoin delay, when each lease that it may have forgotten has expired.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,19 +18,15 @@ use crate::error::ServerFault;
 use crate::quorum::scripts;
 use crate::scripts::{millis, text};
 
-/// The last known run of one node, and the record that all clients of the node share.
 #[derive(Debug)]
 pub(crate) struct Membership {
     settings: QuorumSettings,
-    /// The time that a run must last before the node votes.
     pub(crate) rejoin_delay: Duration,
-    /// The Redis key of the record.
     record: String,
     last: Mutex<Option<Arc<Run>>>,
     clock: Arc<dyn Clock>,
 }
 
-/// The settings that must be the same for all clients of a quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuorumSettings {
     pub(crate) max_ttl: Duration,
@@ -49,7 +43,6 @@ impl Membership {
         Self { settings, rejoin_delay, record, last: Mutex::default(), clock }
     }
 
-    /// Joins through a new connection. Refuses a node whose clients have other settings.
     pub(crate) async fn join(
         &self,
         server: &str,
@@ -61,7 +54,6 @@ impl Membership {
         Ok(run)
     }
 
-    /// Refuses a request unless `run` is known to have lasted for `least`.
     pub(crate) async fn admit(
         &self,
         server: &str,
@@ -81,14 +73,14 @@ impl Membership {
         if lasted >= self.rejoin_delay && !run.is_shared() {
             match self.share(server, connection, run).await {
                 Err(fault) if fault.kind == StoreErrorKind::Misconfigured => return Err(fault),
-                // Ignores an error: the request itself detects a broken connection.
+                // Ignores the error, because the request itself detects a broken connection.
                 Ok(()) | Err(_) => (),
             }
         }
         Ok(())
     }
 
-    /// Returns the last known run if the server is still in this run. Otherwise, returns a new run.
+    /// A server in another run gets a new run.
     fn run_of(&self, health: &ServerInfo) -> Arc<Run> {
         let mut last = self.last.lock();
         let id = format!("{}:{}", health.run, health.replication);
@@ -121,8 +113,7 @@ impl Membership {
         let answer = answer.map_err(|error| ServerFault::from_redis(server, &error))?;
         match JoinAnswer::read(&answer) {
             Some(JoinAnswer::Joined(lasted)) => {
-                // Counts from the answer, not from the request: the run has the reported age when the
-                // server answers.
+                // Counts from the answer, because the run has the reported age when the server answers.
                 run.note(self.clock.now(), lasted);
                 if lasted >= self.rejoin_delay {
                     run.mark_shared();
@@ -150,15 +141,14 @@ impl Membership {
     }
 }
 
-/// The format of the locks, which precedes `max_ttl` in the record. Earlier clients cannot parse it, and
+/// The format of the locks precedes `max_ttl` in the record. Earlier clients cannot parse this text, and
 /// refuse to connect.
 const FORM: &str = "form 2, ";
 
-/// The answer of a node to a client that joins.
 enum JoinAnswer {
     Joined(Duration),
     Other(QuorumSettings),
-    /// The record has no lock format: clients of an earlier version have written it.
+    /// Clients of an earlier version have written the record.
     Earlier,
 }
 
@@ -203,7 +193,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The run has the reported age when the server answers. It was younger when the request was sent.
     #[tokio::test]
     async fn slow_answer_does_not_shorten_the_rejoin_delay() {
         let clock = Arc::new(ManualClock::default());
@@ -236,7 +225,6 @@ mod tests {
         assert_eq!(run.lasted(), 40 * SECOND);
     }
 
-    /// Waits for the first request, and then for `delay`. Answers that the run has lasted for 40 s.
     async fn answer_after(mut stream: DuplexStream, delay: Duration, clock: Arc<ManualClock>) {
         let mut request = Vec::new();
         while !request.windows(7).any(|word| word == b"EVALSHA") {

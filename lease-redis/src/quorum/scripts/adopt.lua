@@ -1,6 +1,5 @@
--- Votes on a claim that adopts a grant. The vote takes the lock from the grant.
--- KEYS: the grant's key. ARGV: retention (ms); nonce of the grant, and its token plus 1; the new lock's text
--- without the former bound and the end, ttl (ms).
+-- Votes on a claim that adopts a grant. The vote takes the lock from the grant. `above` is the grant's token
+-- plus 1. `text` is the new lock without the former bound and the end.
 -- Returns an answer of the script claim, or 'free' if the key has no holder.
 local key, time = KEYS[1], now()
 local retention, handed, above, text, ttl = unpack(ARGV)
@@ -20,8 +19,8 @@ local count, bound = numbers_in(held)
 if sub(text, 35, 50) <= floor_of(count, time) then
     return outbid(count, time)
 end
--- PEXPIRE comes first: a server at its maxmemory refuses SET unless the script has written before. The
--- lease is already held, so this script must succeed even then.
+-- PEXPIRE counts as a write, so SET succeeds on a server at its maxmemory. The lease is already held, so this
+-- script must succeed even there.
 call('PEXPIRE', key, retention)
 call('SET', key, 'h' .. sub(held, 2, 2) .. sub(text, 3) .. bound .. end_of(time, ttl), 'PX', retention)
 return count == NONE and time or 0

@@ -1,11 +1,11 @@
 -- Votes on one or more claims.
--- KEYS: one per claim. ARGV: retention (ms); the ttl of all claims (ms), with a w before it if the client
--- waits for the keys; then, for each claim, the text of the lock without the former bound and the end.
+-- ARGV: retention; the ttl of all claims, with a w before it if the client waits for the keys; then, for each
+-- claim, the text of the lock without the former bound and the end.
 -- Returns, for each claim: 0 if the node accepts it, or its time if the key had no counter; a text with the
 -- counter or the time if the proposal is too small; or another claim's lock and its remaining time (ms).
 --
--- This is the usual case: the key is free, its counter and its bound are equal, and the proposal is larger.
--- `others` (`claim.lua`) defines all helper functions: Lua creates a function each time it runs a definition.
+-- In the usual case, the key is free, and its counter equals its bound. `others` (`claim.lua`) handles other
+-- cases.
 local call, sub, find = redis.pcall, string.sub, string.find
 local KEYS, ARGV = KEYS, ARGV
 local retention, answers, rest, ends = ARGV[1], {}, nil, nil

@@ -1,4 +1,5 @@
--- Precedes every script of a node, without the functions that the script does not call.
+-- Precedes every script of a node, without the functions that the script does not call. Ttls, lengths and the
+-- retention are in milliseconds.
 --
 -- A node has one string for a key. The server deletes it days after the last claim, heartbeat or late release.
 -- While the key is free, the text is the *counter*, or the counter, a space and the *bound*:
@@ -6,8 +7,8 @@
 --   counter   the node accepts only larger proposals
 --   bound     the node restores no grant with a smaller token; the bound is at most the counter
 --
--- After each grant and release, the two are equal: Redis stores one number in a few bytes. While the key
--- is held or reserved, the text is a *lock*:
+-- After each grant and release, the two are equal, because Redis stores one number in a few bytes. While the
+-- key is held or reserved, the text is a *lock*:
 --
 --   1         h: held, x: evicted, r: reserved for no lessee
 --   2         w: a client waits for the key, -: no client waits
@@ -19,30 +20,27 @@
 --   the last 32: the former bound, which is the bound before the vote that the lock holds; then the last
 --             microsecond of the node's clock (since 1970) at which the lock is valid
 --
--- All numbers but the heartbeat's have 16 digits, so scripts compare them as texts. A lock whose time
--- has passed is not held, but its counter and bound still apply. If the counter is absent, or if it is 0 in a
--- lock that was restored without a counter, the node uses its time minus 0.1 s. So nodes whose clocks
--- differ a little accept the same proposal for a new key.
+-- All numbers but the heartbeat's have 16 digits, so scripts compare them as texts. If the end of a lock has
+-- passed, the lock is not held, but its counter and bound still apply. If the counter is absent, the node
+-- uses its time minus 0.1 s. A counter of 0 in a restored lock counts as absent. So nodes whose clocks differ
+-- a little accept the same proposal for a new key.
 
--- Locals, because Lua reads them faster than fields of globals.
 local call, sub, match, find = redis.call, string.sub, string.match, string.find
 local KEYS, ARGV = KEYS, ARGV
 local NONE = '0000000000000000'
 
--- Returns a number as 16 digits, in two parts: Lua formats integers twice as fast as other numbers.
+-- Returns a number as 16 digits, in two parts, because Lua formats integers twice as fast as other numbers.
 local function digits(number)
     local rest = number % 1000000
     return string.format('%010d%06d', (number - rest) / 1000000, rest)
 end
 
--- Returns the node's time in microseconds since 1970.
 local function now()
     local time = call('TIME')
     return time[1] * 1000000 + time[2]
 end
 
--- Returns the end of a lock that begins at `time` and lasts `ttl` milliseconds: at most the largest number
--- that Lua represents exactly.
+-- `time` is in microseconds. The limit is the largest number that Lua represents exactly.
 local function end_of(time, ttl)
     return digits(math.min(time + ttl * 1000, 9007199254740991))
 end
@@ -58,12 +56,10 @@ local function is_lock(text)
     error('WRONGTYPE no lock of this version: a client of an earlier version wrote it, or')
 end
 
--- Returns whether a text is a lock that is valid at `time`.
 local function is_held(text, time)
     return text and is_lock(text) and sub(text, -16) >= digits(time)
 end
 
--- Returns the counter and the bound in a text, or zeros if there is no text.
 local function numbers_in(text)
     if not text then
         return NONE, NONE
@@ -73,28 +69,23 @@ local function numbers_in(text)
     return sub(text, 1, 16), sub(text, -16)
 end
 
--- Returns the text of a free key with this counter and this bound.
 local function free_text(count, bound)
     return count == bound and count or count .. ' ' .. bound
 end
 
--- Returns the number that a proposal must exceed: the counter, or the node's time minus 0.1 s.
 local function floor_of(count, time)
     return count == NONE and digits(time - 100000) or count
 end
 
--- Returns the refusal of a proposal that is too small: the counter, or the time of a node without a counter.
 local function outbid(count, time)
     return count == NONE and '@' .. digits(time) or '<' .. count
 end
 
--- Publishes to the waiters that the key is held. After a message that the key is free, waiters wait for
--- their turn to claim it. This message ends that wait.
+-- Tells the waiters that the key is held, so that they stop waiting for their turn to claim it.
 local function tell_taken(key)
     redis.pcall('PUBLISH', key .. ':freed', 'taken')
 end
 
--- Marks a lock for a client that waits for the key, so that the release is published.
 local function mark(key, text)
     if sub(text, 2, 2) ~= 'w' then
         call('SETRANGE', key, 1, 'w')
@@ -102,15 +93,13 @@ local function mark(key, text)
     end
 end
 
--- Returns the lock of another claim, and its remaining time (ms).
 local function report(text, time)
     return { text, math.floor((sub(text, -16) - time) / 1000) }
 end
 
--- Votes for a larger proposal of the claim that already holds the lock. The claim may have been
--- granted before. So the former bound is the proposal, and stays after a withdrawal of this vote.
---
--- PEXPIRE comes first: a server at its maxmemory refuses SET unless the script has written before.
+-- Votes for a larger proposal of the claim that already holds the lock. The claim may have been granted
+-- before. So the former bound is the proposal, and stays after a withdrawal of this vote. PEXPIRE counts as a
+-- write, so SET succeeds on a server at its maxmemory.
 local function vote_again(key, held, text, time, ttl, retention)
     local last, token = sub(held, 35, 50), sub(text, 35, 50)
     if last == token then
@@ -128,17 +117,15 @@ local function vote_again(key, held, text, time, ttl, retention)
     return 0
 end
 
--- Returns whether the claim with this nonce holds the lock, with a token below `above`.
 local function holds(text, nonce, above)
     return sub(text, 3, 34) == nonce and sub(text, 1, 1) ~= 'r' and sub(text, 35, 50) < above
 end
 
--- Returns the larger of two numbers.
 local function larger(one, other)
     return one > other and one or other
 end
 
--- Returns the counter and the bound in a text, but at least `least`: the token of a released grant plus 1.
+-- `least` is the token of a released grant plus 1.
 local function raised(text, least)
     local count, bound = numbers_in(text)
     if count == NONE then
@@ -147,7 +134,8 @@ local function raised(text, least)
     return larger(count, least), larger(bound, least)
 end
 
--- Raises a key's counter and bound to `least`, and in a lock the former bound: a vote may be withdrawn.
+-- Raises a key's counter and bound to `least`. In a lock, also raises the former bound, because the vote may
+-- be withdrawn.
 local function raise(key, text, least, retention)
     local count, bound = raised(text, least)
     local new = free_text(count, bound)
@@ -158,8 +146,8 @@ local function raise(key, text, least, retention)
     call('SET', key, new, 'PX', retention)
 end
 
--- Wakes the waiters with the number of their clients: if they are many, they claim the key one after
--- another. A user without the right to publish, or to count subscribers, can still release.
+-- Publishes the number of waiting clients. Many clients claim the key one after another. A user without the
+-- right to publish, or to count subscribers, can still release.
 local function notify(key, text)
     if sub(text, 2, 2) == 'w' then
         local channel = key .. ':freed'
@@ -167,9 +155,8 @@ local function notify(key, text)
     end
 end
 
--- Returns the answers to several requests, one per key. With `rest`, adds only the answers for its places to
--- `answers`. If another program has written to a key, only its request fails. If this server is no longer the
--- master, all requests fail.
+-- With `rest`, adds only the answers for its places to `answers`. A key of another program fails only its own
+-- request. If this server is no longer the master, all requests fail.
 local function answers_of(request, answers, rest)
     local at, count, place = 0, rest and #rest or #KEYS, nil
     answers = answers or {}
@@ -193,8 +180,8 @@ local function answers_of(request, answers, rest)
     return answers
 end
 
--- Like `answers_of`, for requests that must succeed on a server at its maxmemory. It refuses SET unless the
--- script has written before, and PEXPIRE, which needs no memory, counts as a write.
+-- Like `answers_of`, for requests that must succeed on a server at its maxmemory. Such a server refuses SET
+-- unless the script has written before. PEXPIRE needs no memory, and counts as a write.
 local function answers_without_memory(retention, request, answers, rest)
     return answers_of(function(key, place)
         local done, answer = pcall(request, key, place)

@@ -1,5 +1,5 @@
--- Marks a grant as evicted. Then the node refuses its heartbeats, and the grant expires.
--- KEYS: the grant's key. ARGV: the nonce of the grant, or its token. Returns 1 if it was the current grant.
+-- Marks a grant as evicted, so that the node refuses its heartbeats. `named` is the grant's nonce or its
+-- token.
 local key, named = KEYS[1], ARGV[1]
 local text = call('GET', key)
 if not is_held(text, now()) or sub(text, 1, 1) == 'r' then

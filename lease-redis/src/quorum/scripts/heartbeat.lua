@@ -1,6 +1,4 @@
--- Extends one or more grants.
--- KEYS: one per grant. ARGV: retention (ms); then nonce, number of the heartbeat, ttl (ms), token of each.
--- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
+-- Extends one or more grants. Returns, for each grant, 1 if it was extended, or the reason as a word.
 local retention, time = ARGV[1], now()
 
 -- Returns the reason why the grant of a free key was lost. A release raises the bound to its token plus 1.
@@ -24,7 +22,7 @@ return answers_without_memory(retention, function(key, place)
     end
     local held, last, rest = sub(text, 35, 50), match(text, '^(%d+)( .*)$', 83)
     if held ~= token then
-        -- The lock has the token of another proposal. If it is smaller, the lock gets the grant's token.
+        -- The lock has the token of another proposal. A smaller token is replaced by the grant's token.
         if held > token then
             return 'superseded'
         end

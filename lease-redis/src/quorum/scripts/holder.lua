@@ -1,5 +1,4 @@
--- Returns the text and the expiry (ms) of one or more locks, or nothing for a key without a holder.
--- KEYS: one per lock. ARGV: 1 if the client waits for the keys.
+-- Returns the text and the expiry (ms) of each lock. ARGV: 1 if the client waits for the keys.
 local time = now()
 
 return answers_of(function(key)

@@ -1,4 +1,4 @@
--- Marks the lock of a key for which a client waits. KEYS: the key. Returns 1 if the key is held.
+-- Marks the lock of a key for which a client waits. Returns 1 if the key is held.
 local key = KEYS[1]
 local text = call('GET', key)
 if not is_held(text, now()) or sub(text, 1, 1) == 'r' then

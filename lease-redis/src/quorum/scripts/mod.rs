@@ -1,5 +1,5 @@
-//! The Lua scripts of a quorum's nodes. Start with `common.lua`: its head describes the string of a key. The
-//! scripts of claims and of releases begin with their usual case, in separate files.
+//! The Lua scripts of a quorum's nodes. Start with `common.lua`, whose head describes the string of a key.
+//! The scripts of claims and of releases begin with their usual case, in separate files.
 
 use std::sync::LazyLock;
 

@@ -1,8 +1,8 @@
--- Releases the key of a grant and reserves it for no lessee. It runs only on nodes that vote. A node that
--- does not vote may have forgotten a grant that holds the key. KEYS: the key. ARGV: retention (ms), nonce
--- of the grant, its token plus 1, its token, its lessee, length (ms). Returns 1 if the key is reserved.
+-- Releases the key of a grant and reserves it for no lessee. `least` is the grant's token plus 1. Returns 1
+-- if the key is reserved.
 --
--- A reservation needs a majority. So nodes without the grant also write it, unless a later grant followed.
+-- Only nodes that vote run this script, because other nodes may have forgotten a grant that holds the key. A
+-- reservation needs a majority. So nodes without the grant also write it, unless a later grant followed.
 local key, time = KEYS[1], now()
 local retention, nonce, least, token, lessee, length = unpack(ARGV)
 
@@ -10,7 +10,7 @@ local text = call('GET', key)
 local other = is_held(text, time)
 local _, bound = numbers_in(text)
 local held = other and holds(text, nonce, least)
--- PEXPIRE comes first: a server at its maxmemory refuses SET unless the script has written before.
+-- PEXPIRE counts as a write, so SET succeeds on a server at its maxmemory.
 call('PEXPIRE', key, retention)
 if not held and (other or bound >= least) then
     raise(key, text, least, retention)

@@ -1,10 +1,9 @@
--- Restores a grant on a node that has forgotten it, while other nodes still have it.
--- KEYS: the key. ARGV: retention (ms); the nonce, the token, the number of the heartbeat, the lessee, and
--- the ttl (ms). Returns 1 if the grant is restored.
+-- Restores a grant on a node that has forgotten it, while other nodes still have it. Returns 1 if the grant
+-- is restored.
 --
--- Refuses the grant if a later grant or a release followed. Keeps the counter: it may belong to a node
--- without memory, whose time is larger. The client sends no such request to a node that has just restarted:
--- the node's vote from before the restart may still count for another claim.
+-- Refuses the grant if a later grant or a release followed. A node without a counter gets none, because the
+-- node's time is a larger floor for proposals. A client sends no restore to a node that has just restarted.
+-- The node's vote from before the restart may still count for another claim.
 local key, time = KEYS[1], now()
 local retention, nonce, token, beat, lessee, ttl = unpack(ARGV)
 local text = call('GET', key)

@@ -6,9 +6,8 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// A count of type `T` under a lock, and the task that waits for the count.
-///
-/// Usually wakes the task once per request. A stream of futures would wake it after each answer.
+/// Usually wakes the task that waits once per request. A stream of futures would wake the task after each
+/// answer.
 pub(crate) struct AnswerCount<T> {
     inner: Mutex<Inner<T>>,
 }
@@ -18,7 +17,6 @@ struct Inner<T> {
     waiting: Option<Waker>,
 }
 
-/// Whether a change of a count wakes the task that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wake {
     Yes,
@@ -30,12 +28,10 @@ impl<T> AnswerCount<T> {
         Self { inner: Mutex::new(Inner { count, waiting: None }) }
     }
 
-    /// Reads or changes the count.
     pub(crate) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
         access(&mut self.inner.lock().count)
     }
 
-    /// Changes the count. Wakes the task that waits if `change` returns `Wake::Yes`.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut T) -> (R, Wake)) -> R {
         let mut inner = self.inner.lock();
         let (result, wake) = change(&mut inner.count);
@@ -47,7 +43,7 @@ impl<T> AnswerCount<T> {
         result
     }
 
-    /// Waits until `ready` returns a value. Calls `ready` at once and after each wake-up.
+    /// Calls `ready` at once and after each wake-up.
     pub(crate) async fn wait<R>(&self, mut ready: impl FnMut(&mut T) -> Option<R>) -> R {
         poll_fn(|context| {
             let mut inner = self.inner.lock();

@@ -1,4 +1,4 @@
-//! Counts the answers of several nodes to one proposal, and decides. It sends no requests.
+//! Counts the answers of several nodes to one proposal, and decides. Sends no requests.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use lease_core::{FencingToken, Holder, StoreErrorKind};
 use crate::error::ServerFault;
 use crate::quorum::nodes::lock_text::HolderOnNode;
 
-/// A node's answer to a proposal.
 #[derive(Debug)]
 pub(crate) enum Vote {
     Accepted,
@@ -19,18 +18,14 @@ pub(crate) enum Vote {
     Free,
 }
 
-/// The votes on one proposal.
 #[derive(Debug)]
 pub(crate) struct Ballot {
-    /// The response of each node, by the node's index.
     responses: Vec<Response>,
     rivals: Vec<HolderOnNode>,
-    /// The largest counter that a node returned instead of a vote.
     outbid_by: u64,
     pub(crate) faults: Vec<ServerFault>,
 }
 
-/// The response of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Response {
     Missing,
@@ -39,19 +34,14 @@ enum Response {
     Held,
     Free,
     Failed,
-    /// The request was not sent.
     Unsent,
 }
 
-/// The count of the votes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum VoteCount {
     Open,
-    /// A majority accepted the proposal.
     Granted,
-    /// A proposal that is larger than this number may get a majority.
     Outbid(u64),
-    /// No majority can accept a proposal of this claim.
     Refused,
 }
 
@@ -81,7 +71,6 @@ impl Ballot {
         self.respond(node, response);
     }
 
-    /// Records that the request to a node was not sent.
     pub(crate) fn add_unsent(&mut self, node: usize, fault: ServerFault) {
         self.faults.push(fault);
         self.respond(node, Response::Unsent);
@@ -106,7 +95,6 @@ impl Ballot {
         }
     }
 
-    /// Returns the count if the missing nodes do not answer.
     pub(crate) fn count_without_missing(&self) -> VoteCount {
         let accepted = self.accepted();
         if accepted >= self.majority() {
@@ -118,15 +106,14 @@ impl Ballot {
         }
     }
 
-    /// Returns how many of the missing nodes must accept the proposal, if a majority has answered and other
-    /// claims or larger counters compete. Otherwise returns `None`.
+    /// Returns a number if a majority has answered and other claims or larger counters compete.
     pub(crate) fn needed_of_missing(&self) -> Option<usize> {
         let contended = !self.rivals.is_empty() || self.of(Response::Outbid) > 0;
         let needed = contended && self.answered() >= self.majority();
         needed.then(|| self.majority().saturating_sub(self.accepted()))
     }
 
-    /// Returns whether the counting task must act: the votes decide, or a majority has answered and is split.
+    /// The counting task must act if the votes decide, or if a majority has answered and is split.
     pub(crate) fn is_settled(&self) -> bool {
         self.count() != VoteCount::Open || self.needed_of_missing().is_some()
     }
@@ -135,18 +122,15 @@ impl Ballot {
         self.of(Response::Accepted)
     }
 
-    /// Returns the number of nodes that have not responded yet.
     pub(crate) fn missing(&self) -> usize {
         self.of(Response::Missing)
     }
 
-    /// Returns the indices of the nodes that have not responded yet.
     pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
         self.places(|response| response == Response::Missing)
     }
 
-    /// Returns the indices of nodes that may have a vote for the claim, for this proposal or for an earlier
-    /// proposal. The missing nodes may get a vote later.
+    /// A missing node may get a vote later.
     pub(crate) fn places_with_votes(&self) -> impl Iterator<Item = usize> {
         use Response::{Accepted, Failed, Outbid};
 
@@ -161,7 +145,6 @@ impl Ballot {
         self.responses.len() - self.missing()
     }
 
-    /// Returns the number of nodes that have accepted or refused the proposal.
     pub(crate) fn answered(&self) -> usize {
         self.responses() - self.of(Response::Failed) - self.of(Response::Unsent)
     }
@@ -170,20 +153,18 @@ impl Ballot {
         !self.rivals.is_empty()
     }
 
-    /// Returns the holder on a majority of the nodes. No other lessee can hold the key.
+    /// No other lessee can hold the key.
     pub(crate) fn holder(&self) -> Option<Holder> {
         let (nonce, votes) = self.strongest()?;
         (votes >= self.majority()).then(|| self.holder_of(nonce))?
     }
 
-    /// Returns whether a majority reports one token of the holder. A node that missed the last proposal has
-    /// an earlier token until the next heartbeat.
+    /// A node that missed the last proposal has an earlier token until the next heartbeat.
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
         most_frequent(self.tokens_of(nonce)).is_some_and(|(_, votes)| votes >= self.majority())
     }
 
-    /// Returns whether the missing answers may show a holder on a majority.
     pub(crate) fn holder_may_appear(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() >= self.majority()
@@ -195,26 +176,22 @@ impl Ballot {
         votes + self.missing() + self.faults.len() >= self.majority()
     }
 
-    /// Returns whether a majority reports that the key is free.
     pub(crate) fn is_free(&self) -> bool {
         self.of(Response::Free) >= self.majority()
     }
 
-    /// Returns the lessee with the most votes.
     pub(crate) fn nearest(&self) -> Option<Holder> {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// Returns whether the claim of `nonce` keeps its votes when claims split the nodes. The claim with the
-    /// most votes does; on a tie, the claim with the largest nonce. All claims that see the same votes choose
-    /// the same claim.
+    /// The claim with the most votes keeps its votes. On a tie, the claim with the largest nonce keeps them.
+    /// All claims that see the same votes choose the same claim.
     pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
         let own = (self.accepted(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
         self.accepted() > 0 && strongest.is_none_or(|rival| rival < own)
     }
 
-    /// Returns the time until enough nodes are free for a majority.
     fn free_in(&self) -> Option<Duration> {
         let mut left: Vec<_> =
             self.rivals.iter().filter_map(|rival| rival.holder.expires_in).collect();
@@ -262,7 +239,7 @@ pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Returns the most frequent token; on a tie, the largest token.
+/// On a tie, returns the largest token.
 fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingToken, usize)> {
     let mut counts: HashMap<FencingToken, usize> = HashMap::new();
     for token in tokens {
@@ -271,10 +248,9 @@ fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingT
     counts.into_iter().max_by_key(|(token, count)| (*count, *token))
 }
 
-/// Returns the error for too few participating nodes, with the reason of each failed node.
 pub(crate) fn too_few(present: usize, of: usize, faults: &[ServerFault]) -> ServerFault {
     let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    // The joint error is transient if one of the errors is transient, because then a retry may succeed.
+    // A retry may succeed if one of the errors is transient.
     let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
     let kind = transient.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
     let needed = majority(of);

@@ -6,7 +6,6 @@ use lease_core::store::Moment;
 use lease_core::{LeaseKey, Lessee};
 use parking_lot::{Mutex, MutexGuard};
 
-/// The keys for which a claim was refused recently.
 #[derive(Debug, Default)]
 pub(crate) struct Contention {
     keys: Mutex<Keys>,
@@ -15,25 +14,20 @@ pub(crate) struct Contention {
 #[derive(Debug, Default)]
 struct Keys {
     contended: HashMap<LeaseKey, Contended>,
-    /// The number of entries at which the expired entries are removed.
     purge_at: usize,
 }
 
 #[derive(Debug)]
 struct Contended {
     until: Moment,
-    /// The lessee of the last other claim that was seen.
     other: Option<Lessee>,
     /// The time until which the key counts as having at least two other contenders.
     crowded_until: Moment,
-    /// Whether this client has been granted the key since a claim of it was refused.
     granted: bool,
 }
 
-/// The number of contenders of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contenders {
-    /// No contender but this client, as far as it knows.
     One,
     Two {
         /// Whether this client has been granted the key since a claim of it was refused.
@@ -51,7 +45,6 @@ impl Contention {
         }
     }
 
-    /// Records that a claim for `key` was refused because of the claim of `other`.
     pub(crate) fn refused(
         &self,
         key: &LeaseKey,
@@ -78,7 +71,6 @@ impl Contention {
         keys.contended.insert(key.clone(), contended);
     }
 
-    /// Records that `key` was granted to this client.
     pub(crate) fn granted(&self, key: &LeaseKey) {
         if let Some(contended) = self.keys().contended.get_mut(key) {
             contended.granted = true;

@@ -13,21 +13,19 @@ use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{Ballot, Vote};
 use crate::scripts::millis;
 
-/// The votes on one proposal.
 pub(crate) struct Election {
     pub(crate) proposal: Proposal,
     nodes: Arc<Nodes>,
     round: AnswerCount<Round>,
 }
 
-/// A claim with the token that it proposes, as the arguments of scripts. All nodes get the same arguments.
 pub(crate) struct Proposal {
     pub(crate) claim: Claim,
     pub(crate) token: FencingToken,
     pub(crate) key: String,
     /// The text of the lock if the node accepts the proposal.
     pub(crate) text: String,
-    /// The ttl in milliseconds, after a `w` if this client waits for the key.
+    /// The ttl is in milliseconds, after a `w` if this client waits for the key.
     pub(crate) ttl: String,
     pub(crate) waits: bool,
 }
@@ -39,17 +37,15 @@ struct Round {
     counts_each: bool,
 }
 
-/// The stage of an election. It decides what happens to a vote that arrives now.
+/// Decides what happens to a vote that arrives now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Votes are counted.
     Open,
-    /// A majority has accepted the proposal. Further nodes may accept it, too.
+    /// Further nodes may accept the proposal, too.
     Granted,
-    /// The claim continues with a larger proposal, or its outcome is unknown. Votes stay: the claim may be
-    /// repeated.
+    /// The claim continues with a larger proposal, or its outcome is unknown. Votes stay on the nodes.
     Over,
-    /// No majority accepts the proposal. Votes are withdrawn.
+    /// Votes are withdrawn.
     Refused,
 }
 
@@ -57,8 +53,7 @@ impl Election {
     pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
-        // Marks the lock if this client waits. Other waiters may rely on this mark: of many woken waiters,
-        // only a few send a claim.
+        // Other waiters may rely on this mark, because only a few of many woken waiters send a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
         let ttl = millis(claim.ttl);
         let proposal = Proposal {
@@ -79,7 +74,6 @@ impl Election {
         self.round.with(|round| round.stage)
     }
 
-    /// Reads the votes.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&Ballot) -> R) -> R {
         self.round.with(|round| read(&round.ballot))
     }
@@ -94,7 +88,6 @@ impl Election {
             .await;
     }
 
-    /// Waits until `ready` returns true for the votes.
     pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {
         self.round
             .wait(|round| {
@@ -104,12 +97,12 @@ impl Election {
             .await;
     }
 
-    /// Ends the counting of votes. Votes that arrive later stay on their nodes.
+    /// Votes that arrive later stay on their nodes.
     pub(crate) fn close(&self, stage: Stage) {
         self.round.with(|round| round.stage = stage);
     }
 
-    /// Withdraws all votes: the votes that are on the nodes now, and the votes that arrive later.
+    /// Also withdraws votes that arrive later.
     pub(crate) fn refuse(&self) {
         let places: Vec<_> = self.round.with(|round| {
             round.stage = Stage::Refused;
@@ -144,12 +137,10 @@ impl Election {
     }
 }
 
-/// An election whose votes one task counts. If that task is dropped, later votes stay on the nodes, as after
-/// an error: the caller may repeat the claim.
+/// If the counting task is dropped, later votes stay on the nodes, because the caller may repeat the claim.
 pub(crate) struct OpenElection(Arc<Election>);
 
 impl OpenElection {
-    /// Returns the request for the vote of one node.
     pub(crate) fn request(&self, place: usize) -> VoteRequest {
         VoteRequest { election: Arc::clone(&self.0), place, is_answered: false }
     }
@@ -173,7 +164,7 @@ impl Drop for OpenElection {
     }
 }
 
-/// The request for one node's vote. Dropping it reports that it was not sent.
+/// Dropping a request reports that it was not sent.
 pub(crate) struct VoteRequest {
     election: Arc<Election>,
     place: usize,

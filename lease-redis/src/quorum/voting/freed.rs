@@ -2,18 +2,16 @@
 
 use lease_core::store::Change;
 
-/// The nodes on which a key may be free.
 #[derive(Debug)]
 pub(crate) struct FreedOn {
     nodes: Vec<OnNode>,
     majority: usize,
 }
 
-/// The state of the key on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnNode {
     Held,
-    /// The key is free. The node reports the number of watches, if it may count them.
+    /// The node reports the number of watches, if it may count them.
     Free(Option<u64>),
 }
 
@@ -22,8 +20,8 @@ impl FreedOn {
         Self { nodes: vec![OnNode::Held; count], majority }
     }
 
-    /// Notes a change on one node. Returns the change on a majority, if any. Returns `Freed` again for each
-    /// further node that frees the key: until then, this node may have refused the waiter's claim.
+    /// Returns the change on a majority, if any. Returns `Freed` again for each further node that frees the
+    /// key, because this node may have refused the waiter's claim until then.
     pub(crate) fn note(&mut self, place: usize, change: Change) -> Option<Change> {
         let before = self.count();
         let node = self.nodes.get_mut(place)?;
@@ -32,8 +30,8 @@ impl FreedOn {
             return self.change_since(before);
         };
         if std::mem::replace(node, OnNode::Free(watches)) != OnNode::Held {
-            // A claim obtained the key between two releases, and was not published. The other nodes have
-            // reported only the first release so far.
+            // A claim obtained the key between two releases. The other nodes have reported only the first
+            // release so far.
             let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
             others.for_each(|(_, node)| *node = OnNode::Held);
             return None;
@@ -41,7 +39,6 @@ impl FreedOn {
         self.change_since(before)
     }
 
-    /// Records that the key may be free on one node.
     pub(crate) fn note_free(&mut self, place: usize) -> Option<Change> {
         let before = self.count();
         let node = self.nodes.get_mut(place)?;
@@ -64,7 +61,6 @@ impl FreedOn {
         self.free().count()
     }
 
-    /// Returns the number of watches on each node with a free key.
     fn free(&self) -> impl Iterator<Item = Option<u64>> {
         self.nodes.iter().filter_map(|node| match node {
             OnNode::Held => None,
@@ -105,8 +101,8 @@ mod tests {
         assert_eq!(nodes.note(0, freed(5)), Some(freed(5)));
     }
 
-    /// Another claim obtained the key without a mark in its lock. Then the waiter's claim was refused. Later
-    /// messages of one node may arrive before earlier messages of another node.
+    /// The waiter's claim was refused. Later messages of one node may arrive before earlier messages of
+    /// another node.
     #[test]
     fn release_after_refusal_counts_if_nodes_report_one_by_one() {
         let mut nodes = FreedOn::new(3, 2);

@@ -1,8 +1,9 @@
-//! Proposals of tokens, the nodes' votes on them, and the counts that decide about a grant.
+//! Proposals of tokens, the nodes' votes, and the counts that decide about a grant.
 //!
-//! Start with [`election`]: one proposal of a token, and the votes that the nodes deliver. A [`ballot`] counts
-//! the votes. A [`tally`] counts replies to a heartbeat. [`proposals`] selects the next token. [`contention`]
-//! stores which keys have several contenders. [`freed`] counts the nodes that have freed a key.
+//! Start with [`election`]: one proposal of a token, and the votes that the nodes deliver. A [`ballot`]
+//! counts the votes. A [`tally`] counts replies to a heartbeat. [`proposals`] selects the next token.
+//! [`contention`] stores which keys have several contenders. [`freed`] counts the nodes that have freed a
+//! key.
 
 pub(crate) mod answer_count;
 pub(crate) mod ballot;

@@ -6,20 +6,16 @@ use lease_core::FencingToken;
 
 use crate::error::ServerFault;
 
-/// The last proposal of one client.
-///
-/// If a claim is repeated with its nonce, it must propose a larger token, so that a late withdrawal of the
-/// earlier proposal does not affect it. All claims of a client share the clock, so the client need not store
-/// the nonces.
+/// A repeated claim must propose a larger token, so that a late withdrawal of the earlier proposal does not
+/// affect it. All claims of a client share the clock, so the client need not store the nonces.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
     last: AtomicU64,
 }
 
 impl Proposals {
-    /// Returns a token that is larger than all earlier proposals and than `seen`, and not below `time`.
-    ///
-    /// A release raises the counters to its token plus 1. So the next proposal is at least that token plus 2.
+    /// The token is larger than all earlier proposals and than `seen`, and not below `time`. A release raises
+    /// the counters to its token plus 1, so the next proposal is at least that token plus 2.
     pub(crate) fn next(&self, time: u64, seen: u64) -> Result<FencingToken, ServerFault> {
         let following = |last: u64| time.max(last.saturating_add(2)).max(seen.saturating_add(1));
         let token = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {

@@ -1,4 +1,4 @@
-//! Counts the nodes' replies to one heartbeat, and decides. It sends no requests.
+//! Counts the nodes' replies to one heartbeat, and decides. Sends no requests.
 
 use lease_core::LossCause;
 use lease_core::store::Heartbeat;
@@ -7,7 +7,6 @@ use crate::error::ServerFault;
 use crate::quorum::nodes::requests::HeartbeatReply;
 use crate::quorum::voting::ballot::{majority, too_few};
 
-/// The nodes' replies to one heartbeat.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tally {
     nodes: usize,
@@ -15,17 +14,14 @@ pub(crate) struct Tally {
     overtaken: usize,
     superseded: usize,
     revoked: usize,
-    /// The indices of the nodes that have forgotten the grant.
     pub(crate) missing: Vec<usize>,
     faults: Vec<ServerFault>,
 }
 
-/// The count of a heartbeat's replies so far.
 #[derive(Debug)]
 pub(crate) enum HeartbeatCount {
     Open,
     Decided(Heartbeat),
-    /// Too few nodes sent a reply that counts.
     Undecided(ServerFault),
 }
 
@@ -64,15 +60,14 @@ impl Tally {
         if outstanding > 0 {
             return HeartbeatCount::Open;
         }
-        // No node that answered has the grant. If one had it, the count would stay undecided, and the grant
-        // would be restored on the other nodes for the next heartbeat.
+        // No node that answered has the grant. With such a node, the count would stay undecided, and the next
+        // heartbeat could use restored grants.
         if standing == 0 && ended + self.missing.len() >= quorum {
             return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
         }
         HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
     }
 
-    /// Returns whether another node still has the grant, so that it may be restored where it was forgotten.
     pub(crate) fn may_be_restored(&self) -> bool {
         self.extended > 0
     }

@@ -1,4 +1,4 @@
-//! The actions of a claim: it asks, accepts a grant, sends heartbeats, and ends.
+//! The actions of a claim.
 
 use super::model::Steps;
 use super::setup::{Again, Clocks, Rule, Setup};
@@ -144,7 +144,6 @@ impl Steps<'_> {
         });
     }
 
-    /// The claim sends a heartbeat. Its answer decides whether the claim has the lease.
     fn confirm(&mut self, place: usize, slot: usize) {
         let claim = self.state.claims[place];
         if claim.beaten >= self.setup.roles[place].beats {
@@ -230,7 +229,7 @@ fn next_send(setup: &Setup, state: &State, place: usize) -> u8 {
     }
 }
 
-/// Lets the claim rely on the grant from now on. Returns the promise that this breaks, if any.
+/// Returns the promise that the acceptance of the grant breaks, if any.
 fn accept(
     setup: &Setup,
     state: &mut State,

@@ -21,7 +21,7 @@ impl Steps<'_> {
         self.then(Step::Expires(key), |state| {
             let key = &mut state.keys[key];
             key.value = Value::default();
-            // The replica's value was set earlier, with the same ttl. So this value has also expired.
+            // The replica's value was set earlier, with the same ttl. So it has also expired.
             if right && key.lagging.kind != Kind::Reserved {
                 key.lagging = Value::default();
             }

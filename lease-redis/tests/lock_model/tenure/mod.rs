@@ -1,8 +1,7 @@
-//! Who holds a key, and under which token: claims, heartbeats, releases, evictions and hand-overs on one
-//! server that may lose data.
+//! Who holds a key, and under which token, on one server that may lose data.
 //!
 //! Start with `setup` for the parameters and rules, then `state`. `client` has the actions of a claim,
-//! `server` handles requests, `fault` has expiry and loss of data. `tests` has sound searches, `controls`
+//! `server` handles requests, and `fault` has expiry and loss of data. `tests` has sound searches, `controls`
 //! leaves out a rule per search, and `variants` searches simpler protocols.
 
 mod client;
@@ -28,7 +27,6 @@ fn sound(what: &str, setup: &Setup) {
     keeps(&Violation::ALL, what, setup);
 }
 
-/// Asserts that no promise in `promises` is broken.
 #[track_caller]
 fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     let found = search(&Protocol::new(setup), promises);

@@ -7,7 +7,6 @@ use super::step::Step;
 use super::violation::Violation;
 use lease_test_servers::search::{Model, Taken, fingerprint};
 
-/// The protocol in one setup.
 pub(crate) struct Protocol {
     setup: Setup,
     orders: Vec<[u8; MOST_CLAIMS]>,
@@ -50,7 +49,7 @@ impl Model for Protocol {
     }
 }
 
-/// Returns the same state with other names of claims. The claim at `place` was at `order[place]` before.
+/// The claim at `place` was at `order[place]` before.
 fn renamed(state: &State, order: [u8; MOST_CLAIMS]) -> State {
     let mut names = [0; MOST_CLAIMS];
     for (new, old) in (0..).zip(order) {
@@ -82,7 +81,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Adds a step. `change` applies the step to the state, and returns the promise that the step breaks.
+    /// `change` returns the promise that the step breaks.
     pub(crate) fn then_checked(
         &mut self,
         step: Step,
@@ -98,7 +97,6 @@ impl Steps<'_> {
         self.setup.clocks == Clocks::Right
     }
 
-    /// Returns whether one ttl has passed since a send.
     pub(crate) fn is_late(&self, sent: u8) -> bool {
         self.has_right_clocks() && sent == 0
     }

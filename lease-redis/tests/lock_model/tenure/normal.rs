@@ -1,4 +1,4 @@
-//! Clears values that have no effect any more, so that states that differ only in such values become equal.
+//! Clears values that have no effect any more, so that fewer states differ.
 
 use super::setup::{Again, Clocks, Role, Rule, Setup};
 use super::state::{
@@ -89,7 +89,6 @@ fn forget_end(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a release that can find no grant of its nonce.
 fn forget_release(setup: &Setup, state: &mut State, place: usize) {
     let key = state.keys[setup.roles[place].key];
     let claim = &mut state.claims[place];
@@ -103,12 +102,12 @@ fn forget_release(setup: &Setup, state: &mut State, place: usize) {
     }
 }
 
-/// Clears a handed-over grant, unless a request that adopts this grant may still arrive or be sent.
+/// A request that adopts the grant may still arrive or be sent.
 fn forget_handed(role: Role, claim: &mut Claim) {
     let may_ask = matches!(claim.phase, Phase::Idle | Phase::Asking);
     let sent = claim.requests.iter().any(|request| request.phase == RequestPhase::Sent);
     if role.adopts.is_some() && !may_ask && !sent && claim.handed.request != 0 {
-        // Keeps a mark that a grant was handed over, so that it is not handed over again.
+        // Keeps a mark of the hand-over, so that the grant is not handed over again.
         claim.handed = Grant { request: u8::MAX, ..Grant::default() };
     }
 }
@@ -122,8 +121,7 @@ fn renumber_sends(claim: &mut Claim, key: &mut super::state::Key, place: usize) 
     });
 }
 
-/// Renumbers tokens, because only their order matters. A later token is larger than all these tokens, so it
-/// is also larger than all accepted tokens.
+/// Only the order of tokens matters. A later token is larger than all these tokens.
 fn renumber_tokens(state: &mut State) {
     let mut used = 0u64;
     for claim in &state.claims {

@@ -6,7 +6,6 @@ use super::state::{BeatPhase, Grant, Kind, Phase, Release, RequestPhase, State, 
 use super::step::{Message, Step};
 use super::violation::Violation;
 
-/// The result of a SET.
 #[derive(Clone, Copy)]
 enum Outcome {
     Granted,
@@ -16,7 +15,6 @@ enum Outcome {
 }
 
 impl Steps<'_> {
-    /// Adds a step for each request of the claim that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let claim = self.state.claims[place];
         for (slot, request) in claim.requests.iter().enumerate() {
@@ -44,7 +42,7 @@ impl Steps<'_> {
         self.deliver_eviction(place);
     }
 
-    /// Returns all requests of the same batch, because a batch arrives as a whole.
+    /// A batch arrives as a whole.
     fn members(&self, place: usize, slot: usize) -> Vec<(usize, usize)> {
         let setup = self.setup;
         let first = self.state.claims[place].requests[slot];
@@ -131,7 +129,7 @@ impl Steps<'_> {
                 return None;
             }
             value.beat = u8::try_from(number).unwrap().max(value.beat);
-            // The expiry is one ttl after the arrival. So it is never earlier than before.
+            // The expiry is one ttl after the arrival, so it is never earlier than before.
             value.expiry = value.expiry.max(beat.sent);
             beat.phase = BeatPhase::Extended;
             let relied = match claim.phase {
@@ -171,7 +169,6 @@ impl Steps<'_> {
         });
     }
 
-    /// An operator may send an eviction at any time.
     fn deliver_eviction(&mut self, place: usize) {
         let (setup, key) = (self.setup, self.setup.roles[place].key);
         if self.state.evictions == 0 || !is_held_by(self.state.keys[key].value, place) {
@@ -209,7 +206,6 @@ fn next_token(setup: &Setup, state: &mut State) -> u8 {
     state.stream
 }
 
-/// Sets the value if the key is free, or if it is held by the grant that the claim adopts.
 fn set(
     setup: &Setup,
     state: &mut State,
@@ -244,7 +240,7 @@ fn set(
     (Outcome::Granted, violation)
 }
 
-/// Returns the answer to a request, with its token. Marks smaller tokens of other claims as followed.
+/// Marks smaller tokens of other claims as followed.
 fn answer(
     setup: &Setup,
     state: &mut State,
@@ -264,8 +260,8 @@ fn answer(
     };
     request.phase = phase;
     request.grant = Grant { request: granted, token, followed: false };
-    // Between the commands of a pipeline, a later grant may have a smaller token. This does harm only when
-    // a claim accepts the larger token.
+    // Between the commands of a pipeline, a later grant may have a smaller token. This order does harm only
+    // when a claim accepts the larger token.
     if setup.write == Write::Transaction {
         state.follow(setup, place, token);
     }

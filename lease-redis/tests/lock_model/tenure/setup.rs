@@ -1,57 +1,51 @@
-//! The parameters of a search: the claims, their possible actions, and the rules that are left out.
+//! The parameters of a search.
 
 use super::state::MOST_CLAIMS;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// The claims. Each claim has its own nonce. A second nonce of a client counts as another claim.
+    /// Each claim has its own nonce. A second nonce of a client counts as another claim.
     pub(crate) roles: [Role; MOST_CLAIMS],
     pub(crate) claims: usize,
     pub(crate) clocks: Clocks,
-    /// The number of times that the server may lose all data but keep its connections.
+    /// The server loses all data but keeps its connections.
     pub(crate) flushes: u8,
-    /// The number of times that the server may restart without its data.
+    /// The server restarts without its data.
     pub(crate) restarts: u8,
-    /// The number of times that a replica without the last writes may become the server.
+    /// A replica without the last writes becomes the server.
     pub(crate) promotions: u8,
-    /// The number of evictions that may arrive.
     pub(crate) evictions: u8,
-    /// Whether a holder may release its key with a reservation.
     pub(crate) reserves: bool,
     pub(crate) again: Again,
     pub(crate) write: Write,
-    /// Whether tokens keep their numbers. Otherwise, states keep only the tokens' order, and have no more
-    /// tokens than they can use. But then promises about earlier tokens are not checked.
+    /// Without exact tokens, the search does not check promises about earlier tokens.
     pub(crate) exact_tokens: bool,
     pub(crate) without: Option<Rule>,
 }
 
-/// The actions that one claim may take.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Role {
     pub(crate) key: usize,
-    /// The number of requests that the claim sends, all with its nonce.
     pub(crate) requests: u8,
     pub(crate) beats: u8,
-    /// The number of the claim's batcher. Claims of the same batcher may share a request. Zero: no batcher.
+    /// Claims of the same batcher may share a request. Zero means no batcher.
     pub(crate) batcher: usize,
-    /// The claim whose grant is handed over to this claim. The requests of this claim adopt that grant.
+    /// The requests of this claim adopt the grant of the claim at this place.
     pub(crate) adopts: Option<usize>,
 }
 
-/// The times at which a lease may expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant. So promises that are found kept depend on no clock.
+    /// A lease may expire at any instant. So promises that are kept depend on no clock.
     Wrong,
-    /// At the earliest one ttl after the send of the request that set the expiry.
+    /// A lease expires at the earliest one ttl after the send of the request that set the expiry.
     Right,
 }
 
-/// The reaction of a claim to the answer that an earlier request of its nonce was granted.
+/// The reaction of a claim if an earlier request of its nonce was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Again {
-    /// The claim sends a heartbeat, and counts the ttl from the send of the heartbeat.
+    /// The claim counts the ttl from the send of a new heartbeat.
     Heartbeat,
     /// The claim counts the ttl from the send of the granted request, or sends a heartbeat.
     NamedSend,
@@ -59,21 +53,17 @@ pub(crate) enum Again {
     OwnSend,
 }
 
-/// The commands that write a request to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Write {
-    /// SET and XADD in one transaction.
     Transaction,
-    /// SET, then XADD. Other requests may arrive between them.
+    /// Other requests may arrive between SET and XADD.
     Pipeline,
-    /// SET, then XADD. The reply counts only if the same run of the server has answered both.
+    /// The reply counts only if the same run of the server has answered SET and XADD.
     PipelineOfOneRun,
 }
 
-/// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// A heartbeat and an adoption name the request that was granted.
     RequestNumber,
     /// A heartbeat is refused if a later heartbeat has arrived.
     BeatNumber,
@@ -81,13 +71,11 @@ pub(crate) enum Rule {
     DeadlineCheck,
     /// An extension whose answer arrives after its own deadline does not count.
     DeadlineOfExtension,
-    /// A lease whose deadline has passed is not revived by a late answer to a heartbeat.
+    /// A late answer to a heartbeat does not revive a lease whose deadline has passed.
     DeadlineIsFinal,
-    /// An eviction keeps the key occupied.
     EvictionKeepsKey,
     /// A release compares the nonce before it deletes the key.
     ReleaseCompares,
-    /// A release with a reservation names the request that was granted.
     ReservationNamesRequest,
     /// A nonce is not claimed again after its release was sent.
     NewNonceAfterRelease,
@@ -98,7 +86,7 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Two claims for one key, which send two requests each. The first claim also sends a heartbeat.
+    /// Each claim sends two requests. The first claim also sends a heartbeat.
     pub(crate) fn contended(clocks: Clocks) -> Self {
         let role = Role { requests: 2, ..Role::default() };
         Self {
@@ -135,7 +123,7 @@ impl Setup {
         Self { roles, claims: 4, ..contended }
     }
 
-    /// Two keys. Two batchers claim both keys.
+    /// Two batchers claim both of two keys.
     pub(crate) fn batched(clocks: Clocks) -> Self {
         let contended = Self::contended(clocks);
         let role =
@@ -144,7 +132,6 @@ impl Setup {
         Self { roles, claims: 4, ..contended }
     }
 
-    /// Sets the number of heartbeats of the first three claims.
     pub(crate) fn with_beats(mut self, beats: [u8; 3]) -> Self {
         for (role, beats) in self.roles.iter_mut().zip(beats) {
             role.beats = beats;
@@ -167,7 +154,7 @@ impl Setup {
         self.flushes > 0 || self.restarts > 0 || self.promotions > 0
     }
 
-    /// Returns the possible orders of the claims' names: claims with the same role are interchangeable.
+    /// Claims with the same role are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[u8; MOST_CLAIMS]> {
         let mut orders = Vec::new();
         for number in 0..MOST_CLAIMS.pow(4) {
@@ -198,5 +185,4 @@ impl Setup {
     }
 }
 
-/// The powers of the number of claims, from the zeroth.
 const PLACES: [usize; MOST_CLAIMS] = [1, 4, 16, 64];

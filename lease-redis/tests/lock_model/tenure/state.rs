@@ -14,9 +14,8 @@ const KEYS: usize = 2;
 pub(crate) struct State {
     pub(crate) keys: [Key; KEYS],
     pub(crate) claims: [Claim; MOST_CLAIMS],
-    /// The last identifier of the stream of tokens.
     pub(crate) stream: u8,
-    /// The largest token so far. The server's time is larger than this token.
+    /// The server's time is larger than this token.
     pub(crate) time: u8,
     /// The stream on the replica that no longer receives writes.
     pub(crate) lagging: Option<u8>,
@@ -24,16 +23,13 @@ pub(crate) struct State {
     pub(crate) restarts: u8,
     pub(crate) promotions: u8,
     pub(crate) evictions: u8,
-    /// The number of the last batch of each batcher.
     pub(crate) batches: [u8; 2],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Key {
     pub(crate) value: Value,
-    /// The value on the replica that no longer receives writes.
     pub(crate) lagging: Value,
-    /// The largest token that a claim has accepted.
     pub(crate) accepted: u8,
 }
 
@@ -57,14 +53,13 @@ pub(crate) enum Kind {
     Reserved,
 }
 
-/// A claim numbers its sends in order. The number becomes zero when one ttl has passed since the send.
+/// The number of a send becomes zero when one ttl has passed since the send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
     pub(crate) grant: Grant,
-    /// The number of the send from which the claim counts its lease.
+    /// The claim counts its lease from the send with this number.
     pub(crate) deadline: u8,
-    /// The grant that was handed over to this claim.
     pub(crate) handed: Grant,
     pub(crate) asked: u8,
     pub(crate) requests: [Request; MOST_REQUESTS],
@@ -85,7 +80,7 @@ pub(crate) enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Grant {
-    /// The request that set the value. Nonce and request name a tenure of the key. Zero: no grant.
+    /// Nonce and request name a tenure of the key. Zero means no grant.
     pub(crate) request: u8,
     pub(crate) token: u8,
     /// Whether another claim of the key has a larger token.
@@ -96,14 +91,13 @@ pub(crate) struct Grant {
 pub(crate) struct Request {
     pub(crate) phase: RequestPhase,
     pub(crate) sent: u8,
-    /// The number of the batch that contains the request.
     pub(crate) batch: u8,
-    /// The largest token that was accepted before the request was sent. The request's token must be larger.
+    /// The request's token must be larger.
     pub(crate) floor: u8,
     pub(crate) grant: Grant,
 }
 
-/// The phase of a request. A request or an answer that may arrive arrives at any time, or never.
+/// A request or an answer that may arrive arrives at any time, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum RequestPhase {
     #[default]
@@ -113,7 +107,6 @@ pub(crate) enum RequestPhase {
     Set,
     /// The SET of a pipeline found a grant of the nonce. The XADD may arrive.
     SetAgain,
-    /// The answer `granted` may arrive.
     Granted,
     /// The answer that names an earlier request may arrive.
     Again,
@@ -131,7 +124,6 @@ pub(crate) enum BeatPhase {
     #[default]
     Nothing,
     Sent,
-    /// The answer `extended` may arrive.
     Extended,
 }
 
@@ -141,7 +133,6 @@ pub(crate) enum Release {
     Nothing,
     /// A release of any request may arrive.
     Sent,
-    /// A release of this request with a reservation may arrive.
     Reserving(u8),
 }
 
@@ -161,7 +152,6 @@ impl State {
         }
     }
 
-    /// Marks each smaller token of another claim of the key.
     pub(crate) fn follow(&mut self, setup: &Setup, place: usize, token: u8) {
         let key = setup.roles[place].key;
         for (other, claim) in self.claims.iter_mut().enumerate() {
@@ -173,7 +163,7 @@ impl State {
             for grant in claim.grants_mut().filter(|it| it.token != 0 && it.token < token) {
                 grant.followed = true;
             }
-            // The adopting claim is the successor of the handed-over grant, so this grant is not marked.
+            // The adopting claim is the successor of the handed-over grant.
             if role.adopts == Some(place) {
                 claim.handed = handed;
             }
@@ -182,7 +172,6 @@ impl State {
 }
 
 impl Claim {
-    /// Returns the number of a new send.
     pub(crate) fn next_send(&self, key: &Key, place: usize) -> u8 {
         1 + self.sends(key, place).max().unwrap_or(0)
     }
@@ -195,7 +184,6 @@ impl Claim {
         values.map(|value| value.expiry).chain(requests).chain(beats).chain([self.deadline])
     }
 
-    /// Returns all grants that the claim knows, or that its requests name.
     pub(crate) fn grants_mut(&mut self) -> impl Iterator<Item = &mut Grant> {
         let requests = self.requests.iter_mut().map(|request| &mut request.grant);
         let beats = self.beats.iter_mut().map(|beat| &mut beat.grant);
@@ -209,7 +197,7 @@ impl Claim {
     }
 }
 
-/// Hashes an empty part as one byte, because most parts of most states are empty.
+/// Most parts of most states are empty.
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self { keys, claims, stream, time, lagging, .. } = self;
@@ -236,7 +224,6 @@ fn hash_part<T: Default + PartialEq + Hash>(part: &T, hasher: &mut impl Hasher) 
     }
 }
 
-/// Applies `change` to each send of a claim.
 pub(crate) fn change_sends(
     claim: &mut Claim,
     key: &mut Key,
@@ -253,7 +240,6 @@ pub(crate) fn change_sends(
     change(&mut claim.deadline);
 }
 
-/// Prints the value of each key, and the tokens on which claims rely.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for key in &self.keys {
@@ -269,7 +255,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Prints the nonce, the request and the state of the value: `A2` is held by A's second request.
+/// Prints the nonce, the request and the state of the value: A's second request holds `A2`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {

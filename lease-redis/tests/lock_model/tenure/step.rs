@@ -6,9 +6,8 @@ use super::state::name;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A claim acts. The last field is the number of a request or a heartbeat.
+    /// The last field is the number of a request or a heartbeat.
     Claim(usize, Action, usize),
-    /// A request of a claim arrives at the server.
     Arrives(usize, Message, usize),
     Expires(usize),
     Flush,

@@ -50,8 +50,7 @@ fn batch_that_arrives_late_keeps_promises() {
     sound("one key in a batch", &one_key_in_a_batch(Clocks::Wrong));
 }
 
-/// The promoted replica is as it was before the later grant. The holder of the earlier grant cannot
-/// know of the promotion.
+/// The holder of the earlier grant cannot know of the promotion.
 #[test]
 fn promotion_with_wrong_clocks_extends_beside_a_successor() {
     let setup = Setup { promotions: 1, ..Setup::contended(Clocks::Wrong) };
@@ -64,8 +63,8 @@ fn promotion_after_a_flush_extends_beside_a_successor() {
     fails(Violation::ExtendedAfterASuccessor, "a flush and a promotion", &setup);
 }
 
-/// A late heartbeat breaks only this promise, and no rule prevents it.
-/// So a key is held without a holder for one ttl after its last claim or heartbeat arrives.
+/// No rule prevents a late heartbeat. So a key is held without a holder for one ttl after its last claim or
+/// heartbeat.
 #[test]
 fn late_heartbeat_prolongs_its_own_tenure_after_its_end() {
     let setup = Setup::contended(Clocks::Right);
@@ -115,7 +114,6 @@ fn full_size_of_lost_data() {
     sound("all tokens, a promotion", &Setup { promotions: 1, ..exact });
 }
 
-/// Two clients with two claims each.
 #[test]
 #[ignore = "minutes: the full size"]
 fn full_size_of_two_nonces_each() {
@@ -161,7 +159,6 @@ fn full_size_of_batches() {
     sound("one key in a batch, a flush", &Setup { flushes: 1, ..shared });
 }
 
-/// Two claims of one batcher for one key, and a competitor.
 fn one_key_in_a_batch(clocks: Clocks) -> Setup {
     let role = Role { requests: 2, batcher: 1, ..Role::default() };
     let alone = Role { requests: 1, ..Role::default() };

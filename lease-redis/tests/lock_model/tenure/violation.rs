@@ -2,15 +2,13 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
-    /// With right clocks, and without loss of data: a claim accepts a grant while another claim relies on
-    /// its lease.
+    /// Only right clocks without loss of data exclude this violation.
     HeldByTwo,
     /// A token is not larger than a token that was accepted before the request was sent.
     TokensOutOfOrder,
-    /// Two claims rely on grants of one key with the same token.
     OneTokenTwice,
     /// The server extends a lease that its client relies on, after it granted a larger token to another
-    /// claim. In a pipeline: after another claim accepted a larger token.
+    /// claim. In a pipeline, the larger token must be accepted.
     ExtendedAfterASuccessor,
     /// A heartbeat prolongs another tenure of its nonce, which may have no holder.
     ProlongedForNobody,
@@ -23,7 +21,6 @@ pub(crate) enum Violation {
 }
 
 impl Violation {
-    /// All promises of the protocol.
     pub(crate) const ALL: [Self; 7] = [
         Self::HeldByTwo,
         Self::TokensOutOfOrder,

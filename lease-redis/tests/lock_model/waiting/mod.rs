@@ -1,8 +1,7 @@
 //! How waiters of one key wake up: by messages, and after the remaining ttl that an answer contained.
 //!
-//! While the key is free, each waiter sends another request, or a message to the waiter is on its way, or the
-//! waiter's sleep ends within one ttl after the last heartbeat. The message of a release must arrive,
-//! unless the subscription breaks. Start with `setup`, then `state`.
+//! While the key is free, each waiter sends another request, or a message to it is on its way, or its sleep
+//! ends within one ttl after the last heartbeat. Start with `setup`, then `state`.
 
 mod process;
 mod server;

@@ -1,4 +1,4 @@
-//! The actions of a process: it requests the key, subscribes, repeats its request, sleeps, and releases.
+//! The actions of a process.
 
 use super::setup::{Rule, Setup};
 use super::state::{Phase, Process, Release, Request, State, Subscription};
@@ -59,7 +59,6 @@ impl Steps<'_> {
             Request::Held => self.change(place, " is refused", refuse),
             _ => (),
         }
-        // The answer is late or lost.
         self.change(place, " stops waiting for the answer", |setup, process| {
             process.must_look |= process.phase == Phase::Waiting;
             refuse(setup, process);
@@ -143,7 +142,7 @@ fn send(process: &mut Process, request: Request) {
     process.current = process.asked;
 }
 
-/// Breaks the connection of a process. Messages on their way to the process are lost, too.
+/// Messages on their way to the process are lost, too.
 pub(crate) fn cut(process: &mut Process) {
     if process.subscription != Subscription::Nothing {
         (process.subscription, process.message) = (Subscription::Broken, false);

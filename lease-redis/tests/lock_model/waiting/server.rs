@@ -6,7 +6,6 @@ use super::state::{Kind, NOBODY, Phase, Release, Request, State, Value};
 use super::step::{Step, Steps};
 
 impl Steps<'_> {
-    /// Adds a step for each request of the process that is under way: the request arrives.
     pub(crate) fn deliver(&mut self, place: usize) {
         let process = self.state.processes[place];
         for (slot, request) in process.requests.into_iter().enumerate() {
@@ -113,7 +112,7 @@ impl Steps<'_> {
     }
 }
 
-/// Removes the value without a message. The time left that waiters have received passes by itself.
+/// The time left that waiters have received passes by itself.
 fn free(state: &mut State) {
     state.value = Value::default();
     for process in &mut state.processes {

@@ -1,20 +1,17 @@
-//! The parameters of a search: the processes, the faults, and the rules that are left out.
+//! The parameters of a search.
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) processes: usize,
-    /// The number of requests that each process sends for the key.
     pub(crate) requests: u8,
-    /// The number of heartbeats, adoptions and evictions that may rewrite the value.
+    /// Heartbeats, adoptions and evictions rewrite the value.
     pub(crate) rewrites: u8,
-    /// The number of times that the subscription of a process may break.
     pub(crate) cuts: u8,
-    /// The number of times that the server may lose data, by a flush or a promotion.
+    /// The server loses data by a flush or a promotion.
     pub(crate) losses: u8,
     pub(crate) without: Option<Rule>,
 }
 
-/// A rule of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// One script obtains the key or marks its value.

@@ -4,7 +4,7 @@ use std::fmt;
 
 pub(crate) const MOST_PROCESSES: usize = 3;
 pub(crate) const MOST_REQUESTS: usize = 4;
-/// The holder of a value that a mark has created, without a grant.
+/// A mark has created the value without a grant.
 pub(crate) const NOBODY: u8 = 9;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -20,7 +20,6 @@ pub(crate) struct State {
 pub(crate) struct Value {
     pub(crate) kind: Kind,
     pub(crate) holder: u8,
-    /// Whether a waiter has marked the value.
     pub(crate) mark: bool,
 }
 
@@ -38,16 +37,15 @@ pub(crate) enum Kind {
 pub(crate) struct Process {
     pub(crate) phase: Phase,
     pub(crate) subscription: Subscription,
-    /// Whether a message is on its way to the process.
     pub(crate) message: bool,
-    /// Whether the process sends another request as soon as no request is under way.
+    /// The process sends another request as soon as no request is under way.
     pub(crate) must_look: bool,
-    /// Whether the remaining ttl in the last answer has passed, or will pass, and so ends the sleep.
+    /// The remaining ttl in the last answer ends the sleep.
     pub(crate) timed: bool,
-    /// Whether the key was freed or reserved since its last request arrived.
+    /// The key was freed or reserved since its last request arrived.
     pub(crate) unseen: bool,
     pub(crate) asked: u8,
-    /// The request whose answer the process awaits. Zero: no request.
+    /// Zero means no request.
     pub(crate) current: u8,
     pub(crate) requests: [Request; MOST_REQUESTS],
     pub(crate) release: Release,
@@ -57,7 +55,7 @@ pub(crate) struct Process {
 pub(crate) enum Phase {
     #[default]
     Idle,
-    /// The process has sent its first request, and was not refused yet.
+    /// The first request was sent, and not refused yet.
     Asking,
     Waiting,
     Holding,
@@ -68,16 +66,14 @@ pub(crate) enum Phase {
 pub(crate) enum Subscription {
     #[default]
     Nothing,
-    /// SUBSCRIBE may arrive.
     Sent,
     /// The server publishes to the process. The confirmation may arrive.
     Active,
     Confirmed,
-    /// The connection broke. The process can notice this at any time.
+    /// The connection broke. The process can notice the break at any time.
     Broken,
     /// SUBSCRIBE may arrive on the next connection.
     SentAgain,
-    /// The subscription is renewed, but not confirmed yet.
     ActiveAgain,
 }
 
@@ -85,9 +81,7 @@ pub(crate) enum Subscription {
 pub(crate) enum Request {
     #[default]
     Nothing,
-    /// The request obtains the key.
     Obtain,
-    /// The request obtains the key or marks the value.
     ObtainOrMark,
     /// The request marks the value without reading it.
     Mark,
@@ -111,7 +105,6 @@ impl Process {
             && !self.must_look
     }
 
-    /// Returns whether the server publishes messages to the process.
     pub(crate) fn is_subscribed(&self) -> bool {
         matches!(
             self.subscription,
@@ -119,7 +112,7 @@ impl Process {
         )
     }
 
-    /// Moves to a phase in which the process does not wait for the key. Keeps its requests and its release.
+    /// Keeps requests and the release.
     pub(crate) fn leave(&mut self, phase: Phase) {
         let (requests, release) = (self.requests, self.release);
         *self = Self { phase, requests, release, asked: self.asked, ..Self::default() };

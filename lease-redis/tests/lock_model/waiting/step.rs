@@ -10,11 +10,10 @@ use lease_test_servers::search::{Model, Taken, fingerprint};
 pub(crate) enum Violation {
     /// The key is free or newly reserved, and a waiter sleeps although no message is on its way.
     LostWakeUp,
-    /// A value never expires.
     KeyWithoutTtl,
 }
 
-/// A step of a process (its place) or of the server.
+/// `None` is a step of the server.
 #[derive(Debug)]
 pub(crate) struct Step(pub(crate) Option<usize>, pub(crate) &'static str);
 

@@ -8,8 +8,7 @@ use super::fleet::{Fleet, Hold};
 use super::judge::{Commands, Judged};
 use crate::setting::{LEASE, eventually, servers};
 
-/// Three processes start at different times. The judge compares their reports with each other and with the
-/// commands of the server.
+/// The processes start at different times.
 #[tokio::test]
 async fn reports_of_all_processes_are_on_the_wall_clock() {
     let Some([server]) = servers() else { return };
@@ -31,7 +30,7 @@ async fn reports_of_all_processes_are_on_the_wall_clock() {
     }
 }
 
-/// Builds the commands of a server and the reports of its clients. Times are in milliseconds.
+/// Times are in milliseconds.
 #[derive(Default)]
 struct Story {
     commands: Commands,
@@ -44,7 +43,6 @@ impl Story {
             .note(at * 1_000, &format!("lua \"RPUSH\" \"{LEASE}:queue\" \"{}\"", nonce(name)));
     }
 
-    /// Adds a grant of the server to a waiter in the queue.
     fn grants(&mut self, at: u64, name: char, token: u64) {
         let (at, nonce) = (at * 1_000, nonce(name));
         let set = format!("lua \"SET\" \"{LEASE}\" \"{nonce}hq1 0 {token} x\" \"PX\" \"2000\"");
@@ -53,7 +51,6 @@ impl Story {
         self.commands.note(at, &message);
     }
 
-    /// Adds a process's report of its lease, and the release unless the process was killed before.
     fn holds(&mut self, token: u64, obtained: u64, released: Option<u64>) {
         let (obtained, released) = (obtained * 1_000, released.map(|at| at * 1_000));
         self.holds.insert(token, Hold { obtained, released });
@@ -68,8 +65,8 @@ fn nonce(name: char) -> String {
     name.to_string().repeat(32)
 }
 
-/// Three processes queue. The first holds the key from 1 s, and is killed. The second is granted the key
-/// at `second`, if given, and reports nothing. The third obtains the key at `third`.
+/// The first process holds the key from 1 s, and is killed. The second process is granted the key at
+/// `second`, if given, and reports nothing. The third process obtains the key at `third`.
 fn killed_holder(second: Option<u64>, third: u64) -> Judged {
     let mut story = Story::default();
     for name in ['a', 'b', 'c'] {

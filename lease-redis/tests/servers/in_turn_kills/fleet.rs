@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// The running processes, and the reports of all processes that were started.
+/// The reports are those of all processes that were started.
 pub(super) struct Fleet {
     url: String,
     processes: Vec<Child>,
@@ -20,16 +20,15 @@ pub(super) struct Fleet {
     readers: Vec<JoinHandle<()>>,
 }
 
-/// One line of a process.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The time at which this test read the line, in microseconds since 1970.
+    /// The time is in microseconds since 1970.
     pub(super) read: u64,
     pub(super) process: u32,
     pub(super) line: String,
 }
 
-/// One lease of a process that reported it. Times are in microseconds since 1970.
+/// Times are in microseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
     pub(super) obtained: u64,
@@ -68,7 +67,6 @@ impl Fleet {
         process
     }
 
-    /// Kills a process by SIGKILL, and starts another process in its place.
     pub(super) async fn replace(&mut self, place: usize) {
         let new = self.spawn();
         let mut old = std::mem::replace(&mut self.processes[place], new);
@@ -90,14 +88,12 @@ impl Fleet {
         self.reports.lock().iter().filter(|report| is_meant(&report.line)).count()
     }
 
-    /// Returns the number of processes that have held the key.
     pub(super) fn holders(&self) -> usize {
         let reports = self.reports.lock();
         let holders = reports.iter().filter(|report| report.line.starts_with("obtained"));
         holders.map(|report| report.process).collect::<HashSet<_>>().len()
     }
 
-    /// Returns the leases that processes have reported, by their tokens.
     pub(super) fn holds(&self) -> BTreeMap<u64, Hold> {
         let mut holds = BTreeMap::<u64, Hold>::new();
         for Report { line, .. } in self.reports.lock().iter() {
@@ -116,7 +112,6 @@ impl Fleet {
         holds
     }
 
-    /// Returns the reports that were read between `from` and `until`, as text.
     pub(super) fn reports(&self, from: u64, until: u64) -> Vec<(u64, String)> {
         let reports = self.reports.lock();
         let reports = reports.iter().filter(|report| (from..until).contains(&report.read));

@@ -11,15 +11,11 @@ use super::fleet::{Fleet, Hold};
 use crate::batches::Monitor;
 use crate::setting::LEASE;
 
-/// The commands of the server in their order, and the grants in these commands.
 #[derive(Default)]
 pub(super) struct Commands {
-    /// The places of nonces in the order in which they joined the queue.
     joined: HashMap<String, usize>,
-    /// The nonces and tokens of the grants that were published.
     pub(super) granted: Vec<(String, u64)>,
     locks: Vec<Lock>,
-    /// All commands with their times.
     lines: Vec<(u64, String)>,
 }
 
@@ -28,11 +24,10 @@ pub(super) struct Commands {
 struct Lock {
     nonce: String,
     from: u64,
-    /// The time at which the key was freed, was granted again, or expires.
     until: u64,
 }
 
-/// The number of grants out of order, and the gap between two holders that is longest in relation to its bound.
+/// The gap is the longest gap in relation to its bound.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) out_of_order: usize,
@@ -40,8 +35,7 @@ pub(super) struct Judged {
     pub(super) from: u64,
     pub(super) until: u64,
     pub(super) dead_in_gap: u32,
-    /// The length of the gap, divided by its bound. The bound is one ttl, plus one ttl for each dead waiter to
-    /// which the key was granted.
+    /// The bound is one ttl, plus one ttl for each dead waiter to which the key was granted.
     pub(super) part_of_bound: f64,
 }
 
@@ -74,7 +68,7 @@ impl Commands {
                 self.granted.push((nonce.to_owned(), token.parse().unwrap()));
             }
             ["lua", "SET", LEASE, text, ..] => self.held(time, text),
-            // A plain claim. The server refuses it while the key is held.
+            // The server refuses a plain claim while the key is held.
             ["SET", LEASE, text, ..] if self.locks.last().is_none_or(|lock| lock.until <= time) => {
                 self.held(time, text);
             }
@@ -89,7 +83,6 @@ impl Commands {
         let nonce = &text[..32];
         let until = time + micros(TTL);
         match self.locks.last_mut() {
-            // A heartbeat of the current holder.
             Some(lock) if lock.nonce == nonce && time < lock.until => lock.until = until,
             _ => {
                 self.ended(time);
@@ -128,15 +121,15 @@ impl Commands {
 
     /// Returns the number of grants between `from` and `until` that expired, because no client used them.
     fn granted_to_dead(&self, from: u64, until: u64) -> u32 {
-        // Does not count a lock that was freed at once, for example after a cancelled wait.
+        // A lock that was freed at once does not count. A cancelled wait frees a lock at once.
         let dead = self.locks.iter().filter(|lock| {
             from < lock.from && lock.until <= until && lock.until - lock.from > micros(TTL / 2)
         });
         u32::try_from(dead.count()).unwrap()
     }
 
-    /// Returns commands and reports from a ttl before a gap until half a second after it. Each has its time
-    /// since the start of the gap.
+    /// The trace begins a ttl before a gap, and ends half a second after it. Times count from the start of
+    /// the gap.
     pub(super) fn trace(&self, fleet: &Fleet, from: u64, until: u64) -> String {
         let (start, end) = (from - micros(TTL), until + 500_000);
         let mut lines = fleet.reports(start, end);

@@ -1,7 +1,7 @@
 //! Processes that wait in turn are killed and cancel their waits at random moments.
 //!
-//! [`fleet`] starts and kills the processes, and reads what they report. [`judge`] compares the reports with the
-//! commands of the server. All times are the wall clock of this machine, which the server uses, too.
+//! [`fleet`] starts and kills the processes, and reads their reports. [`judge`] compares the reports with the
+//! commands of the server. All times are the wall clock of this machine, which the server also uses.
 
 mod controls;
 mod fleet;
@@ -39,7 +39,6 @@ async fn two_hundred_kills_and_cancellations_keep_the_order() {
     let mut kills = 0;
     while kills < KILLS || fleet.count(is_cancelled) < CANCELLATIONS {
         sleep(part_of(Duration::from_millis(400))).await;
-        // Kills a process that has opened its connections by now, or that is still starting.
         fleet.replace(kills % PROCESSES).await;
         kills += 1;
     }
@@ -98,7 +97,6 @@ async fn two_thousand_hand_overs_between_processes_keep_the_order() {
     assert!(commands.granted.len() > HAND_OVERS / 2, "{}", commands.granted.len());
 }
 
-/// Returns a random part of `length`.
 fn part_of(length: Duration) -> Duration {
     let [first, ..] = Nonce::random().get().into_bytes();
     length.mul_f64(f64::from(first) / 255.0)
@@ -111,7 +109,6 @@ async fn obtains_the_key_again_and_again() {
     let (locker, key) = (locker(one_at(url).await, TTL), key());
     loop {
         let wait = locker.wait_until_obtained(&key);
-        // One in four waits has a short time limit.
         let lease: Lease = if part_of(Duration::from_secs(1)) < Duration::from_millis(250) {
             match timeout(part_of(Duration::from_millis(200)), wait).await {
                 Ok(lease) => lease.unwrap(),
@@ -131,5 +128,5 @@ async fn obtains_the_key_again_and_again() {
     }
 }
 
-/// The variable that names a file for the commands and reports around the longest gap between holders.
+/// Names a file for the commands and reports around the longest gap between holders.
 const TRACE: &str = "LEASE_TEST_TRACE_OF_GAP";

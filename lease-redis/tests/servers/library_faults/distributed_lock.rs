@@ -1,4 +1,4 @@
-//! Faults of distributed-lock: renewals ended, and locks on late servers were neither renewed nor released.
+//! Faults of distributed-lock.
 
 use std::time::Duration;
 
@@ -34,8 +34,7 @@ async fn heartbeats_continue_after_failed_heartbeats() {
     }
 }
 
-/// In distributed-lock, a claim without a majority left its keys on the servers that had granted it. Here the
-/// locker keeps the votes while the outcome is unknown, and withdraws them once a majority answers.
+/// In distributed-lock, a claim without a majority left its keys on the servers that had granted it.
 #[tokio::test]
 async fn claim_without_majority_leaves_no_lease_behind() {
     let Some(mut servers) = servers::<5>() else { return };
@@ -64,7 +63,7 @@ async fn lease_on_a_late_server_is_extended_and_freed() {
     servers[2].hang();
     let grant = obtain(&store, "a").await;
     servers[2].go_on();
-    // If the server is silent, the claim is not sent to it. Then a heartbeat restores the lease on it.
+    // The client sends no claim to a silent server. Then a heartbeat restores the lease on that server.
     let mut beat = Beat::GRANTED;
     eventually("received or restored", async || {
         beat = beat.next();
@@ -85,7 +84,7 @@ async fn lease_on_a_late_server_is_extended_and_freed() {
     assert!(matches!(store.obtain(&claim("b")).await.unwrap(), Obtained::Granted(..)));
 }
 
-/// In distributed-lock, leases had no deadline. Here, a lease whose heartbeats fail expires by itself.
+/// In distributed-lock, leases had no deadline.
 #[tokio::test]
 async fn lease_without_answers_expires_by_the_holders_clock() {
     let Some(both) = Both::start().await else { return };
@@ -94,8 +93,7 @@ async fn lease_without_answers_expires_by_the_holders_clock() {
         let lease = lease(&locker(store, ttl)).await;
         both.hang();
 
-        // The servers hang until the lease is lost. Tests with paused time show that this happens at the
-        // deadline and not later.
+        // Tests with paused time show that the loss happens at the deadline.
         let lost = soon(lease.lost()).await;
 
         assert_eq!(lost.cause, LossCause::Expired);

@@ -1,4 +1,4 @@
-//! Faults of go-redsync: requests without a time-out, keys without a ttl, mutexes for one goroutine.
+//! Faults of go-redsync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use crate::setting::{
     TTL, eventually, has_lease, key, locker, obtain, obtain_eventually, obtain_for, text,
 };
 
-/// In go-redsync, requests to extend and to unlock had no time-out. In node-redlock, a release was
-/// retried by the policy of the claim, possibly for ever.
+/// In go-redsync, requests to extend and to unlock had no time-out. In node-redlock, a release was retried by
+/// the policy of the claim, possibly for ever.
 #[tokio::test]
 async fn heartbeat_and_release_time_out() {
     let Some(both) = Both::start().await else { return };
@@ -32,7 +32,7 @@ async fn heartbeat_and_release_time_out() {
 }
 
 /// In go-redsync and `RedLock.net`, an extension created a missing key. So a former holder held the key
-/// again after another holder had freed it.
+/// again.
 #[tokio::test]
 async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
     let Some(both) = Both::start().await else { return };

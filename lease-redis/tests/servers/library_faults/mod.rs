@@ -1,9 +1,5 @@
-//! The faults of other libraries, one test each.
-//!
-//! If two libraries have the same fault, its test is in the file of the library that the test's comment names
-//! first. Faults that are also rows of the README's table are tested beside this folder, in `minority.rs`,
-//! `partitions.rs`, `requests.rs`, `promotion.rs` and `pauses.rs`. Faults of a quorum alone are in
-//! `tests/quorum.rs`.
+//! The faults of other libraries, one test each. If two libraries have the same fault, its test is in the
+//! file of the library that the test's comment names first.
 
 mod distributed_lock;
 mod go_redsync;
@@ -20,10 +16,10 @@ use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{flush, servers, urls};
 
-/// The time-out of each store. Tests wait for it, so it is short, but longer than pauses of a busy machine.
+/// The time-out is longer than pauses of a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Three servers, with a store on the first server and a quorum of all three. Each test uses both in turn.
+/// A store on the first server, and a quorum of all three.
 struct Both {
     servers: [RedisServer; 3],
     single: Arc<dyn LockStore>,
@@ -42,7 +38,6 @@ impl Both {
         })
     }
 
-    /// Returns each store in turn, on empty servers.
     fn each(&self) -> impl Iterator<Item = Arc<dyn LockStore>> {
         [&self.single, &self.several].into_iter().map(|store| {
             flush(&self.servers);

@@ -1,4 +1,4 @@
-//! Faults of node-redlock: several keys at once.
+//! Faults of node-redlock.
 
 use futures_util::StreamExt;
 use lease_core::LeaseKey;

@@ -1,5 +1,4 @@
-//! Faults of redisson: renewals came too late, continued too long or extended another holder's lock, and
-//! losses were not reported.
+//! Faults of redisson.
 
 use std::time::Duration;
 
@@ -76,8 +75,7 @@ async fn tokens_grow_over_a_short_lease() {
     }
 }
 
-/// The scripts set the counter's expiry rarely, but keep the counter at least for the retention. A grant or a
-/// heartbeat keeps the counter for a ttl longer, so that a release need not check the expiry.
+/// The scripts set the counter's expiry rarely, but keep the counter at least for the retention.
 #[tokio::test]
 async fn token_counter_of_a_cluster_is_kept_for_the_retention_after_a_release() {
     if !available() {
@@ -123,7 +121,7 @@ async fn lease_forgotten_by_its_servers_is_reported_lost() {
     for store in both.each() {
         let lease = lease(&locker(store, Duration::from_secs(6))).await;
 
-        // Repeats this: a node may receive the claim late, and then the lease is restored on all nodes.
+        // A late node may restore the lease on all nodes.
         let forget = async {
             loop {
                 both.servers.iter().for_each(expire);

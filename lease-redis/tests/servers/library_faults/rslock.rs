@@ -1,4 +1,4 @@
-//! Faults of rslock: it left locks behind, retried permanent errors, and counted a missing answer as "free".
+//! Faults of rslock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn late_grant_is_withdrawn() {
         proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
     }
     let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    // With this clock rate error, a lease is only trusted for half of its ttl.
+    // With this clock rate error, a client trusts only half of a ttl.
     let builder = RedisQuorum::builder(urls).with_clock_rate_error(0.49).without_rejoin_delay();
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let builder = builder.with_timeout(TTL).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -38,8 +38,8 @@ async fn late_grant_is_withdrawn() {
         soon(one.arrived()).await;
     }
 
-    // The claim's deadline passes, but the votes are still valid. Only the client's clock jumps, so the locks
-    // do not expire before they are withdrawn, however slow the machine is.
+    // Only the client's clock jumps, so the votes are still valid, and the locks do not expire before the
+    // withdrawal.
     clock.leap(TTL.mul_f64(0.52));
     for one in held {
         soon(one.deliver()).await;
@@ -47,7 +47,7 @@ async fn late_grant_is_withdrawn() {
 
     let refused = soon(asking).await.unwrap().unwrap_err();
     assert!(text(&refused).contains("too late to be of use"), "{}", text(&refused));
-    // Unlike an expired grant, a withdrawn grant leaves no bound behind: earlier grants may be restored.
+    // Unlike an expired grant, a withdrawn grant leaves no bound behind.
     eventually("withdrawn", async || {
         let forgot = |server: &RedisServer| {
             server.command(&format!("GET {LEASE}")).ends_with(" 0000000000000000")
@@ -85,8 +85,7 @@ async fn zero_timeout_is_refused_with_its_range() {
     }
 }
 
-/// In rslock, the first server that answered decided whether a key is free, and an unreachable server
-/// counted as "free".
+/// In rslock, an unreachable server counted as "free".
 #[tokio::test]
 async fn key_is_free_only_if_a_majority_reports_it_free() {
     let Some(mut both) = Both::start().await else { return };
@@ -123,7 +122,7 @@ async fn work_continues_during_a_heartbeat() {
         let lost = soon(lease.run_until_lost(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                // One heartbeat has timed out by now, and another is running.
+                // One heartbeat has timed out by now.
                 steps += u32::from(*state.borrow() == LeaseState::AtRisk);
             }
         }))

@@ -1,4 +1,4 @@
-//! Controls: each removes one condition of a script, and expects that its story finds a broken promise.
+//! Negative controls: each control removes one condition of a script. Then its story finds a broken promise.
 
 use super::script_server::Server;
 use super::stories::{self, Kept};

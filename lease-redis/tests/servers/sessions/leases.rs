@@ -17,7 +17,6 @@ use crate::setting::{TTL, locker, one, quorum, servers};
 
 const MANY: usize = 10_000;
 
-/// The ttl of a session that a test abandons.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn key(name: &str) -> LeaseKey {
@@ -32,14 +31,13 @@ async fn obtained(locker: &Locker, name: &str) -> Lease {
     soon(locker.wait_until_obtained(&key(name))).await.unwrap()
 }
 
-/// The number of keys of a script. While leases are held and no others are claimed, each script is a batch of
-/// heartbeats.
+/// While no other leases are claimed, each script is a batch of heartbeats.
 fn keys_of_script(command: &str) -> Option<usize> {
     let mut words = command.strip_prefix("\"EVALSHA\" ")?.split(' ');
     words.nth(1)?.trim_matches('"').parse().ok()
 }
 
-/// The next commands of clients, up to the fifth heartbeat, with the number of keys of each heartbeat.
+/// A heartbeat comes with its number of keys.
 async fn five_heartbeats(monitor: &mut Monitor) -> Vec<(String, Option<usize>)> {
     let mut commands = Vec::new();
     let mut heartbeats = 0;
@@ -74,7 +72,6 @@ async fn ten_thousand_leases_send_the_heartbeat_of_their_session_only() {
     assert!(leases.iter().all(Lease::is_held));
 }
 
-/// Control: the same heartbeats without a session.
 #[tokio::test]
 async fn hundred_leases_without_a_session_send_heartbeats_for_each() {
     let Some([server]) = servers() else { return };

@@ -2,16 +2,13 @@
 
 use redis::{FromRedisValue, Value};
 
-/// The reply to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted(u64),
-    /// The grant of an earlier request.
     Again(u64),
     Held {
-        /// Empty if the key has no holder.
+        /// The nonce is empty if the key has no holder.
         nonce: String,
-        /// The token of the session of the holder.
         session: Option<u64>,
     },
 }
@@ -29,7 +26,6 @@ impl Answer {
         }
     }
 
-    /// The token of a fresh grant.
     #[track_caller]
     pub(super) fn token(&self) -> u64 {
         let Self::Granted(token) = self else { panic!("{self:?}") };
@@ -45,11 +41,9 @@ impl Answer {
     }
 }
 
-/// A record as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) is_held: bool,
-    /// The token of the session under which the key is held.
     pub(super) session: Option<u64>,
     pub(super) token: Option<u64>,
     pub(super) has_ended: bool,

@@ -1,34 +1,32 @@
-//! A server that runs the scripts of sessions, with one of them edited.
+//! A server that runs the scripts of sessions. A test may edit one script.
 
 use lease_test_servers::redis::RedisServer;
 use redis::{Connection, RedisResult, Script, Value};
 
 use super::replies::{Answer, Read};
 
-/// The retention of the scripts, in milliseconds.
+/// A day has this number of milliseconds.
 const DAY: &str = "86400000";
 
-/// Longer than any test takes, in milliseconds.
+/// The ttl is in milliseconds, and is longer than any test takes.
 const TTL: &str = "600000";
 
 pub(super) const ONE: &str = "11111111111111111111111111111111";
 pub(super) const TWO: &str = "22222222222222222222222222222222";
 pub(super) const THREE: &str = "33333333333333333333333333333333";
 
-/// The key that most stories claim.
 const JOB: &str = "job";
 
-/// A key of a session. Its tokens in the stories are small numbers, since no script compares them with others.
+/// Its tokens are small numbers, since no script compares them with others.
 const WORKER: &str = "worker";
 
-/// One server, and the scripts that it runs.
 pub(super) struct Server {
     redis: RedisServer,
     connection: Connection,
     edit: Option<(&'static str, String)>,
 }
 
-/// A claim that is made by `obtain_under`.
+/// A claim by the script `obtain_under`.
 #[derive(Clone)]
 pub(super) struct Claim {
     pub(super) nonce: &'static str,
@@ -41,7 +39,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// A claim under the session with the token 7 that has seen `seen`.
+    /// The session has the token 7.
     pub(super) fn new(nonce: &'static str, seen: Option<u64>) -> Self {
         let (former, session) = (None, Some(7));
         Self { nonce, lessee: "a", seen, former, session, waits: "0", attributes: &[] }
@@ -62,13 +60,11 @@ impl Server {
         self.edit = Some((script, whole.replace(from, to)));
     }
 
-    /// Forgets all data, and runs the complete scripts from now on.
     pub(super) fn reset(&mut self) {
         self.command("FLUSHALL");
         self.edit = None;
     }
 
-    /// A connection for a subscription.
     pub(super) fn listener(&self) -> Connection {
         redis::Client::open(self.redis.url()).unwrap().get_connection().unwrap()
     }
@@ -111,13 +107,13 @@ impl Server {
         Answer::read(self.run("obtain_under", &keys, &arguments))
     }
 
-    /// Claims the key without a session, as the store does after a lock has been refused.
+    /// The store calls this script after a lock has been refused.
     pub(super) fn obtain(&mut self, nonce: &str) -> Answer {
         let keys = ["lease:{job}", "lease:{job}:attributes", "lease:tokens"];
         Answer::read(self.run("obtain", &keys, &[nonce, "1", "a", TTL, DAY, "0"]))
     }
 
-    /// Claims the key as a lock without a token, as the first attempt of the store does.
+    /// The first attempt of the store sends this command.
     pub(super) fn lock(&self, nonce: &str) {
         let text = format!("{nonce}h-1 0 0 a");
         let answer = self.command(&format!("SET lease:{{job}} \"{text}\" NX PX {TTL}"));
@@ -150,7 +146,6 @@ impl Server {
         self.run("release", &["lease:{job}"], &["PUBLISH", "lease:tokens", &text]);
     }
 
-    /// Releases the key, and reserves it for nobody.
     pub(super) fn reserve(&mut self, nonce: &str, token: u64) {
         let token = token.to_string();
         let arguments = [nonce, "1", &token, TTL, DAY, "PUBLISH", "freed"];
@@ -164,7 +159,7 @@ impl Server {
         assert_eq!(answer, Value::BulkString(b"applied".to_vec()));
     }
 
-    /// Whether the grant of `token` has ended. If not, its holder is reported.
+    /// Returns whether the grant of `token` has ended.
     pub(super) fn end(&mut self, token: u64) -> bool {
         let arguments = [&token.to_string(), DAY, "PUBLISH", "freed"];
         match self.run("end_session", &["lease:{job}", "lease:tokens"], &arguments) {
@@ -195,12 +190,11 @@ impl Server {
         }
     }
 
-    /// The milliseconds until the Redis key expires. -1: it does not. -2: it does not exist.
+    /// Returns milliseconds. Returns -1 if the key does not expire, and -2 if the key does not exist.
     pub(super) fn left(&mut self, key: &str) -> i64 {
         redis::cmd("PTTL").arg(key).query(&mut self.connection).unwrap()
     }
 
-    /// Lets the lease of the record end now.
     pub(super) fn expire(&self) {
         self.redis.set_lease_left(JOB, std::time::Duration::ZERO);
     }

@@ -5,24 +5,23 @@ use redis::Value;
 use super::replies::Answer;
 use super::script_server::{Claim, ONE, Server, THREE, TWO};
 
-/// What a story found: the promise that is broken, if any.
+/// The promise that a story found broken, if any.
 pub(super) type Kept = Result<(), &'static str>;
 
 fn kept(is_kept: bool, promise: &'static str) -> Kept {
     is_kept.then_some(()).ok_or(promise)
 }
 
-/// A child of the session with the token 7. Returns its token.
+/// The session has the token 7. Returns the child's token.
 fn child(server: &mut Server) -> u64 {
     server.obtain_under(&Claim::new(ONE, None)).token()
 }
 
-/// A lease with a ttl on a record. Returns its token.
 fn lease_with_ttl(server: &mut Server) -> u64 {
     server.obtain_under(&Claim { session: None, ..Claim::new(ONE, None) }).token()
 }
 
-/// A claim that has seen no token, and that a lock has refused. The lock is released.
+/// The claim has seen no token, and a lock has refused it. The lock is released.
 fn refused_by_a_lock(server: &mut Server) -> Claim {
     server.lock(ONE);
     let claim = Claim { waits: "1", ..Claim::new(TWO, None) };
@@ -247,7 +246,7 @@ pub(super) fn end_of_an_absent_record(server: &mut Server) -> Kept {
     kept(server.left("lease:{job}") > 0, "the end mark expires")
 }
 
-/// Queues a claim whose client listens on the channel `grants`.
+/// The client of the claim listens on the channel `grants`.
 fn queue(server: &Server) {
     let now = server.command("EVAL \"return redis.call('TIME')[1]\" 0");
     server.command(&format!("RPUSH lease:{{job}}:queue {TWO}"));

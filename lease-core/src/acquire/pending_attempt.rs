@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{Instrument, Span, debug};
 
@@ -63,9 +64,9 @@ pub(crate) async fn attempt(
             format!("a ttl of {ttl:?} is too short for this store, whose clock is coarse"),
         ));
     }
-    let earlier = unsettled.take(ask.key(), ask.adopted());
+    let earlier = unsettled.take(ask.key(), ask.adopted(), now);
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    let UnsettledClaim { claim, first_sent, requests, beat, .. } = match earlier {
+    let UnsettledClaim { claim, first_sent, requests, beat, kept_since, .. } = match earlier {
         Some(earlier) => earlier,
         None => UnsettledClaim {
             claim: Claim::new(
@@ -95,6 +96,7 @@ pub(crate) async fn attempt(
         began: now,
         sent: now,
         beat,
+        kept_since,
         taken_over,
         clearing: Arc::default(),
     };
@@ -119,6 +121,8 @@ struct PendingAttempt {
     began: Moment,
     sent: Moment,
     beat: Beat,
+    /// When the claim that this attempt repeats was first refused; `None` if its last request was not answered.
+    kept_since: Option<Moment>,
     /// The cleanup of the earlier attempt whose claim this attempt repeats.
     taken_over: Option<Arc<ClaimCleanup>>,
     clearing: Arc<ClaimCleanup>,
@@ -135,7 +139,8 @@ impl PendingAttempt {
                     // The store may still grant an earlier request, so the next attempt must use
                     // the same nonce.
                     let now = self.settings.clock.now();
-                    self.unsettled.keep(self.unsettled_claim(Some(now)), now);
+                    let since = self.kept_since.unwrap_or(now);
+                    self.unsettled.keep(self.unsettled_claim(Some(since)), now);
                 }
                 return Ok(Attempt::Held(holder));
             }
@@ -239,6 +244,10 @@ impl PendingAttempt {
     /// granted, a heartbeat shows whether the grant still holds the key.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let (grant, attributes) = match self.ask().await? {
+            // In a box, since this case is rare.
+            Obtained::Held(holder) if self.is_spent(&holder) => {
+                return Box::pin(self.ask_anew()).await;
+            }
             Obtained::Held(holder) => return Ok(Settled::Held(holder)),
             Obtained::Granted(grant, attributes) => (grant, attributes),
         };
@@ -270,16 +279,7 @@ impl PendingAttempt {
                 let limit = settings.options.request_timeout();
                 within(limit, settings.store.release(&grant, None)).await?;
             }
-            self.claim.nonce = settings.random.nonce()?;
-            self.requests = Arc::default();
-            self.first_sent = settings.clock.now();
-            self.beat = Beat::GRANTED;
-            return Ok(match self.ask().await? {
-                Obtained::Held(holder) => Settled::Held(holder),
-                Obtained::Granted(grant, attributes) => {
-                    Settled::Granted(grant, attributes, self.first_sent)
-                }
-            });
+            return self.ask_anew().await;
         }
         let deadline = self.first_sent + settings.trusted(grant.ttl);
         let now = settings.clock.now();
@@ -287,6 +287,30 @@ impl PendingAttempt {
             return Ok(Settled::Granted(grant, attributes, self.first_sent));
         }
         self.confirm(grant, attributes, Some(deadline)).await
+    }
+
+    /// Whether `holder` names a grant of this claim that has ended: its answer was lost, and the store refuses the
+    /// nonce for as long as it remembers this grant.
+    fn is_spent(&self, holder: &Holder) -> bool {
+        matches!(self.ask, Request::Obtain(_))
+            && self.requests.has_unanswered()
+            && holder.expires_in == Some(Duration::ZERO)
+            && holder.lessee == self.claim.lessee
+    }
+
+    /// Claims the key under a new nonce. A late request under the former nonce may hold the key for one ttl.
+    async fn ask_anew(&mut self) -> Result<Settled, StoreError> {
+        self.claim.nonce = self.settings.random.nonce()?;
+        self.requests = Arc::default();
+        self.first_sent = self.settings.clock.now();
+        self.beat = Beat::GRANTED;
+        self.kept_since = None;
+        Ok(match self.ask().await? {
+            Obtained::Held(holder) => Settled::Held(holder),
+            Obtained::Granted(grant, attributes) => {
+                Settled::Granted(grant, attributes, self.first_sent)
+            }
+        })
     }
 
     /// The lease counts from this heartbeat if the answer arrives before `deadline`.

@@ -49,7 +49,7 @@ impl Standing {
     /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted.
     pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
         let settings = Arc::clone(contest.settings);
-        let earlier = contest.unsettled.take(key, None);
+        let earlier = contest.unsettled.take(key, None, settings.clock.now());
         let (claim, requests, beat) = if let Some(earlier) = earlier {
             earlier.clearing.take_over().await;
             (earlier.claim, earlier.requests, earlier.beat)

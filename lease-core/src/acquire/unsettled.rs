@@ -38,7 +38,7 @@ pub(crate) struct UnsettledClaim {
     /// The nonce of the grant to adopt, if the claim is an adoption.
     pub(crate) adopts: Option<Nonce>,
     pub(crate) clearing: Arc<ClaimCleanup>,
-    /// When a request of the claim was refused. `None` if no request was answered since the first error.
+    /// When a request of the claim was first refused. `None` if no request was answered since the last error.
     pub(crate) kept_since: Option<Moment>,
 }
 
@@ -117,9 +117,16 @@ impl UnsettledClaims {
         claims.push(refused);
     }
 
-    /// Removes and returns the latest claim of `key` with the same value of `adopts`.
-    pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<UnsettledClaim> {
-        self.take_latest(key, |unsettled| unsettled.adopts == adopts)
+    /// Removes and returns the latest claim of `key` with the same value of `adopts`. Returns no claim that was
+    /// refused too long ago: a store may refuse it for as long as it remembers the nonce.
+    pub(crate) fn take(
+        &self,
+        key: &LeaseKey,
+        adopts: Option<Nonce>,
+        now: Moment,
+    ) -> Option<UnsettledClaim> {
+        let taken = self.take_latest(key, |unsettled| unsettled.adopts == adopts)?;
+        (!taken.is_too_old(now)).then_some(taken)
     }
 
     pub(crate) fn contains(&self, claim: &Claim) -> bool {
@@ -152,6 +159,13 @@ impl UnsettledClaims {
     }
 }
 
+impl UnsettledClaim {
+    /// Whether the claim was refused so long ago that no late request is expected.
+    fn is_too_old(&self, now: Moment) -> bool {
+        self.kept_since.is_some_and(|since| now.since(since) >= self.claim.ttl * KEPT_FOR)
+    }
+}
+
 impl ClaimsByKey {
     fn push(&mut self, unsettled: UnsettledClaim) {
         self.by_key.entry(unsettled.claim.key.clone()).or_default().push(unsettled);
@@ -159,9 +173,7 @@ impl ClaimsByKey {
 
     fn purge(&mut self, now: Moment) {
         self.by_key.retain(|_, of_key| {
-            of_key.retain(|kept| {
-                kept.kept_since.is_none_or(|since| now.since(since) < kept.claim.ttl * KEPT_FOR)
-            });
+            of_key.retain(|kept| !kept.is_too_old(now));
             !of_key.is_empty()
         });
         self.purge_at = (self.by_key.len() * 2).max(MIN_PURGE_AT);

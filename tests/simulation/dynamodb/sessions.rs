@@ -20,7 +20,7 @@ fn sessions_keep_their_promises() {
 
 #[test]
 fn sessions_keep_their_promises_by_observation_alone() {
-    hold_first("sessions by observation", &Setup::sound(BY_OBSERVATION));
+    hold("sessions by observation", &Setup::sound(BY_OBSERVATION));
 }
 
 /// A proof is irrevocable, and a claim compares the token. So a read may be stale.
@@ -28,7 +28,7 @@ fn sessions_keep_their_promises_by_observation_alone() {
 fn sessions_keep_their_promises_with_stale_reads() {
     for mode in [BY_SERVER_TIME, BY_OBSERVATION] {
         let setup = Setup::sound(mode).breaking(Breach::StaleHints);
-        hold_first(&format!("sessions with stale reads, {mode:?}"), &setup);
+        hold(&format!("sessions with stale reads, {mode:?}"), &setup);
     }
 }
 
@@ -62,13 +62,6 @@ fn end_of_a_session_before_its_ttl_is_detected() {
 
 fn hold(what: &str, setup: &Setup) {
     let survey = SeedRange::fresh(SEEDS).all_hold(|seed| run(seed, Sessions::of(seed), setup));
-    println!("dynamodb, {what}: {survey}");
-}
-
-/// Tries the same seeds each time. With few other seeds, a contender obtains nothing for very long: with seed
-/// 1853238977000007, by observation alone. The cause is not known yet.
-fn hold_first(what: &str, setup: &Setup) {
-    let survey = SeedRange::first(SEEDS).all_hold(|seed| run(seed, Sessions::of(seed), setup));
     println!("dynamodb, {what}: {survey}");
 }
 

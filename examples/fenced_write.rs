@@ -1,7 +1,8 @@
 //! A holder is paused for longer than its ttl. The gate refuses its late write.
 //!
-//! No lease can prevent such a write: a process may be paused for an hour between checking the clock
-//! and writing. So each write carries the fencing token, and the receiver refuses an old token.
+//! No lease can prevent such a write, since a process may pause for an hour between checking the
+//! clock and writing. So each write carries the fencing token, and the receiver refuses an old
+//! token.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ async fn run() -> Result<ExitCode, Failure> {
         let office = Arc::clone(&office);
         thread::spawn(move || take_over(&office))
     };
-    // The pause: `join` blocks this thread, so it also blocks the runtime and the heartbeats, until the
-    // successor has finished.
+    // `join` blocks this thread until the successor has finished. So `join` also blocks the runtime
+    // and the heartbeats, like a pause of the process.
     successor.join().map_err(|_panic| "the successor panicked")??;
 
     let lost = select! {
@@ -55,7 +56,7 @@ async fn run() -> Result<ExitCode, Failure> {
     Ok(office.verdict(!lease.is_held() && lost.is_some() && !accepted))
 }
 
-/// Runs the successor: it waits until the lease has expired, obtains it, and writes.
+/// The successor waits until the lease has expired, obtains the key, and writes.
 fn take_over(office: &Office) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -69,7 +70,7 @@ fn take_over(office: &Office) -> Result<(), Failure> {
 
 struct Office {
     key: LeaseKey,
-    /// Represents a file or a table row: it outlives its writers, and compares tokens.
+    /// Represents a file or a table row, which outlives its writers and compares tokens.
     report: Gate<String>,
     timeline: Timeline,
 }
@@ -82,7 +83,6 @@ impl Office {
         Ok(locker)
     }
 
-    /// Replaces the report. Returns true if the gate accepted the write.
     fn write(&self, name: &str, token: FencingToken, text: &str) -> bool {
         let written = self.report.write(token, |report| text.clone_into(report));
         match &written {

@@ -1,7 +1,7 @@
 //! A record processor in Rust for Amazon's `MultiLangDaemon`, or any daemon with its protocol.
 //!
-//! The daemon starts this program once for each shard that it holds. Its properties file names the
-//! program:
+//! The daemon starts this program once for each of its shards. The daemon's properties file names
+//! the program:
 //!
 //! ```text
 //! executableName = /opt/app/multilang_child
@@ -9,9 +9,9 @@
 //! applicationName = count-per-key
 //! ```
 //!
-//! The program reads the daemon's messages on stdin and answers on stdout, one JSON object per line.
-//! It must not print other text on stdout. The counts go to stderr, which the daemon copies to its log.
-//! To try the program without a daemon, type the daemon's messages:
+//! The program reads the daemon's messages on stdin and answers on stdout, one JSON object per
+//! line. Stdout must have no other text. The daemon copies stderr to its log. To try the program
+//! without a daemon, type the daemon's messages:
 //!
 //! ```text
 //! {"action":"initialize","shardId":"shardId-0","sequenceNumber":"TRIM_HORIZON","subSequenceNumber":0}
@@ -27,7 +27,6 @@ use async_trait::async_trait;
 use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
 use lease_multilang::child;
 
-/// Counts the records of each partition key.
 struct Counts {
     shard: String,
     of: BTreeMap<Arc<str>, u64>,

@@ -1,8 +1,8 @@
-//! Runs a nightly job on three machines. Prints which machine ran the job, the results of the other machines,
-//! and the next due time.
+//! Runs a nightly job on three machines. Prints which machine ran the job, the results of the other
+//! machines, and the next due time.
 //!
-//! The example uses tokio's paused time, so that four nights pass in milliseconds. In an application,
-//! leave out `start_paused` and `with_wall_clock`.
+//! In tokio's paused time, four nights pass in milliseconds. An application omits `start_paused`
+//! and `with_wall_clock`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn schedule(arguments: &Arguments) -> Result<Schedule, Failure> {
     Ok(Schedule::every(interval)?)
 }
 
-/// Sets up one machine. The machines differ in their clocks only.
+/// The machines differ only in their clocks.
 fn machine(
     name: &'static str,
     now: Timestamp,

@@ -1,9 +1,9 @@
 //! A job under simulated faults: paused processes, suspended machines, skewed clocks, and requests
 //! that arrive late, twice or never.
 //!
-//! The example runs a correct job with 2,000 seeds in virtual time. With `-- --careless` the job does not stop
-//! when its lease is lost, and sends the largest token, which no gate refuses. Then the example prints the
-//! first seed with which an invoice is paid twice, with all events that led to it.
+//! The example runs a correct job with 2,000 seeds in virtual time. With `-- --careless` the job
+//! ignores the loss of its lease, and sends the largest token, which no gate refuses. The example
+//! then prints the first seed that pays an invoice twice, with all its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// The invoices that were paid, in order.
 type Book = Arc<Gate<Vec<usize>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +38,12 @@ fn main() {
     print_line(survey);
 }
 
-/// The job: obtains the lease, and pays the next invoices one after the other.
+/// Obtains the lease, and pays the next invoices one after the other.
 async fn pay<S: LockStore>(contender: Contender<S>, book: Book, manner: Manner) {
     let Ok(key) = "payroll".parse() else { return };
     loop {
         let Ok(lease) = contender.locker.wait_until_obtained(&key).await else { continue };
-        // From now on the trial compares the lease's actual end with its reported end.
+        // The trial compares the lease's actual end with its reported end from now on.
         contender.witness.watch(&lease);
         let work = pay_some(&contender, &book, &lease, manner);
         match manner {

@@ -2,7 +2,7 @@
 //! made exactly once.
 //!
 //! Each worker has its own thread and tokio runtime. In production, each worker would be a process.
-//! Killing a worker drops its runtime: the heartbeats stop, and the lease is not released.
+//! A kill drops the worker's runtime: the heartbeats stop, and the lease is not released.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             arguments.workers
         )));
     }
-    // Opens the store once here, so that a wrong address is reported before any worker starts.
+    // A wrong address fails here, before any worker starts.
     open(&arguments.store).await?;
     let job = Arc::new(Job::new(&arguments)?);
 
@@ -63,7 +63,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         processes.spawn_blocking(move || process(job, format!("worker-{number}"), None));
     }
     while let Some(ended) = processes.join_next().await {
-        // If a worker fails, the others stop, since some may wait for its progress.
+        // Some workers may wait for the progress of the failed worker, so all stop.
         let ended = ended?.inspect_err(|_failure| job.stop())?;
         if let Ended::Killed { name, unsent } = ended {
             let job = Arc::clone(&job);
@@ -73,7 +73,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     Ok(job.verdict())
 }
 
-/// Runs a worker as if in its own process: dropping the runtime ends every task of the worker.
+/// A drop of the runtime ends every task of the worker.
 fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (kill, mut killed) = mpsc::channel(1);
@@ -82,35 +82,31 @@ fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, 
     runtime.block_on(async {
         select! {
             biased;
-            // Returning drops the runtime, and with it the lease's heartbeats and its release.
+            // The return drops the runtime, with the lease's heartbeats and its release.
             Some(unsent) = killed.recv() => Ok(Ended::Killed { name, unsent }),
             done = work => done?.map(|()| Ended::Done),
         }
     })
 }
 
-/// The end of a worker's process.
 enum Ended {
     Done,
     Killed { name: String, unsent: Write },
 }
 
-/// A write that is not yet in the ledger.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     payment: usize,
     token: FencingToken,
 }
 
-/// The state that all workers share.
 struct Job {
     key: LeaseKey,
     store: String,
     options: LeaseOptions,
     payments: Vec<Payment>,
-    /// The duration of one payment.
     pace: Duration,
-    /// Represents the database: it outlives the workers and compares tokens.
+    /// Represents the database, which outlives the workers and compares tokens.
     ledger: Gate<Ledger>,
     refused: AtomicUsize,
     has_killed: AtomicBool,
@@ -149,7 +145,7 @@ impl Job {
     }
 
     async fn is_stopped(&self) {
-        // `wait_for` cannot fail: `self` owns the sender.
+        // `wait_for` cannot fail, since `self` owns the sender.
         drop(self.stopped.subscribe().wait_for(|stopped| *stopped).await);
     }
 
@@ -204,7 +200,7 @@ impl Worker {
         loop {
             let lease = select! {
                 biased;
-                // Dropping the waiting future is safe at any time.
+                // The waiting future may be dropped at any time.
                 () = job.is_stopped() => break,
                 lease = locker.wait_until_obtained(&job.key) => lease?,
             };
@@ -212,7 +208,8 @@ impl Worker {
             self.print(token, "obtained the lease");
             match lease.run_until_lost(self.pay(token)).await {
                 Ok(Ok(())) => {
-                    // Stops the waiting workers before the release, so that none of them obtains the lease.
+                    // The waiting workers stop before the release, so that none of them obtains the
+                    // lease.
                     job.stop();
                     lease.release().await?;
                     self.print(token, "released the lease: all payments are made");
@@ -226,10 +223,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes all payments that are not in the ledger yet.
     async fn pay(&self, token: FencingToken) -> Result<(), Stale> {
-        // Reads the position by a write under the new token. From now on, the gate refuses the previous
-        // holder, so the position in the ledger cannot change.
+        // Reads the position by a write under the new token. Afterwards, the gate refuses the
+        // previous holder, so the position in the ledger cannot change.
         let next = self.job.ledger.write(token, |ledger| ledger.next())?;
         if next > 0 {
             self.print(token, format_args!("continues after {next} payments"));
@@ -251,8 +247,7 @@ impl Worker {
         self.job.ledger.write(token, |ledger| ledger.accept(payment, token))
     }
 
-    /// Sends the write that was pending when the worker was killed, like a program that replays a
-    /// journal.
+    /// Sends the write that was pending at the kill, like a program that replays a journal.
     async fn write_late(&self, write: Write) {
         select! {
             biased;
@@ -266,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Asks the process to kill this worker, and never returns.
+    /// Never returns: the process kills this worker.
     async fn die(&self, unsent: Write) {
         let _ = self.kill.send(unsent).await;
         pending::<()>().await;

@@ -1,7 +1,7 @@
 //! Tests of an application. The leases are in memory, and the tests control the time.
 //!
-//! The first part of this file is the application, without test code. The tests at the end simulate
-//! hours in milliseconds: `cargo test -p lease-examples --example unit_test`.
+//! The application comes first, without test code. The tests simulate hours in milliseconds:
+//! `cargo test -p lease-examples --example unit_test`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,13 +13,12 @@ use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// Writes the nightly report. All machines try to obtain the lease, and the holder writes the report.
+/// All machines try to obtain the lease, and the holder writes the report.
 struct NightlyReport {
     locker: Locker,
     archive: Arc<Gate<Vec<String>>>,
 }
 
-/// The result of one night on one machine.
 #[derive(Debug, PartialEq)]
 enum Night {
     /// This machine wrote the report, or the rest of it.
@@ -85,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the locker of one machine, on the store that all machines share.
+    /// All machines share the store.
     fn machine(name: &str, store: &MemoryStore) -> Locker {
         Locker::new(store.clone()).with_lessee(Lessee::new(name).unwrap())
     }

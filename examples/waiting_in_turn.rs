@@ -1,7 +1,7 @@
 //! Twenty processes wait for one key on Redis, and obtain it in the order in which they arrived.
 //!
-//! The program starts itself once for each process. Each process prints its position in the queue. Then the
-//! program releases the key, and each release hands the key to the next process.
+//! The program starts itself once for each process. Each process prints its position in the queue.
+//! Each release hands the key to the next process.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     exit("waiting_in_turn", done)
 }
 
-/// Waits for the key. Prints the position and then the token, each on its own line.
+/// Prints the position and then the token, each on its own line.
 async fn wait(arguments: Arguments) -> Result<ExitCode, Failure> {
     let locker = Locker::new(open(&arguments.store).await?);
     let key = arguments.key.ok_or("the key is missing")?;
@@ -86,7 +86,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     Ok(if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A process that waits. The process is killed if the program fails.
+/// The process is killed if the program fails.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -102,7 +102,6 @@ impl Process {
         Ok(Self { child, lines: BufReader::new(output).lines() })
     }
 
-    /// Returns the next line that the process prints.
     fn line(&mut self) -> Result<String, Failure> {
         Ok(self.lines.next().ok_or("a process ended early")??)
     }
@@ -110,12 +109,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails if the process has ended.
         drop(self.child.kill());
     }
 }
 
-/// How long each process holds the key.
 const WORK: Duration = Duration::from_millis(20);
 
 const MAX_PROCESSES: usize = 100;

@@ -1,5 +1,5 @@
-//! A server that answers each DynamoDB request at once with a canned reply, so that a measurement
-//! does not contain the work of a database.
+//! Answers each DynamoDB request at once with a canned reply, so that a measurement contains no
+//! work of a database.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,11 +9,10 @@ use std::{io, thread};
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use lease_core::store::micros_since_1970;
 
-/// The numbers of requests and bytes that the server has received.
 #[derive(Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) requests: u64,
-    /// The bytes of the requests, with their HTTP headers.
+    /// The bytes include HTTP headers.
     pub(crate) bytes: u64,
 }
 
@@ -24,8 +23,8 @@ impl Received {
     }
 }
 
-/// Serves until standard input ends. Prints the address first. Then, for each input line, prints the numbers
-/// of requests and bytes that were [received](Received).
+/// Serves until standard input ends. Prints the address first. Then answers each input line with
+/// the numbers of requests and bytes that were [received](Received).
 pub(crate) fn serve() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -61,7 +60,6 @@ fn answer_all(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Returns the length of the first request in `read`, if it is complete.
 fn length_of_request(read: &[u8]) -> Option<usize> {
     let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&read[..head]);
@@ -82,7 +80,7 @@ fn reply_to(request: &str) -> String {
         "UpdateItem" if request.contains("ALL_NEW") => LEASE,
         "DescribeTable" => TABLE,
         "DescribeTimeToLive" => TTL,
-        // For a write that returns no item, or a read of an absent item.
+        // A write that returns no item, or a read of an absent item.
         _ => "{}",
     };
     let seconds = i64::try_from(micros_since_1970() / 1_000_000).unwrap();
@@ -103,7 +101,7 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 /// An item of this library's table, as after a grant.
 const LEASE: &str = r#"{"Attributes":{"lease_key":{"S":"key-0"},"lessee":{"S":"bench"},"nonce":{"S":"0123456789abcdef0123456789abcdef"},"token":{"N":"1800000000000001"},"beat":{"N":"0"},"ttl_ms":{"N":"10000"},"expires_at":{"N":"4102444800000"},"purge_at":{"N":"4102444800"}}}"#;
 
-/// The description of the table of `dynamodb-lease`. The crate checks this description.
+/// The crate `dynamodb-lease` checks this description.
 const TABLE: &str = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"key","KeyType":"HASH"}],"AttributeDefinitions":[{"AttributeName":"key","AttributeType":"S"}]}}"#;
 
 const TTL: &str =

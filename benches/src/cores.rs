@@ -1,19 +1,17 @@
 //! Keeps cores awake, and assigns servers and clients to cores.
 //!
-//! The kernel or the hypervisor puts an idle core to sleep. Waking this core then takes longer than a whole
-//! request on loopback, and the delay depends on the length of the last wait. So each core runs a loop at
-//! idle priority, which keeps the core awake.
+//! The kernel or the hypervisor puts an idle core to sleep. Its wake-up takes longer than a whole
+//! request on loopback. So a loop at idle priority keeps each core awake.
 
 use std::num::NonZero;
 use std::process::{Child, Command};
 use std::sync::LazyLock;
 use std::{io, thread};
 
-/// Keeps all cores awake until this value is dropped.
 pub(crate) struct Awake(Vec<Child>);
 
 impl Awake {
-    /// Starts the loops with `chrt` of util-linux, which Debian has.
+    /// The loops run with `chrt` of util-linux, which Debian has.
     pub(crate) fn all_cores() -> io::Result<Self> {
         // The loop ends by itself if this process is killed.
         let spin =
@@ -29,12 +27,11 @@ impl Awake {
 
 /// Runs servers on the last core, and this process on the other cores, until this value is dropped.
 ///
-/// A woken task runs at once if its waker runs on the same core. On another core, the wake-up takes longer
-/// than a request. The kernel chooses the core at random, and keeps the choice for seconds.
+/// A woken task runs at once if its waker runs on the same core. On another core, the wake-up takes
+/// longer than a request. The kernel's random choice of a core lasts for seconds.
 pub(crate) struct SeparateCores(());
 
 impl SeparateCores {
-    /// Starts servers on the last core.
     pub(crate) async fn start<S>(servers: impl Future<Output = S>) -> (S, Self) {
         let last = *CORES - 1;
         if last == 0 {
@@ -53,21 +50,20 @@ impl Drop for SeparateCores {
     }
 }
 
-/// Moves this process and its later children to `cores`, with `taskset` of util-linux.
+/// Also moves later children of this process, with `taskset` of util-linux.
 fn run_on(cores: &str) {
     let process = std::process::id().to_string();
     let done = Command::new("taskset").args(["-a", "-p", "-c", cores, &process]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The number of cores at the start of this process.
 static CORES: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
 impl Drop for Awake {
     fn drop(&mut self) {
         for spinning in &mut self.0 {
-            // An error means that the loop has already ended.
+            // The loop may have ended.
             let _ = spinning.kill();
             let _ = spinning.wait();
         }

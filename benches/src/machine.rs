@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-/// Describes the machine and the servers in one line.
 pub(crate) fn described() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -18,17 +17,16 @@ pub(crate) fn described() -> String {
     )
 }
 
-/// Returns the system's date.
 pub(crate) fn today() -> String {
     output_of("date", "+%Y-%m-%d")
 }
 
-/// Returns the processor time of this process on all cores, in seconds.
+/// The time of all cores, in seconds.
 pub(crate) fn processor_time() -> f64 {
     processor_time_of(std::process::id())
 }
 
-/// Returns the processor time of a process on all cores, in seconds.
+/// The time of all cores, in seconds.
 pub(crate) fn processor_time_of(process: u32) -> f64 {
     // proc(5), schedstat: the first field is time on a processor, in nanoseconds. The times in
     // /proc/PID/stat are in ticks of 10 ms.

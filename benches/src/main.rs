@@ -1,7 +1,6 @@
-//! Compares this library with similar crates and with bare commands, on the same servers in one run:
-//! `cargo run --release`, in this folder.
-//!
-//! The program compares results by their ratios within a round, since absolute times depend on the machine.
+//! Compares this library with similar crates and with bare commands, on the same servers in one
+//! run: `cargo run --release`, in this folder. Absolute times depend on the machine, so the results
+//! are ratios within a round.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -28,10 +27,9 @@ use clap::Parser;
 use crate::cores::Awake;
 use crate::report::Report;
 
-/// The ttl of all leases and locks.
 const TTL: Duration = Duration::from_secs(10);
 
-/// The time limit of a call. Only a call to a hung server reaches this limit.
+/// Only a call to a hung server reaches this limit.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Compares this library with similar crates, and prints tables
@@ -89,7 +87,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{}", table.markdown());
             report.add(table);
         }
-        // Writes the report after each scenario, so that a later failure loses no results.
+        // A later failure then loses no results.
         if let Some(path) = &arguments.write {
             report.write(path)?;
         }

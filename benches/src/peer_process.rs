@@ -1,11 +1,10 @@
-//! A contestant in a separate program, since its library is in another language.
+//! A contestant in another language, as a separate program.
 //!
-//! The program's only argument is the URL of a Redis server. When the program is ready, it prints a
-//! line with the name and version of its library. Then it reads lines `TASKS CYCLES`, until its input
-//! ends. Each line starts a round. It runs cycles in the way of `cycles_by_tasks` in `scenarios/cycles.rs`.
-//! The program answers with a line of three numbers: the median and the 99th percentile of the time
-//! until a grant, in milliseconds, and the cycles per second. If a call fails or a line is malformed,
-//! the program prints the reason to standard error and exits with status 1.
+//! The program's only argument is the URL of a Redis server. The program first prints a line with
+//! the name and version of its library. Each input line `TASKS CYCLES` starts a round of cycles, as
+//! in `cycles_by_tasks` in `scenarios/cycles.rs`. The answer is a line of three numbers: the median
+//! and the 99th percentile of the time until a grant, in milliseconds, and the cycles per second.
+//! After an error, the program prints the reason to standard error and exits with status 1.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -18,20 +17,19 @@ use tokio::time::timeout;
 
 use crate::CALL_TIMEOUT;
 
-/// A program that runs for all rounds, so that connections stay open and compiled code stays compiled.
+/// Runs for all rounds, so that connections stay open and compiled code stays compiled.
 pub(crate) struct PeerProcess {
     name: String,
     running: Mutex<Running>,
 }
 
-/// Ends the program when it is dropped.
 struct Running {
     child: Child,
     lines: UnboundedReceiver<String>,
 }
 
 impl PeerProcess {
-    /// Starts the program, which inherits the cores of this process, and waits until it is ready.
+    /// The program inherits the cores of this process.
     pub(crate) async fn start(mut program: Command, url: &str) -> Result<Self, String> {
         program.arg(url).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = program.spawn();
@@ -39,7 +37,8 @@ impl PeerProcess {
         let mut child = child.map_err(|error| format!("running {tool}: {error}"))?;
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = unbounded_channel();
-        // A round has a time limit, and a read has none. So a separate thread reads until the program ends.
+        // A round has a time limit, and a read has none. So a separate thread reads until the
+        // program ends.
         thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -55,12 +54,11 @@ impl PeerProcess {
         &self.name
     }
 
-    /// Returns the three values of a round, or `None` if this round or an earlier round did not finish.
     pub(crate) async fn round(&self, tasks: usize, cycles: usize) -> Option<[f64; 3]> {
         let mut running = self.running.lock().await;
         let values = running.round(tasks, cycles).await;
         if values.is_none() {
-            // Ends the program. Otherwise, a late answer would become the answer of the next round.
+            // A late answer would become the answer of the next round.
             running.end();
         }
         values
@@ -76,7 +74,7 @@ impl Running {
     }
 
     fn end(&mut self) {
-        // An error means that the program has already ended.
+        // The program may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -88,5 +86,5 @@ impl Drop for Running {
     }
 }
 
-/// The time limit of a start, in which a program may warm up.
+/// A program may warm up at its start.
 const START_TIMEOUT: Duration = Duration::from_mins(2);

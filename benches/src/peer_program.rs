@@ -1,4 +1,4 @@
-//! Builds the programs in `peers/` with the tools of their languages, if these tools are installed.
+//! Builds the programs in `peers/`, if the tools of their languages are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,14 +6,12 @@ use std::{env, fs, io};
 
 use crate::peer_process::PeerProcess;
 
-/// A program that was built, and does not run yet.
 pub(crate) struct PeerProgram {
     library: &'static str,
     command: Command,
 }
 
 impl PeerProgram {
-    /// Builds all programs. If a program cannot be built, prints the reason and leaves the program out.
     pub(crate) fn build_all() -> Vec<Self> {
         let built = [("redsync", build_redsync()), ("Redisson", build_redisson())];
         let programs = built.into_iter().filter_map(|(library, command)| {
@@ -23,14 +21,12 @@ impl PeerProgram {
         programs.collect()
     }
 
-    /// Runs the program on the Redis server at `url`. If it does not start, prints the reason.
     pub(crate) async fn start(self, url: &str) -> Option<PeerProcess> {
         let started = PeerProcess::start(self.command, url).await;
         started.map_err(|reason| report_left_out(self.library, &reason)).ok()
     }
 }
 
-/// Builds a Go program, and returns its command.
 fn build_redsync() -> Result<Command, String> {
     let program = build_folder("redsync")?.join("redsync-peer");
     let mut build = Command::new("go");
@@ -39,14 +35,12 @@ fn build_redsync() -> Result<Command, String> {
     Ok(Command::new(program))
 }
 
-/// Compiles a Java program, and returns its command.
 fn build_redisson() -> Result<Command, String> {
     let folder = build_folder("redisson")?;
     let mut build = Command::new("mvn");
     build.args(["--quiet", "--batch-mode", "--file"]).arg(source_folder("redisson"));
     build.args(["compile", "dependency:build-classpath"]);
     run(build.arg(format!("-Dbuild.folder={}", folder.display())))?;
-    // The plugin writes the paths of the libraries.
     let libraries = folder.join("classpath");
     let libraries = fs::read_to_string(&libraries)
         .map_err(|error| format!("reading {}: {error}", libraries.display()))?;
@@ -60,7 +54,6 @@ fn source_folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
-/// Creates a folder next to the file of this program, which is in cargo's target folder.
 fn build_folder(name: &str) -> Result<PathBuf, String> {
     let program = env::current_exe().map_err(|error| format!("finding this program: {error}"))?;
     let folder = program.with_file_name("peers").join(name);
@@ -69,7 +62,7 @@ fn build_folder(name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Runs a build. If the build fails, the error contains its output, since standard output is only for tables.
+/// The error contains the output of the build, since standard output is only for tables.
 fn run(build: &mut Command) -> Result<(), String> {
     let tool = build.get_program().display().to_string();
     let output = build.output().map_err(|error| match error.kind() {

@@ -2,22 +2,19 @@
 
 use std::pin::Pin;
 
-/// The values of one round of a contestant. `None` if the round did not finish.
+/// `None` if the round did not finish.
 type Round<'a, const VALUES: usize> = Pin<Box<dyn Future<Output = Option<[f64; VALUES]>> + 'a>>;
 
-/// Contestants, of which the first is the baseline of the ratios. Each round returns `VALUES` values.
+/// The first contestant is the baseline of the ratios. Each round returns `VALUES` values.
 pub(crate) struct Race<'a, const VALUES: usize = 1> {
     contestants: Vec<(String, Box<dyn FnMut() -> Round<'a, VALUES> + 'a>)>,
 }
 
-/// The results of a contestant.
 pub(crate) struct Score {
     pub(crate) name: String,
-    /// The value of each round.
     pub(crate) values: Vec<f64>,
     /// The ratio of each value to the first contestant's value in the same round.
     pub(crate) ratios: Vec<f64>,
-    /// The number of rounds that did not finish.
     pub(crate) failed: usize,
 }
 
@@ -38,7 +35,7 @@ impl<'a> Race<'a> {
         });
     }
 
-    /// Warms up by one round. Then runs `rounds` rounds, in each of which all contestants take turns.
+    /// After a round to warm up, all contestants take turns in `rounds` rounds.
     pub(crate) async fn run(self, rounds: usize) -> Vec<Score> {
         let [scores] = self.run_several(rounds).await;
         scores
@@ -46,7 +43,7 @@ impl<'a> Race<'a> {
 }
 
 impl<'a, const VALUES: usize> Race<'a, VALUES> {
-    /// Adds a contestant, like [`enter`](Race::enter). Each of its rounds returns several values.
+    /// Like [`enter`](Race::enter), but each round returns several values.
     pub(crate) fn enter_several<F>(&mut self, name: &str, mut round: impl FnMut() -> F + 'a)
     where
         F: Future<Output = Option<[f64; VALUES]>> + 'a,
@@ -54,7 +51,7 @@ impl<'a, const VALUES: usize> Race<'a, VALUES> {
         self.contestants.push((name.to_owned(), Box::new(move || Box::pin(round()))));
     }
 
-    /// Runs the rounds, like [`run`](Race::run). Returns the scores of all contestants for each value.
+    /// Like [`run`](Race::run). Returns the scores of all contestants for each value.
     pub(crate) async fn run_several(mut self, rounds: usize) -> [Vec<Score>; VALUES] {
         let mut results: Vec<Vec<Option<[f64; VALUES]>>> = vec![Vec::new(); self.contestants.len()];
         for round in 0..=rounds {
@@ -79,7 +76,6 @@ impl<'a, const VALUES: usize> Race<'a, VALUES> {
 }
 
 impl Score {
-    /// Divides the value of each round by the `first` contestant's value in the same round.
     pub(crate) fn new(name: &str, rounds: &[Option<f64>], first: &[Option<f64>]) -> Self {
         let both =
             rounds.iter().zip(first).filter_map(|(value, first)| Some((*value)? / (*first)?));
@@ -92,7 +88,6 @@ impl Score {
     }
 }
 
-/// The median and the quartiles.
 pub(crate) struct Spread {
     pub(crate) low: f64,
     pub(crate) median: f64,
@@ -100,7 +95,6 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Returns `None` if `values` is empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

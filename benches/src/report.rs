@@ -9,16 +9,13 @@ use plotters::prelude::*;
 use crate::machine;
 use crate::race::{Score, Spread};
 
-/// Whether larger or smaller values are better.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
     Less,
 }
 
-/// The results of one scenario.
 pub(crate) struct Table {
-    /// The file name of the plot, without its extension.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) unit: &'static str,
@@ -26,7 +23,6 @@ pub(crate) struct Table {
     pub(crate) scores: Vec<Score>,
 }
 
-/// All tables of a run.
 pub(crate) struct Report {
     head: String,
     tables: Vec<Table>,
@@ -57,7 +53,7 @@ impl Table {
         text
     }
 
-    /// Draws a bar per contestant, for the median of its ratios, and a line for their quartiles.
+    /// The bar is the median of a contestant's ratios, and the line shows their quartiles.
     fn plot(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let bars: Vec<_> =
             self.scores.iter().filter_map(|it| Some((it, Spread::of(&it.ratios)?))).collect();
@@ -118,7 +114,6 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// Writes the tables between the marks in the file `path`, and the plots into `plots/` beside this file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let text = fs::read_to_string(path)?;
         let parts = text.split_once(BEGIN).and_then(|(before, rest)| {

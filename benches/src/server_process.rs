@@ -1,4 +1,4 @@
-//! DynamoDB servers in other processes: in this process, their work would count as the clients' work.
+//! DynamoDB servers in other processes, so that their work does not count as the clients' work.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,17 +11,14 @@ use tokio::task::spawn_blocking;
 
 use crate::canned_dynamodb::Received;
 
-/// A second process of this program that serves until this handle is dropped.
 struct ServerProcess {
     process: Child,
     lines: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
-/// An emulator of DynamoDB.
 pub(crate) struct DynamoDb(ServerProcess);
 
-/// A server that answers each request at once with a fixed reply.
 pub(crate) struct CannedDynamoDb(ServerProcess);
 
 impl ServerProcess {
@@ -61,7 +58,6 @@ impl CannedDynamoDb {
         self.0.address
     }
 
-    /// Returns the numbers of requests and bytes that clients have sent so far.
     pub(crate) fn received(&mut self) -> Received {
         let ServerProcess { process, lines, .. } = &mut self.0;
         writeln!(process.stdin.as_mut().unwrap()).unwrap();
@@ -77,17 +73,16 @@ fn line(from: &mut impl BufRead) -> String {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // An error means that the process has already ended.
+        // The process may have ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Serves until the parent process closes the standard input of this process.
+/// Ends when the parent process closes the standard input of this process.
 pub(crate) async fn serve() {
     let server = Server::dynoxide().await;
     println!("{}", server.address());
     let until_closed = || std::io::stdin().read_to_end(&mut Vec::new());
-    // A read error ends the server, too.
     drop(spawn_blocking(until_closed).await);
 }

@@ -1,8 +1,8 @@
 //! Several schedulers export the events of a file. One scheduler is killed while it sends. Another
 //! scheduler continues, and every event arrives.
 //!
-//! On memory, each scheduler has its own thread and runtime. On Redis, each scheduler is a process, and
-//! SIGKILL kills it. The subcommands are an operator's commands.
+//! On memory, each scheduler has its own thread and runtime. On Redis, each scheduler is a process,
+//! and SIGKILL kills it.
 
 mod schedulers;
 
@@ -111,7 +111,6 @@ async fn main() -> ExitCode {
     exit("exporter", outcome)
 }
 
-/// Runs one command of an operator.
 async fn operate(arguments: Arguments, command: Command) -> Result<ExitCode, Failure> {
     let print: Print = Arc::new(print_line);
     let exporter = exporter(&arguments, "operator", Path::new("exported.ndjson"), print).await?;
@@ -197,7 +196,7 @@ fn nothing_sent(reason: &str) -> (String, ExitCode) {
     (format!("0 events were sent: {reason}"), ExitCode::FAILURE)
 }
 
-/// Schedules a job, as a cron job would, and runs it, as a worker on another machine would.
+/// Schedules a job, as a cron job would, and runs the job, as a worker on another machine would.
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
     let scheduled = match exporter.schedule_job().await? {
         Scheduled::Enqueued(id) => id,
@@ -216,13 +215,12 @@ async fn send(exporter: &Exporter) -> Result<String, Failure> {
                 ));
             }
             Worked::Idle => return Ok(format!("job {scheduled} runs in another process")),
-            // Another job ended: the queue delivers the job of a killed process again.
+            // The queue delivers the job of a killed process again.
             _ => print_line(worked),
         }
     }
 }
 
-/// Exports all events with several schedulers, and kills one of them.
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     if !(2..=MAX_SCHEDULERS).contains(&arguments.schedulers) {
         let range = format!("2 to {MAX_SCHEDULERS}, since one is killed and another continues");
@@ -251,8 +249,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     verdict(&arguments, &orders, &file)
 }
 
-/// Appends all events, prints the schedulers' output, and kills the scheduler that sends the fourth
-/// request. Returns the other schedulers when no event is pending.
+/// Appends all events, and kills the scheduler that sends the fourth request. Returns the other
+/// schedulers when no event is pending.
 async fn export(
     exporter: &Exporter,
     orders: &Orders,
@@ -272,7 +270,7 @@ async fn export(
             Some((name, line)) = lines.recv() => {
                 timeline.print(&name, None, &line);
                 requests += u32::from(line.contains("sends"));
-                // Kills the scheduler at once, before it removes the sent events from the buffer.
+                // The scheduler dies before it removes the sent events from the buffer.
                 if requests == KILLED_AT
                     && line.contains("sends")
                     && let Some(index) = fleet.iter().position(|it| it.name == name)
@@ -330,7 +328,6 @@ fn verdict(arguments: &Arguments, orders: &Orders, file: &Path) -> Result<ExitCo
     Ok(code)
 }
 
-/// Appends events, ten at a time.
 async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
     for chunk in events.chunks(10) {
         match exporter.buffer().append(chunk).await? {
@@ -343,7 +340,7 @@ async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
 
 type Print = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Makes the exporter of process `name`. It sends to `file`, unless the arguments name a sink.
+/// The exporter sends to `file`, unless the arguments name a sink.
 async fn exporter(
     arguments: &Arguments,
     name: &str,
@@ -360,7 +357,6 @@ async fn exporter(
     Ok(exporter.with_dead_letters(Arc::new(dead_letters)))
 }
 
-/// Returns the file of the events that the sink will never accept.
 fn dead_letters_of(file: &Path) -> PathBuf {
     file.with_extension("too-large.ndjson")
 }
@@ -375,7 +371,6 @@ fn ttl(arguments: &Arguments) -> Result<Duration, Failure> {
 }
 
 const MAX_SCHEDULERS: usize = 20;
-/// The number of the request whose scheduler is killed.
 const KILLED_AT: u32 = 4;
 const PACE: Duration = Duration::from_millis(40);
 const POLL: Duration = Duration::from_millis(50);

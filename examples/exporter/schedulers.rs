@@ -1,5 +1,4 @@
-//! Schedulers that can be killed. With the store in memory, each scheduler is a thread. With Redis, each
-//! scheduler is a process.
+//! Schedulers that can be killed: threads with the store in memory, processes with Redis.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Arguments, PACE, Print, exporter};
 
-/// Schedules jobs and runs them until `stop` is cancelled, or until an error that cannot be retried.
+/// Schedules and runs jobs until `stop` is cancelled, or until an error that cannot be retried.
 async fn schedule(
     exporter: Exporter,
     stop: CancellationToken,
@@ -40,7 +39,7 @@ async fn schedule(
     Ok(())
 }
 
-/// Schedules and runs one job. Returns the sink's error, if the sink refused a request.
+/// Returns the sink's error, if the sink refused a request.
 async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, ExportError> {
     // If another process holds the lease, that process exports, and the call returns `Ok`.
     drop(exporter.schedule_job().await?);
@@ -50,7 +49,6 @@ async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, Expo
     }
 }
 
-/// A scheduler that can be killed.
 pub(crate) struct Scheduler {
     pub(crate) name: String,
     process: Process,
@@ -62,7 +60,7 @@ enum Process {
 }
 
 impl Scheduler {
-    /// Starts a scheduler. It sends its output, with its name, to `output`.
+    /// The scheduler sends its output, with its name, to `output`.
     pub(crate) fn start(
         arguments: &Arguments,
         name: String,
@@ -77,7 +75,7 @@ impl Scheduler {
         Ok(Self { name, process })
     }
 
-    /// Runs a scheduler on its own thread. Dropping the runtime ends all of its tasks.
+    /// A drop of the runtime ends all of its tasks.
     fn thread(
         arguments: &Arguments,
         name: &str,
@@ -112,7 +110,6 @@ impl Scheduler {
         Ok(Process::Thread { kill, stop, ended })
     }
 
-    /// Runs a scheduler in a child process.
     fn child(
         arguments: &Arguments,
         name: &str,
@@ -138,14 +135,12 @@ impl Scheduler {
         Ok(Process::Child(Box::new(child)))
     }
 
-    /// Kills the scheduler in the middle of its work.
     pub(crate) async fn kill(self) {
         match self.process {
             Process::Thread { kill, ended, .. } => {
                 let _ = kill.send(());
                 let _ = ended.await;
             }
-            // SIGKILL.
             Process::Child(mut child) => drop(child.kill().await),
         }
     }
@@ -166,7 +161,6 @@ impl Scheduler {
     }
 }
 
-/// Runs the scheduler of a child process.
 pub(crate) async fn run_scheduler(
     arguments: Arguments,
     name: String,
@@ -176,8 +170,8 @@ pub(crate) async fn run_scheduler(
     let exporter = exporter(&arguments, &name, &file, Arc::clone(&print)).await?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    // Stdin ends with the parent process. A plain thread reads stdin: tokio's runtime would wait for
-    // the read, even after the scheduler has ended.
+    // Stdin ends with the parent process. A plain thread reads stdin, since tokio's runtime would
+    // wait for the read after the scheduler has ended.
     drop(thread::spawn(move || {
         drop(io::copy(&mut io::stdin(), &mut io::sink()));
         stopped.cancel();

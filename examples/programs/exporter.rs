@@ -73,7 +73,7 @@ async fn events_on_redis_arrive_and_operator_commands_are_checked() {
         assert!(ended.last_line().starts_with(line), "{command}: {ended:?}");
     }
 
-    // Once a bucket is closed, the exporter sends its counts. It drops and reports other values.
+    // Once a bucket is closed, the exporter sends its counts, and reports other values.
     let mut output = String::new();
     while operate(&store, "list").await.last_line() != "0 buckets" {
         let ended = operate(&store, "send").await;
@@ -152,7 +152,6 @@ async fn scheduler_survives_and_reports_an_outage_of_its_store() {
     assert_eq!(ended.code(), Some(0));
 }
 
-/// Returns the first line that contains `words`.
 async fn until_printed(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> String {
     let mut printed = Vec::new();
     let found = async {
@@ -169,7 +168,6 @@ async fn until_printed(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -
     found.expect("checked above")
 }
 
-/// Runs one command of an operator.
 async fn operate(store: &str, command: &str) -> Ended {
     let (store, command) = (store.to_owned(), command.to_owned());
     let program = move || {
@@ -180,7 +178,6 @@ async fn operate(store: &str, command: &str) -> Ended {
     spawn_blocking(program).await.expect("the program was run")
 }
 
-/// Runs the example with a local Kinesis server in place of AWS.
 #[cfg(feature = "aws")]
 async fn export_to(server: &kinesis::Server, words: &[&str]) -> Output {
     let mut command = Command::new(program("exporter"));
@@ -299,5 +296,5 @@ fn exporter_reports_bad_input_in_one_line() {
     }
 }
 
-/// The time limit of each step: long, so that the tests pass on a busy machine.
+/// Long enough for each step on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -1,9 +1,8 @@
 //! Runs every example as a program, and checks its output and exit code.
 //!
-//! `cargo test` builds the examples of a package beside its tests, and this test finds them there. For
-//! `unit_test`, cargo builds and runs the tests, not a program. This test starts no second cargo, which would
-//! build the dependencies again with other features. The test calls no function of an example, since a call
-//! shows neither the output nor the exit code.
+//! `cargo test` builds the examples of a package beside its tests, and this test finds the programs
+//! there. For `unit_test`, cargo builds and runs the tests. This test starts no second cargo, which
+//! would build the dependencies again with other features.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 mod exporter;
@@ -16,7 +15,6 @@ use lease_test_servers::dynamodb::Server;
 use lease_test_servers::redis;
 use tokio::task::spawn_blocking;
 
-/// The result of a program.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -45,7 +43,6 @@ fn run(example: &str, arguments: &[&str]) -> Ended {
     }
 }
 
-/// Writes a file that the next test run overwrites.
 fn file_with(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.csv"));
     std::fs::write(&path, text).expect("the folder for tests can be written");
@@ -75,7 +72,7 @@ fn nightly_job_runs_once_a_night_on_three_machines() {
     assert_eq!(count(" under token "), 4, "{}", ended.stdout);
     assert_eq!(count(" skipped: "), 8, "{}", ended.stdout);
     assert_eq!(count("next due: "), 4, "{}", ended.stdout);
-    // On this night daylight saving time begins, and the clocks skip half past two.
+    // Daylight saving time begins on this night, and the clocks skip half past two.
     assert!(ended.stdout.contains("2026-03-29T03:00:00+02:00"), "{}", ended.stdout);
 }
 
@@ -251,7 +248,6 @@ fn refused_in_one_line(example: &str, cases: &[(&[&str], &str)]) {
 
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
         assert_eq!(ended.stdout, "", "{arguments:?}");
-        // After a bad option, clap prints a hint to the usage.
         let message = ended.stderr.split("\n\nUsage:").next().unwrap_or_default();
         let message = message.split("\n\nFor more").next().unwrap_or_default().trim_end();
         assert_eq!(message.lines().count(), 1, "{arguments:?}: {ended:?}");

@@ -41,7 +41,7 @@ async fn shards_are_shared_on_redis_and_dynamodb() {
     let mut stores = vec![format!("dynamodb://{}/leases", dynamodb.address())];
     stores.extend(redis.iter().map(|server| format!("redis://{}", server.address())));
 
-    // The runs are concurrent, since each run takes several seconds.
+    // Each run takes several seconds, so the runs are concurrent.
     let start = |store: String| spawn_blocking(move || run("shards", &["--store", &store]));
     let runs: Vec<_> = stores.into_iter().map(start).collect();
 
@@ -72,7 +72,6 @@ fn assert_verdict(ended: &Ended) {
     assert!(verdict.contains("missing: 0, partition keys out of order: 0"), "{ended:?}");
 }
 
-/// Runs `shards` until it has printed `text`, then sends SIGTERM.
 #[cfg(unix)]
 fn stop_when_printed(command: &mut Command, text: &str) -> Ended {
     let mut program = command.stdout(Stdio::piped()).spawn().expect("the example starts");
@@ -104,7 +103,6 @@ fn stopped_run_hands_over_and_has_no_verdict() {
     assert_eq!(ended.last_line(), "verdict: none, since the run was stopped");
 }
 
-/// A local Kinesis server replaces AWS.
 #[cfg(all(unix, feature = "aws"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn kinesis_stream_is_read_until_sigterm() {

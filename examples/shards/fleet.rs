@@ -17,7 +17,6 @@ use tokio::time::{sleep, timeout};
 use crate::table::short;
 use crate::worker::{EndSignals, Ended, FleetSettings, Processor, Stream, process};
 
-/// All workers of one application.
 pub(crate) struct Fleet {
     pub(crate) settings: Arc<FleetSettings>,
     pub(crate) deliveries: Deliveries,
@@ -25,13 +24,12 @@ pub(crate) struct Fleet {
     pub(crate) screen: Screen,
 }
 
-/// A worker that was started.
 pub(crate) struct Started {
     pub(crate) handle: WorkerHandle,
     /// If true, the worker is killed before its next checkpoint.
     is_doomed: Arc<AtomicBool>,
     ended: JoinHandle<Result<Ended, Failure>>,
-    /// Dropping this sender ends the worker's thread.
+    /// A drop of this sender ends the worker's thread.
     _fleet: oneshot::Sender<()>,
 }
 
@@ -43,8 +41,8 @@ impl Fleet {
         Self { settings, deliveries, workers: BTreeMap::new(), screen }
     }
 
-    /// Starts workers, adds one, kills one, reshards the stream, and stops one. Waits after each step
-    /// until the shards are shared evenly.
+    /// Starts workers, adds one, kills one, reshards the stream, and stops one. Waits after each
+    /// step until the shards are shared evenly.
     pub(crate) async fn run_all_events(
         &mut self,
         workers: usize,
@@ -72,7 +70,7 @@ impl Fleet {
         self.until_shared(stream).await
     }
 
-    /// Starts workers. Whenever a shard moves between workers, prints a line, until the future is dropped.
+    /// Prints a line for each move of a shard, until the future is dropped.
     pub(crate) async fn watch(&mut self, workers: usize) -> Result<(), Failure> {
         for number in 1..=workers {
             self.start(number).await?;
@@ -108,8 +106,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns the first worker that reads a shard, except worker-1, which stops later. If there are more
-    /// workers than shards, some workers read no shard.
+    /// Returns the first worker that reads a shard, except worker-1, which stops later. Some
+    /// workers read no shard if there are more workers than shards.
     fn busy_worker(&self) -> Result<String, Failure> {
         let readers = self.readers().into_iter();
         let busy = readers.filter(|(name, shards)| name != "worker-1" && !shards.is_empty());
@@ -117,7 +115,6 @@ impl Fleet {
         Ok(first.ok_or("no worker but worker-1 reads a shard")?)
     }
 
-    /// Kills a worker between a batch and its checkpoint.
     async fn kill(&mut self, name: &str) -> Result<(), Failure> {
         if let Some(worker) = self.workers.get(name) {
             worker.is_doomed.store(true, Ordering::SeqCst);
@@ -183,8 +180,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until all open shards are read and the shares differ by one at most. Then lets the workers
-    /// read for two seconds.
+    /// Waits until all open shards are read and the shares differ by one at most. Then lets the
+    /// workers read for two seconds.
     async fn until_shared(&mut self, stream: &SimStream) -> Result<(), Failure> {
         let mut open: Vec<_> = stream.open_shards().into_iter().map(|shard| shard.id).collect();
         open.sort();
@@ -216,7 +213,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// Polls until `condition` holds. `otherwise` describes the failure.
     async fn until(
         &mut self,
         otherwise: &str,
@@ -232,7 +228,6 @@ impl Fleet {
         Err(format!("{otherwise} within {:?}", POLL_INTERVAL * polls).into())
     }
 
-    /// Redraws the table after a poll interval. Fails if a worker has ended by itself.
     async fn poll(&mut self) -> Result<(), Failure> {
         self.refresh().await;
         let ended = self.workers.iter().find(|(_, worker)| worker.ended.is_finished());
@@ -248,7 +243,6 @@ impl Fleet {
         self.redraw();
     }
 
-    /// Returns the shards that each worker reads.
     fn readers(&self) -> BTreeMap<String, Vec<ShardId>> {
         let shards = |worker: &Started| {
             worker.handle.status().shards.into_iter().map(|status| status.shard).collect()
@@ -268,8 +262,8 @@ fn polls_in(time: Duration) -> u32 {
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pause after each step, in polls: long enough to read the table.
+/// The unit is a poll. The pause is long enough to read the table.
 const PAUSE: u32 = 18;
 
-/// The time limit of a step, in polls: one minute. Ten ttls are added if leases may have to expire.
+/// One minute, in polls. Ten ttls are added if leases may have to expire.
 const MAX_POLLS: u32 = 600;

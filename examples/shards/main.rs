@@ -1,5 +1,5 @@
-//! Workers share the shards of a stream while workers join, are killed and stop, and shards are split and
-//! merged. Every record is processed, in the order of its partition key.
+//! Workers share the shards of a stream while workers join, are killed and stop, and shards are
+//! split and merged. Every record is processed, in the order of its partition key.
 
 mod fleet;
 mod options;
@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments { store, stream, workers, shards, ttl: options } = arguments;
-    // Opens the store once here, so that a wrong address is reported before any worker starts.
+    // A wrong address fails here, before any worker starts.
     open_table(&store).await?;
 
     if let Some(stream) = stream {
@@ -68,7 +68,6 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     check(fleet, workers, stream).await
 }
 
-/// Reads a stream that other programs write to.
 async fn read(mut fleet: Fleet, workers: usize) -> Result<ExitCode, Failure> {
     select! {
         biased;
@@ -79,8 +78,8 @@ async fn read(mut fleet: Fleet, workers: usize) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs all events of the example on a simulated stream, and compares the processed records with the
-/// records of the stream.
+/// Runs all events of the example, and compares the processed records with the records of the
+/// stream.
 async fn check(mut fleet: Fleet, workers: usize, stream: SimStream) -> Result<ExitCode, Failure> {
     let producer = tokio::spawn(produce(stream.clone()));
     select! {
@@ -111,7 +110,6 @@ async fn produce(stream: SimStream) {
     }
 }
 
-/// Completes at Ctrl-C or SIGTERM.
 async fn stop_signal() {
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -24,7 +24,6 @@ fn number<N: FromStr + PartialOrd + std::fmt::Display>(
     number.ok_or_else(|| format!("a number from {first} to {last}, {reason}"))
 }
 
-/// Parses a ttl.
 pub(crate) fn leases(text: &str) -> Result<LeaseOptions, String> {
     let seconds = text.parse().ok();
     let ttl = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -32,9 +31,9 @@ pub(crate) fn leases(text: &str) -> Result<LeaseOptions, String> {
     options.ok_or_else(|| "a number of seconds from 0.1 to 86400, which is a day".to_owned())
 }
 
-/// Parses a stream's name, by the rules of
-/// [`CreateStream`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html), or its
-/// ARN.
+/// A stream's name, by the rules of
+/// [`CreateStream`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html),
+/// or its ARN.
 pub(crate) fn stream(text: &str) -> Result<String, String> {
     let name = match text.strip_prefix("arn:") {
         Some(rest) => rest.split_once(":stream/").map_or("", |(_, name)| name),

@@ -7,13 +7,11 @@ use lease_kinesis::{ShardId, ShardStatus, Status};
 use crate::fleet::Fleet;
 
 impl Fleet {
-    /// Prints `event`, and the table.
     pub(crate) fn print(&mut self, event: impl fmt::Display) {
         let table = self.table();
         self.screen.print(event, &table);
     }
 
-    /// Redraws the table.
     pub(crate) fn redraw(&mut self) {
         let table = self.table();
         self.screen.redraw(&table);

@@ -1,6 +1,6 @@
 //! One worker of the fleet, on its own thread and runtime, as if in its own process.
 //!
-//! Killing a worker drops its runtime: the worker hands over no shard, and its leases expire.
+//! A kill drops the worker's runtime. The worker hands over no shard, and its leases expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,6 @@ use tokio::runtime::Builder;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 
-/// The settings that all workers share.
 pub(crate) struct FleetSettings {
     pub(crate) application: String,
     pub(crate) store: String,
@@ -32,21 +31,19 @@ pub(crate) enum Stream {
     InAws(String),
 }
 
-/// The end of a worker.
 pub(crate) enum Ended {
     Stopped,
     Killed { unsaved: usize },
 }
 
-/// Signals that end a process from outside.
 pub(crate) struct EndSignals {
-    /// Kills the worker. The value is the number of records without a checkpoint.
+    /// The value is the number of records without a checkpoint.
     pub(crate) killed: mpsc::Receiver<usize>,
     /// Completes when the fleet is dropped, after a failure.
     pub(crate) fleet_dropped: oneshot::Receiver<()>,
 }
 
-/// Runs a worker as if in its own process: dropping the runtime ends every task of the worker.
+/// A drop of the runtime ends every task of the worker.
 pub(crate) fn process(
     settings: &FleetSettings,
     name: &str,
@@ -61,7 +58,7 @@ pub(crate) fn process(
         let run = tokio::spawn(worker.run());
         select! {
             biased;
-            // Returning drops the runtime: the worker cannot hand over its shards.
+            // The return drops the runtime, so the worker cannot hand over its shards.
             Some(unsaved) = signals.killed.recv() => Ok(Ended::Killed { unsaved }),
             _ = signals.fleet_dropped => Err("the fleet has failed".into()),
             ended = run => Ok(ended?.map(|()| Ended::Stopped)?),
@@ -80,7 +77,7 @@ impl FleetSettings {
                 builder.with_name(name.parse()?)
             }
             #[cfg(feature = "aws")]
-            // Another process may also have a `worker-1`, so workers of a stream in AWS keep their
+            // Another process may also have a `worker-1`. So workers of a stream in AWS keep their
             // default names.
             Stream::InAws(stream) => {
                 let stream = lease_examples::kinesis::open(stream)?;
@@ -94,7 +91,7 @@ impl FleetSettings {
         builder
             .with_options(self.options.clone())
             .with_initial_position(InitialPosition::TrimHorizon)
-            // A short pause, so that the numbers on the terminal change often.
+            // The numbers on the terminal change often with a short pause.
             .with_idle_pause(Duration::from_millis(200))
     }
 }
@@ -102,7 +99,7 @@ impl FleetSettings {
 impl Stream {
     #[cfg(feature = "aws")]
     pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
-        // Opens the stream once here, so that a missing variable is reported before any worker starts.
+        // A missing variable fails here, before any worker starts.
         lease_examples::kinesis::open(stream)?;
         Ok(Self::InAws(stream.to_owned()))
     }
@@ -112,14 +109,14 @@ impl Stream {
         Err(format!("stream {stream} is in AWS: build with `--features aws`").into())
     }
 
-    /// Returns the application's name. Workers with the same name share the stream.
+    /// Workers with the same name share the stream.
     pub(crate) fn application(&self) -> String {
         match self {
             // Each run has a new simulated stream, so each run needs new rows.
             Self::Simulated(_) => {
                 format!("simulated-{}-{}", std::process::id(), millis_since_1970())
             }
-            // Of an ARN, uses only the name at the end.
+            // The name is at the end of an ARN.
             #[cfg(feature = "aws")]
             Self::InAws(stream) => {
                 format!("shards-{}", stream.rsplit('/').next().unwrap_or_default())
@@ -131,9 +128,9 @@ impl Stream {
 /// Notes the records of each batch as delivered, then checkpoints.
 #[derive(Clone)]
 pub(crate) struct Processor {
-    /// `None` for a stream in AWS: such a stream has no end, but memory is limited.
+    /// `None` for a stream in AWS, which has no end, but memory is limited.
     pub(crate) deliveries: Option<Deliveries>,
-    /// True if the worker must be killed before its next checkpoint.
+    /// If true, the worker must be killed before its next checkpoint.
     pub(crate) is_doomed: Arc<AtomicBool>,
     pub(crate) kill: mpsc::Sender<usize>,
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lease_export::{BadEvent, BadEvents, Entry, Pipeline};
 use serde_json::{Map, Value};
 
-/// Makes one event of each count. Keys with `/week` or `/eternity` are filtered out. Entries that are
-/// not counts are dropped, and `print` reports them.
+/// Makes one event of each count. A filter drops keys with `/week` or `/eternity`. `print` reports
+/// entries that are not counts.
 pub fn pipeline(print: Arc<dyn Fn(String) + Send + Sync>) -> Pipeline {
     Pipeline::new(parse)
         .without_keys_containing(["/week", "/eternity"])

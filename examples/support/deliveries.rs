@@ -105,7 +105,6 @@ mod tests {
 
     use super::*;
 
-    /// Compares a stream of four records, two for each of two customers, with the records `processed`.
     fn verdict_on(processed: &[usize]) -> Verdict {
         let (stream, deliveries) = (SimStream::new(1), Deliveries::default());
         let put =

@@ -19,12 +19,12 @@ use lease_export::{RedisBuckets, RedisBuffer};
 
 use crate::{Failure, stores::open_table};
 
-/// Makes the exporter of process `name` on `store`: `memory`, or `redis://HOST:PORT`. `pipeline` turns
-/// the entries of closed buckets into events.
+/// Makes the exporter of process `name` on `store`: `memory`, or `redis://HOST:PORT`. `pipeline`
+/// turns the entries of closed buckets into events.
 ///
 /// # Errors
 ///
-/// If `store` has another form, or cannot be used.
+/// Fails if `store` has another form, or cannot be used.
 pub async fn open(
     store: &str,
     name: &str,
@@ -39,12 +39,12 @@ pub async fn open(
         .with_options(LeaseOptions::new(ttl)?);
     let switch = TableSwitch::new("orders/enabled".parse()?, &locker, table);
     let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
-    // The wait for a hand-over is shorter than by default, so that a killed worker's job is soon repeated.
+    // The wait for a hand-over is shorter than by default, so that a killed worker's job is soon
+    // repeated.
     let exporter = Exporter::new(locker, "orders/export".parse()?, parts);
     Ok(exporter.with_source(BucketSource::new(buckets, pipeline)).with_hand_over_wait(ttl)?)
 }
 
-/// The stores of jobs and events.
 #[derive(Clone)]
 struct EventStores {
     queue: Arc<dyn JobQueue>,
@@ -73,7 +73,7 @@ async fn open_event_stores(address: &str, ttl: Duration) -> Result<EventStores, 
     }
 }
 
-/// Returns the queue, the buffer and the buckets in the memory of this process. All callers share them.
+/// All callers share the queue, the buffer and the buckets in the memory of this process.
 fn memory(ttl: Duration, options: BucketOptions) -> EventStores {
     static MEMORY: OnceLock<EventStores> = OnceLock::new();
     let stores = MEMORY.get_or_init(|| EventStores {
@@ -84,12 +84,12 @@ fn memory(ttl: Duration, options: BucketOptions) -> EventStores {
     stores.clone()
 }
 
-/// Opens a sink in AWS: `kinesis:NAME` or `firehose:NAME`, with credentials from the environment, as
-/// in [`kinesis`](crate::kinesis).
+/// Opens a sink in AWS: `kinesis:NAME` or `firehose:NAME`, with credentials from the environment,
+/// as in [`kinesis`](crate::kinesis).
 ///
 /// # Errors
 ///
-/// If `address` has another form, or a variable of the environment is missing.
+/// Fails if `address` has another form, or a variable of the environment is missing.
 #[cfg(feature = "aws")]
 pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
     use lease_export::{FirehoseSink, KinesisSink};
@@ -105,11 +105,11 @@ pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
     }
 }
 
-/// Without the feature `aws`, no sink in AWS can be opened.
+/// Refuses every address: without the feature `aws`, no sink in AWS can be opened.
 ///
 /// # Errors
 ///
-/// Always. The error names the missing feature, or the known addresses.
+/// Always fails. The error names the missing feature, or the known addresses.
 #[cfg(not(feature = "aws"))]
 pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
     match address.split_once(':') {

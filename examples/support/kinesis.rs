@@ -1,7 +1,7 @@
 //! Opens streams in AWS with credentials from the environment.
 //!
-//! `aws-config` finds credentials in more places, such as profiles and instance roles.
-//! A client that is configured by `aws-config` can be passed to `KinesisSource::new` in the same way.
+//! `aws-config` also finds credentials in profiles and instance roles. `KinesisSource::new` takes a
+//! client of `aws-config` in the same way.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::{Client, Config};
@@ -10,17 +10,16 @@ use lease_kinesis::KinesisSource;
 
 use crate::Failure;
 
-/// Opens `stream`, a name or an ARN. The environment must have `AWS_REGION`, `AWS_ACCESS_KEY_ID` and
-/// `AWS_SECRET_ACCESS_KEY`; it may have `AWS_SESSION_TOKEN` and `AWS_ENDPOINT_URL_KINESIS`.
+/// Opens `stream`, a name or an ARN. The environment must have `AWS_REGION`, `AWS_ACCESS_KEY_ID`
+/// and `AWS_SECRET_ACCESS_KEY`. `AWS_SESSION_TOKEN` and `AWS_ENDPOINT_URL_KINESIS` are optional.
 ///
 /// # Errors
 ///
-/// If a required variable is missing.
+/// Fails if a required variable is missing.
 pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
     Ok(KinesisSource::new(&client()?, stream))
 }
 
-/// Makes a Kinesis client from the environment.
 pub(crate) fn client() -> Result<Client, Failure> {
     let key = variable("AWS_ACCESS_KEY_ID")?;
     let (secret, session) =
@@ -37,7 +36,7 @@ pub(crate) fn client() -> Result<Client, Failure> {
     Ok(Client::from_conf(config.build()))
 }
 
-/// Makes a Firehose client from the environment, which may have `AWS_ENDPOINT_URL_FIREHOSE`.
+/// The environment may have `AWS_ENDPOINT_URL_FIREHOSE`.
 pub(crate) fn firehose_client() -> Result<aws_sdk_firehose::Client, Failure> {
     use aws_sdk_firehose::config::{BehaviorVersion, Credentials, Region};
 

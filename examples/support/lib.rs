@@ -1,6 +1,4 @@
-//! Code that several examples share: stores by address, output, and sample work.
-//!
-//! Start at [`stores`], which makes each store. The others have output, sample work and exporter parts.
+//! Code that several examples share. Start at [`stores`], which makes each store.
 
 use std::error::Error;
 use std::fmt;
@@ -65,7 +63,7 @@ pub fn exit(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Joins the texts of an error and of its sources, outermost first. The text of an error omits its source.
+/// Joins the texts of an error and of its sources, outermost first.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source())
         .map(ToString::to_string)

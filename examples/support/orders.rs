@@ -25,12 +25,12 @@ pub struct Orders {
     pub refused: Vec<InvalidInput>,
 }
 
-/// Reads one event per line from `file`, or the built-in orders if `file` is `None`. A bad line does not
-/// affect the other lines.
+/// Reads one event per line from `file`, or the built-in orders if `file` is `None`. A bad line
+/// does not affect the other lines.
 ///
 /// # Errors
 ///
-/// If `file` cannot be read, or has no events.
+/// Fails if `file` cannot be read, or has no events.
 pub fn read(file: Option<&Path>) -> Result<Orders, InvalidInput> {
     let (name, bytes) = match file {
         // Compiled in, so that the example runs from any folder.
@@ -68,9 +68,8 @@ fn event(number: u32, line: &[u8]) -> Result<Event, InvalidInput> {
     Event::from_line(format!("line-{number}").parse()?, text)
 }
 
-/// A sink that appends to a file, slowly enough to read along, and prints each request.
-///
-/// The file has one event per line, in the order of arrival.
+/// Appends to a file, slowly enough to read along, and prints each request. The file has one event
+/// per line, in the order of arrival.
 pub struct FileSink {
     file: PathBuf,
     pace: Duration,
@@ -78,7 +77,7 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates a sink that appends to `file`, one request per `pace`, and prints each request by `print`.
+    /// Appends one request per `pace` to `file`, and prints each request by `print`.
     pub fn new(file: PathBuf, pace: Duration, print: Arc<dyn Fn(String) + Send + Sync>) -> Self {
         Self { file, pace, print }
     }
@@ -111,14 +110,14 @@ impl Sink for FileSink {
     }
 }
 
-/// Dead letters in a file: the events that the sink will never accept. Also prints each event.
+/// Appends the events that the sink never accepts to a file, and prints each event.
 pub struct FileDeadLetters {
     file: PathBuf,
     print: Arc<dyn Fn(String) + Send + Sync>,
 }
 
 impl FileDeadLetters {
-    /// Creates dead letters that are appended to `file` and printed by `print`.
+    /// Appends dead letters to `file`, and prints each event by `print`.
     pub fn new(file: PathBuf, print: Arc<dyn Fn(String) + Send + Sync>) -> Self {
         Self { file, print }
     }
@@ -162,12 +161,12 @@ pub struct Arrivals {
     pub foreign: usize,
 }
 
-/// Compares the lines of `file` and of `too_large` with `events`. Equal events must arrive as often as they
-/// were appended.
+/// Compares the lines of `file` and of `too_large` with `events`. Equal events must arrive as often
+/// as they were appended.
 ///
 /// # Errors
 ///
-/// If one of the files exists but cannot be read.
+/// Fails if one of the files exists but cannot be read.
 pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Result<Arrivals> {
     let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
     for event in events {
@@ -197,7 +196,6 @@ pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Resu
     Ok(arrivals)
 }
 
-/// Reads `file`. A missing file has no lines.
 fn lines(file: &Path) -> std::io::Result<String> {
     match std::fs::read_to_string(file) {
         Err(error) if error.kind() == NotFound => Ok(String::new()),

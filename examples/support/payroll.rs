@@ -20,7 +20,7 @@ pub struct Payment {
 ///
 /// # Errors
 ///
-/// If `file` cannot be read, has no payments, or has a line that is not a payment.
+/// Fails if `file` cannot be read, has no payments, or has a line that is not a payment.
 pub fn read(file: Option<&Path>) -> Result<Vec<Payment>, InvalidInput> {
     let Some(file) = file else {
         // Compiled in, so that the example runs from any folder.
@@ -76,7 +76,7 @@ impl fmt::Display for Payment {
     }
 }
 
-/// A ledger of the payments made so far. A [`Gate`](lease_core::fence::Gate) guards the ledger.
+/// The payments made so far. A [`Gate`](lease_core::fence::Gate) guards the ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
     accepted: Vec<(usize, FencingToken)>,

@@ -1,5 +1,5 @@
-//! Prints events, with a table of the current state below them. On a terminal, the table is redrawn in
-//! place. Elsewhere, the table is printed after each event.
+//! Prints events, with a table of the current state below. A terminal redraws the table in place.
+//! Other outputs get the table after each event.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -10,7 +10,6 @@ use lease_core::store::{BootClock, Clock, Moment};
 pub struct Screen {
     out: Box<dyn Write + Send>,
     is_terminal: bool,
-    /// The number of table lines on the screen now.
     table_lines: usize,
     clock: BootClock,
     start: Moment,
@@ -101,7 +100,6 @@ mod tests {
         }
     }
 
-    /// Returns the text that the screen writes for a redraw, an event and an end.
     fn written(is_terminal: bool) -> String {
         let buffer = Buffer::default();
         let mut screen = Screen::on(Box::new(buffer.clone()), is_terminal);

@@ -1,6 +1,6 @@
-//! The time from the start of `lease run` to the first output of its command, beside `flock` with the same command.
-//!
-//! `cargo bench -p lease-cli --bench start`. `LEASE_PROGRAM` names another program than the one that cargo has built.
+//! Measures the time from the start of `lease run` to the first output of its command, beside
+//! `flock`: `cargo bench -p lease-cli --bench start`. `LEASE_PROGRAM` names another program than
+//! the one that cargo has built.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for people")]
 
 use std::io::Read;
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 200;
 
-/// Runs `command` and returns the time until its first output.
 fn time_to_output(command: &mut Command) -> Duration {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let start = now();

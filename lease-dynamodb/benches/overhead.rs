@@ -1,10 +1,9 @@
-//! Compares the store with bare conditional writes. Reports ratios: all variants take turns on one
+//! Compares the store with bare conditional writes, as ratios. All variants take turns on one
 //! server, so other load on the machine affects them equally.
 //!
 //! - *same*: the same writes, written by hand. The ratio shows the cost of this crate.
 //! - *smallest*: the smallest possible lock, without expiry, detection of late duplicates, purging
-//!   or transfers. This ratio also contains the cost of the protocol. The server runs in this process, so no
-//!   network hides the difference.
+//!   or transfers. The ratio also contains the cost of the protocol.
 //!
 //! ```sh
 //! cargo bench -p lease-dynamodb
@@ -27,7 +26,7 @@ use lease_test_servers::dynamodb::{Count, Server};
 
 const ROUNDS: usize = 60;
 const CYCLES: u32 = 100;
-/// The requests of one round. Each cycle sends two requests: an obtain and a release.
+/// Each cycle sends two requests: an obtain and a release.
 const REQUESTS: usize = 200;
 const TTL: Duration = Duration::from_secs(30);
 
@@ -50,7 +49,6 @@ async fn main() {
         assert_eq!(count.take(), REQUESTS, "requests");
         let store = timed(async || store_cycle(&store, &keys[2]).await).await;
         assert_eq!(count.take(), REQUESTS, "requests");
-        // The first rounds warm up all variants and the server.
         if round >= ROUNDS / 6 {
             to_same.push(store / same);
             to_smallest.push(store / smallest);
@@ -83,7 +81,6 @@ async fn store_cycle(store: &DynamoDbStore, key: &LeaseKey) {
     store.release(&grant, None).await.unwrap();
 }
 
-/// The smallest lock: takes the key if it is free and counts a token, then frees it.
 async fn smallest_cycle(client: &Client, key: &LeaseKey) {
     let nonce = AttributeValue::S(fresh_nonce().to_string());
     client
@@ -114,7 +111,6 @@ async fn smallest_cycle(client: &Client, key: &LeaseKey) {
         .unwrap();
 }
 
-/// The writes that the store sends.
 async fn same_cycle(client: &Client, key: &LeaseKey) {
     let nonce = fresh_nonce().to_string();
     let token = same_claim(client, key, &nonce).await;

@@ -15,7 +15,8 @@ use crate::store::DynamoDbStore;
 ///
 /// # Examples
 ///
-/// Adopts a table of other programs. Its key column is `shard_id`, and its owner column is `assigned_to`:
+/// Adopts a table of other programs. The key column is `shard_id`, and the owner column is
+/// `assigned_to`:
 ///
 /// ```
 /// # fn adopt(client: aws_sdk_dynamodb::Client) -> Result<(), lease_core::InvalidInput> {
@@ -39,8 +40,8 @@ pub struct DynamoDbStoreBuilder {
 impl DynamoDbStore {
     /// Creates a store of the leases in `table`, with all defaults.
     ///
-    /// Sends no request: create the table with [`ensure_table`](Self::ensure_table). The store uses
-    /// the client's connections, credentials and retries as they are.
+    /// Sends no request. [`ensure_table`](Self::ensure_table) creates the table. The store uses the
+    /// client's connections, credentials and retries.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self::builder(client, table).build_unchecked()
     }
@@ -64,15 +65,16 @@ impl DynamoDbStoreBuilder {
 
     /// Waits for `margin` after an expiry in DynamoDB's time before a contender takes the lease.
     ///
-    /// Defaults to 2 s. Amazon's time service synchronizes the clocks of DynamoDB's front ends; no
+    /// Defaults to 2 s. Amazon's time service synchronizes the clocks of DynamoDB's front ends. No
     /// report of a difference above 2 s is known.
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.settings.margin = margin;
         self
     }
 
-    /// Decides by `mode` whether a lease has expired. The default is both ways, time and observation: a new
-    /// process takes a lease that expired long ago without a wait.
+    /// Decides by `mode` whether a lease has expired. Defaults to
+    /// [`TimeMode::ServerTimeAndObservation`]: a new process then takes a long expired lease at
+    /// once.
     pub fn with_time_mode(mut self, mode: TimeMode) -> Self {
         self.settings.time_mode = mode;
         self
@@ -86,9 +88,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Waits at most `limit` for each answer, including the SDK's retries. The limit must be more than zero.
-    /// Defaults to 3 s, less than the heartbeat period of any lease of 10 s or more. A locker stops waiting
-    /// after one heartbeat period anyway.
+    /// Waits at most `limit` for each answer, including the SDK's retries. The limit must be more
+    /// than zero. Defaults to 3 s, less than the heartbeat period of any lease of 10 s or more.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.settings.timing.request_timeout = limit;
         self
@@ -97,43 +98,46 @@ impl DynamoDbStoreBuilder {
     /// Lets the table's TTL purge an item without attributes `retention` after its lease expired:
     /// at least a day. Defaults to 7 days.
     ///
-    /// The TTL never purges an item that was made by hand, created through
-    /// [`LeaseTable`](lease_core::store::LeaseTable), or given attributes.
+    /// The TTL never purges items that were made by hand or through
+    /// [`LeaseTable`](lease_core::store::LeaseTable), or that have attributes.
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.settings.retention = Some(retention);
         self
     }
 
-    /// Disables purging by the table's TTL. Use this for existing tables.
+    /// Disables purging by the table's TTL. Existing tables need this setting.
     pub fn without_purging(mut self) -> Self {
         self.settings.retention = None;
         self
     }
 
-    /// Refuses keys that have no item yet: a mistyped key is then an error, and not a lease without
-    /// contenders. Disables purging too, since the items belong to the operator.
+    /// Refuses keys without an item, so that a mistyped key is an error. Disables purging, since
+    /// the items belong to the operator.
     pub fn only_existing_rows(mut self) -> Self {
         self.settings.existing_only = true;
         self.settings.retention = None;
         self
     }
 
-    /// Leases items with the columns of Amazon's DynamoDB lock client (`recordVersionNumber`,
-    /// `isReleased`), too. By default the store refuses them: that client ignores this store's
-    /// leases.
+    /// Also leases items with the columns of Amazon's DynamoDB lock client (`recordVersionNumber`,
+    /// `isReleased`). By default the store refuses such items, since the lock client ignores this
+    /// store's leases.
     ///
-    /// Use it while a table moves from the lock client to this store. This store takes such an item once no
-    /// column has changed for the item's `leaseDuration`, or for the ttl if that is longer. The
-    /// lock client does not notice heartbeats of this store: it takes an item of this store after
-    /// the item's `leaseDuration`, and at once if the item has `isReleased`. Two processes then hold the
-    /// key. Stop every lock client of a key before this store leases it.
+    /// This setting is for the time while a table moves from the lock client to this store. This
+    /// store takes such an item if no column has changed for the longer of the item's
+    /// `leaseDuration` and the ttl.
+    ///
+    /// The lock client does not notice heartbeats of this store. The client takes an item of this
+    /// store after the item's `leaseDuration`, and at once if the item has `isReleased`. Two
+    /// processes then hold the key. So stop every lock client of a key before this store leases the
+    /// key.
     pub fn with_lock_client_items(mut self) -> Self {
         self.settings.lock_client_items = true;
         self
     }
 
-    /// Lists with strongly consistent reads, at twice the cost. Off by default: a conditional write
-    /// that acts on a stale listing is safe.
+    /// Lists with strongly consistent reads, at twice the cost. Off by default, since a conditional
+    /// write that acts on a stale listing is safe.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self
@@ -146,7 +150,7 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Reads lease time from `clock`: for tests.
+    /// Reads lease time from `clock`, for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.settings.timing.clock = clock;
         self
@@ -156,12 +160,13 @@ impl DynamoDbStoreBuilder {
     ///
     /// # Errors
     ///
-    /// If a value is out of range, or two columns have one name.
+    /// Fails if a value is out of range, or if two columns have one name.
     pub fn build(self) -> Result<DynamoDbStore, InvalidInput> {
         let settings = &self.settings;
         settings.columns.validate()?;
         settings.timing.validate()?;
-        // An item must exist for longer than every lease on it, or its token and nonce are lost too soon.
+        // If an item is purged while a lease on the item can be valid, its token and nonce are
+        // lost.
         if let Some(retention) = settings.retention
             && retention < LeaseOptions::MAX_TTL
         {

@@ -1,4 +1,4 @@
-//! The entry point for fuzzers: parses arbitrary items. Use it only for fuzzing.
+//! The entry point for fuzzers, which parses arbitrary items.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -8,7 +8,7 @@ use lease_aws::table_client::{RawItem, from_dynamodb, to_dynamodb};
 
 use crate::items::{Columns, Item, key_of};
 
-/// Parses `bytes` as an item in DynamoDB's JSON, as any program may have written it.
+/// Parses `bytes` as an item in DynamoDB's JSON.
 pub fn item(bytes: &[u8]) {
     let Ok(Json::Object(fields)) = serde_json::from_slice(bytes) else { return };
     let raw: Option<RawItem> =
@@ -22,7 +22,6 @@ pub fn item(bytes: &[u8]) {
     drop(Item::read("fuzzed", raw, &columns));
 }
 
-/// Checks that a value which is read, written and read again does not change.
 fn assert_round_trip(value: &AttributeValue) {
     let Ok(read) = from_dynamodb(value.clone()) else { return };
     if let Ok(written) = to_dynamodb(&read) {

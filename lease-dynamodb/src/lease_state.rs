@@ -12,18 +12,16 @@ use crate::time::{ServerNow, ServerTime};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// No holder and no reservation.
     Free,
-    /// No holder. For this long, the key is reserved for one lessee, or after a release for no lessee.
+    /// The rest of a reservation for one lessee, or for no lessee after a release.
     Reserved(Option<Duration>),
     Held(Holder),
-    /// The lease expired; the next claim takes the key.
     Expired(Holder),
 }
 
 impl LeaseState {
-    /// Determines the state from `item`, which was received at `now`. An item without a ttl, as
-    /// other programs write it, must be unchanged for `default_ttl`.
+    /// Determines the state from `item`, which was received at `now`. An item of another program
+    /// may have no ttl: such an item must be unchanged for `default_ttl`.
     pub(crate) fn of(
         key: &LeaseKey,
         item: &Item,
@@ -38,7 +36,8 @@ impl LeaseState {
             return Self::Free;
         }
         if let (Some(lessee), Some(session)) = (&item.lessee, &item.parent) {
-            // No time ends this lease. It is not observed: a listing would displace the sessions, which must be.
+            // No time ends this lease. The store does not observe the item, since a listing could
+            // displace observed sessions.
             let holder = Holder::new(lessee.clone(), None).named_by(item.token_or_zero);
             return Self::Held(holder.with_parent(Some(session.clone())));
         }
@@ -48,8 +47,8 @@ impl LeaseState {
         let server_now = time.now();
 
         let Some(lessee) = &item.lessee else {
-            // A reservation only delays other lessees: exclusion does not depend on it. So
-            // DynamoDB's time suffices in both modes, without a margin.
+            // Exclusion does not depend on a reservation. So DynamoDB's time suffices in both
+            // modes, without a margin.
             let by_time = server_now.zip(item.reserved_until);
             let by_time = by_time.map(|(now, until)| until.since(now.lowest));
             let left = shorter(by_time, by_observation);
@@ -67,9 +66,8 @@ impl LeaseState {
     }
 }
 
-/// Returns how long a contender must wait until it may take the lease by DynamoDB's time.
-///
-/// Amazon's lock client does not write `expires_at`: an item that it took has the value of an earlier grant.
+/// Amazon's lock client does not write `expires_at`. An item that the client took has the value of
+/// an earlier grant.
 fn time_left(item: &Item, margin: Duration, now: Option<ServerNow>) -> Option<Duration> {
     if item.foreign.as_ref().is_some_and(|foreign| foreign.is_of_lock_client) {
         return None;
@@ -84,7 +82,7 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Returns the cause of a loss: `Expired` unless the item shows another cause.
+/// Returns `Expired` unless the item shows another cause.
 pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     let Some(item) = item else {
         return LossCause::Expired;
@@ -102,7 +100,6 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Returns the holder to report if the key is free or reserved: the next lessee, or the last lessee.
 pub(crate) fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee

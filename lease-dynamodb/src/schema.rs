@@ -10,17 +10,17 @@ use crate::items::Column;
 use crate::store::DynamoDbStore;
 
 impl DynamoDbStore {
-    /// Creates the table if it does not exist, billed on demand, and waits until it is active. Then
-    /// enables its TTL, which purges old items.
+    /// Creates the table if the table does not exist, billed on demand, and waits until the table
+    /// is active. Then enables the TTL, which purges old items.
     ///
-    /// Call it at every start; many processes may call it at once. It needs the actions
-    /// `dynamodb:DescribeTable`, `CreateTable`, `DescribeTimeToLive` and `UpdateTimeToLive`. A store
-    /// without purging does not need the last two.
+    /// Call this at every start. Many processes may call at once. The call needs the actions
+    /// `dynamodb:DescribeTable` and `CreateTable`. A store with purging also needs
+    /// `DescribeTimeToLive` and `UpdateTimeToLive`.
     ///
     /// # Errors
     ///
-    /// If the table has another key, or its TTL uses another column: the error names this key or column. If a
-    /// request fails, or the table is not active after five minutes.
+    /// Fails if the table has another key, or its TTL uses another column. The error names this key
+    /// or column. Also fails if a request fails, or if the table is not active after five minutes.
     ///
     /// # Cancel safety
     ///
@@ -51,8 +51,8 @@ impl DynamoDbStore {
             .time_to_live_specification(specification);
         match table.with_time_limit("UpdateTimeToLive", request.send()).await? {
             Ok(_) => Ok(()),
-            // DynamoDB refuses a change without effect, and a change soon after another change. In both
-            // cases, another process may have enabled the TTL.
+            // DynamoDB refuses a change without effect, and a change soon after another change.
+            // Another process may have enabled the TTL in both cases.
             Err(SdkError::ServiceError(service))
                 if matches!(
                     service.err().code(),
@@ -65,7 +65,6 @@ impl DynamoDbStore {
         }
     }
 
-    /// Whether the table's TTL uses the column `purge_at`.
     async fn has_ttl(&self) -> Result<bool, StoreError> {
         let table = &self.shared.table;
         let request = table.sdk().describe_time_to_live().table_name(table.name());

@@ -42,7 +42,7 @@ impl Sessions for DynamoDbStore {
                 let former = Holder::new(claim.lessee.clone(), Some(Duration::ZERO));
                 return Ok(Obtained::Held(former));
             };
-            // The operator or another program made the item, and the TTL must not purge it.
+            // The operator or another program made the item, so the TTL must not purge the item.
             let is_made_by_hand = item.token.is_none() && vacancy.token().is_none();
             if is_made_by_hand && purge == Purge::AsMarked {
                 purge = Purge::Never;
@@ -79,7 +79,6 @@ impl Sessions for DynamoDbStore {
                         write::end_mark(session, &shared.settings, self.now(), item.as_ref());
                     match self.write(key, write, ReturnItem::Never).await? {
                         WriteOutcome::Applied(_) => return Ok(self.ended_now(session)),
-                        // The key was granted meanwhile.
                         WriteOutcome::Refused(_) => None,
                     }
                 }
@@ -88,18 +87,19 @@ impl Sessions for DynamoDbStore {
             if last_attempt {
                 return holder.map(SessionState::Held).ok_or_else(|| changes_too_fast(key));
             }
-            // The answer contained DynamoDB's time and the current item. With this knowledge, the next write
-            // may end the session.
+            // The answer contained DynamoDB's time and the current item. So the next write may end
+            // the session.
             (seen, last_attempt) = (item, true);
         }
     }
 
-    /// Reads one key with strong consistency, and several keys in batches with eventual consistency. Returns a
-    /// deleted record without its attributes, since the next claim must name its token.
+    /// Reads one key with strong consistency, and several keys in batches with eventual
+    /// consistency. The record of a deleted item has no attributes, but a token that the next claim
+    /// must name.
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
         let table = &self.shared.table;
         let raw = match keys {
-            // A claim follows such a read. A stale one would cost a refused write.
+            // A claim follows such a read. A stale read would cost a refused write.
             [only] => vec![table.get(only.as_str()).await],
             _ => table.get_all(&keys.iter().map(LeaseKey::as_str).collect::<Vec<_>>()).await,
         };
@@ -126,8 +126,9 @@ impl Sessions for DynamoDbStore {
 
 /// Whether `item` shows that no copy of a refused claim can be granted later.
 ///
-/// The token has grown, or the vacancy was wrong. Otherwise, the former holder has taken the key out of its session by
-/// a late hand-over, or the item comes from a stale read.
+/// The refusal is final if the token has grown, or if the key is under another session than the
+/// former session of `vacancy`. In other cases, a late hand-over has taken the key out of its session,
+/// or the read was stale.
 fn is_final(vacancy: &Vacancy, item: &Item) -> bool {
     let is_under_another = item.parent.is_some() && item.parent.as_ref() != vacancy.former();
     item.token > vacancy.token() || is_under_another
@@ -139,11 +140,10 @@ fn may_still_be_granted(claim: &Claim) -> StoreError {
     store_error(StoreErrorKind::Unavailable, text)
 }
 
-/// What an item shows about a session.
 enum Look {
     Ended,
     Held(Holder),
-    /// The session is over, and its end is not written.
+    /// The session is over, but the item does not show the end yet.
     Over(Holder),
     /// No item has the token of this session or of a later one.
     Unmarked,

@@ -10,16 +10,17 @@ use crate::items::Columns;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "a contender trusts the server's clock or it does not")]
 pub enum TimeMode {
-    /// By DynamoDB's own time or by observation, as soon as either way shows the expiry.
+    /// By DynamoDB's time or by observation, as soon as either shows the expiry.
     ///
     /// Assumes that the clocks behind DynamoDB's `Date` headers differ by less than the margin.
     #[default]
     ServerTimeAndObservation,
-    /// By observation alone: a contender takes a lease that it observed unchanged for the whole ttl.
+    /// By observation alone: a contender takes a lease that the contender observed unchanged for
+    /// the whole ttl.
     ///
-    /// Assumes only a bound on the rate of this machine's clock, if all lessees of the table use this mode. A
-    /// lessee that uses DynamoDB's time can still take the lease of a lessee in this mode. A contender takes an
-    /// expired lease only after it has observed the lease for a ttl.
+    /// If all lessees of the table use this mode, only a bound on the rate of this machine's clock
+    /// is assumed. A lessee that uses DynamoDB's time can still take the lease of a lessee in
+    /// this mode.
     ObservationOnly,
 }
 
@@ -38,7 +39,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns the defaults for `table`.
     pub(crate) fn new(table: String) -> Self {
         Self {
             table,

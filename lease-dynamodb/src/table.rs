@@ -95,7 +95,7 @@ impl LeaseTable for DynamoDbStore {
         let shared = &self.shared;
         let (settings, columns) = (&shared.settings, &shared.settings.columns);
         let now = self.now();
-        // PutItem replaces the whole item, and so removes every attribute.
+        // PutItem replaces the whole item. So the write removes every attribute.
         let mut tombstone = RawItem::new();
         let mut keep = |column, value| tombstone.insert(columns.name(column).to_owned(), value);
         keep(Column::Nonce, grant.nonce.into_value());
@@ -112,16 +112,15 @@ impl LeaseTable for DynamoDbStore {
     }
 }
 
-/// The next step of a listing.
 enum Next {
-    /// Read the page that begins after this key, or the first page.
+    /// Reads the page after this key, or the first page.
     Page(Option<RawItem>),
     End,
 }
 
 impl DynamoDbStore {
-    /// Returns the answer to a write that ends `grant`. If DynamoDB refused the write and the item
-    /// `shows_effect`, DynamoDB had applied an earlier attempt of the SDK, and the first answer was lost.
+    /// Returns the answer to a write that ends `grant`. If the refused item `shows_effect`,
+    /// DynamoDB had applied an earlier attempt of the SDK, but the answer was lost.
     async fn ended(
         &self,
         grant: &Grant,
@@ -144,10 +143,8 @@ impl DynamoDbStore {
         })
     }
 
-    /// Returns why an update was refused: the grant is lost, or an attribute is unexpected.
-    ///
-    /// A lost grant is never current again. So if `item` has the grant, the grant was current at
-    /// the write, and an attribute was the cause.
+    /// A lost grant is never current again. If `item` has the grant, the grant was current at the
+    /// write. Then an attribute caused the refusal.
     fn why_not_updated(&self, grant: &Grant, change: &Change, item: Option<&Item>) -> Written {
         match item {
             Some(item) if change.expected().next().is_some() && self.is_current(grant, item) => {
@@ -162,7 +159,6 @@ impl DynamoDbStore {
         Ok((!item.deleted).then(|| self.to_record(key, item)))
     }
 
-    /// Returns the record of an item that was received just now, also of a deleted one.
     pub(crate) fn to_record(&self, key: LeaseKey, item: Item) -> LeaseRecord {
         let (holder, reserved) = match self.state(&key, &item, None) {
             LeaseState::Held(holder) => (Some(holder), None),
@@ -175,7 +171,7 @@ impl DynamoDbStore {
         item.into_record(key, holder, reserved)
     }
 
-    /// Returns the records of one page. Each corrupt item becomes a separate error.
+    /// Each corrupt item becomes a separate error.
     fn records(&self, items: Vec<RawItem>) -> Vec<Result<LeaseRecord, StoreError>> {
         let columns = &self.shared.settings.columns;
         items

@@ -1,4 +1,4 @@
-//! The conditional writes of the store: their conditions and their changes. [`session`] has those of sessions.
+//! The conditional writes of the store. [`session`] has the writes of sessions.
 
 mod session;
 
@@ -12,15 +12,14 @@ use crate::items::{ForeignItem, Observed, lock_client_columns};
 use crate::settings::{Settings, TimeMode};
 use crate::time::ServerNow;
 
-/// The value of `purge_at` on an item that the table's TTL must not purge. The TTL ignores values
-/// that are not numbers.
+/// The value of `purge_at` on an item that must stay. The table's TTL ignores values that are not
+/// numbers.
 pub(crate) const NEVER: &str = "never";
 
-/// The end of a reservation that was written without knowledge of DynamoDB's time: never.
+/// The end of a reservation that was written without knowledge of DynamoDB's time.
 const NO_TIME: u64 = (1 << 53) - 1;
 
-/// The ttl of a lease under a session: never. An earlier version of this crate takes an item that it has observed
-/// for the item's ttl.
+/// Never expires. Earlier versions of this crate take an item that was unchanged for its ttl.
 pub(crate) const UNDER_SESSION: Duration = Duration::from_millis((1 << 53) - 1);
 
 pub(crate) use session::{end_mark, end_session, obtain_under};
@@ -28,21 +27,19 @@ pub(crate) use session::{end_mark, end_session, obtain_under};
 /// Whether the table's TTL may purge an item after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purge {
-    /// Unless the item is marked as lasting. DynamoDB refuses a write to another program's item.
+    /// Purges unless the item is marked as lasting. DynamoDB refuses a write to another program's
+    /// item.
     AsMarked,
-    /// Never: another program made the item, or the item has attributes.
+    /// Another program made the item, or the item has attributes.
     Never,
 }
 
 impl Purge {
-    /// Returns `Never` if the grant sets attributes.
     fn after_grant(self, claim: &Claim) -> Self {
         if claim.attributes.is_empty() { self } else { Self::Never }
     }
 }
 
-/// Takes a key that is free or whose lease has expired. `payload` contains the attributes of the
-/// claim.
 pub(crate) fn obtain(
     claim: &Claim,
     payload: Payload,
@@ -54,7 +51,7 @@ pub(crate) fn obtain(
     let mut write = Expression::default();
     let purge = purge.after_grant(claim);
     may_obtain(&mut write, settings, now, stale);
-    // If the item has the nonce of this claim, the claim was granted before, and perhaps released since. So
+    // The nonce of this claim shows that the claim was granted before, and perhaps released. So
     // this request is a duplicate.
     write.condition("NOT #nonce = :nonce");
     may_be_leased(&mut write, settings);
@@ -69,7 +66,6 @@ pub(crate) fn obtain(
     write
 }
 
-/// Requires an item that this store may lease at all.
 fn may_be_leased(write: &mut Expression, settings: &Settings) {
     write.value("max", FencingToken::MAX.get());
     write.condition("(attribute_not_exists(#token) OR #token < :max)");
@@ -83,7 +79,6 @@ fn may_be_leased(write: &mut Expression, settings: &Settings) {
     }
 }
 
-/// Requires that a contender may take the key, in one of three ways.
 fn may_obtain(
     write: &mut Expression,
     settings: &Settings,
@@ -107,7 +102,8 @@ fn may_obtain(
     if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
         write.value("over", expired_before(settings, now));
         let mut expired = "#expires_at <= :over".to_owned();
-        // The lock client does not write `expires_at`: an item that it took has an earlier grant's value.
+        // The lock client does not write `expires_at`. An item that the client took has an earlier
+        // grant's value.
         for name in lock_client_columns(&settings.columns).filter(|_| settings.lock_client_items) {
             expired.push_str(" AND attribute_not_exists(");
             expired.push_str(name);
@@ -115,11 +111,10 @@ fn may_obtain(
         }
         ways.push(expired);
     }
-    // Only one pair of parentheses, since DynamoDB refuses redundant parentheses.
+    // DynamoDB refuses redundant parentheses.
     write.condition(format!("({})", ways.join(" OR ")));
 }
 
-/// Returns the condition that the item has no holder.
 fn no_holder(write: &mut Expression) -> &'static str {
     // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
     write.value("null", "NULL");
@@ -128,7 +123,7 @@ fn no_holder(write: &mut Expression) -> &'static str {
 }
 
 /// Makes the lessee of `claim` the holder of the grant `handed`, if the grant is current and no
-/// process has adopted it. `payload` contains the attributes of the claim.
+/// process has adopted it.
 pub(crate) fn adopt(
     handed: &Grant,
     claim: &Claim,
@@ -150,9 +145,8 @@ pub(crate) fn adopt(
 
 /// Extends a grant, unless its lease has certainly expired.
 ///
-/// The refusal is always safe: a holder stops before the ttl has passed, and the condition allows
-/// a margin after the ttl. So a refused heartbeat was delayed for too long, or its sender does not
-/// know yet that it has lost the lease.
+/// The refusal is safe: a holder stops before the ttl has passed, and the condition allows a margin
+/// after the ttl.
 pub(crate) fn heartbeat(
     grant: &Grant,
     beat: Beat,
@@ -167,14 +161,14 @@ pub(crate) fn heartbeat(
     write.condition("#beat < :beat");
     write.set(["#beat = :beat", "#ttl_ms = :ttl"]);
     write.value("ttl", grant.ttl);
-    // A heartbeat under a session is the last one before a hand-over.
+    // A heartbeat under a session is the last heartbeat before a hand-over.
     write.remove(SESSION);
     expire(&mut write, grant.ttl, settings, now, Purge::AsMarked);
     write
 }
 
-/// Sets columns that the write of a grant could not compute, because DynamoDB's time or the item's
-/// attributes were unknown. Changes nothing if a heartbeat came first: the heartbeat's values are newer.
+/// Sets columns that the grant's write could not compute, because DynamoDB's time or the attributes
+/// were unknown. Changes nothing after a heartbeat, which has newer values.
 pub(crate) fn complete_grant(
     grant: &Grant,
     settings: &Settings,
@@ -191,9 +185,7 @@ pub(crate) fn complete_grant(
     write
 }
 
-/// Frees the key of a grant.
-///
-/// A release without a reservation applies to an expired lease, too.
+/// A release without a reservation also applies to an expired lease.
 pub(crate) fn release(
     grant: &Grant,
     settings: &Settings,
@@ -207,14 +199,13 @@ pub(crate) fn release(
             not_expired(&mut write, settings, now);
             reserve(&mut write, reserved, settings, now);
         }
-        // No grant and no heartbeat of a lease under a session could set it.
+        // No grant and no heartbeat of a lease under a session could set `purge_at`.
         None if grant.parent.is_some() => purge_from_now(&mut write, settings, now),
         None => (),
     }
     write
 }
 
-/// Frees the key of a grant, and reserves it for one lessee.
 pub(crate) fn transfer(
     grant: &Grant,
     to: &Lessee,
@@ -231,7 +222,6 @@ pub(crate) fn transfer(
     write
 }
 
-/// Requires that a grant is current: for writes that change attributes.
 pub(crate) fn require_grant(
     grant: &Grant,
     settings: &Settings,
@@ -242,7 +232,6 @@ pub(crate) fn require_grant(
     write
 }
 
-/// Marks the grant with `token` as evicted by an operator.
 pub(crate) fn evict(
     token: FencingToken,
     settings: &Settings,
@@ -251,9 +240,9 @@ pub(crate) fn evict(
     let mut write = Expression::default();
     write.value("token", token.get());
     // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
-    // The comparison is false for NULL, and for an absent owner.
+    // The comparison is false for NULL and for an absent owner.
     write.value("blank", " ");
-    // The holder of a lease under a session sends no heartbeat, so none could be refused.
+    // The holder of a lease under a session sends no heartbeat that the store could refuse.
     write.condition("#token = :token AND #lessee >= :blank AND attribute_not_exists(#parent)");
     not_expired(&mut write, settings, now);
     write.set(["#evicted = :true"]);
@@ -266,14 +255,13 @@ pub(crate) fn create(settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.condition("(attribute_not_exists(#lease_key) OR attribute_exists(#deleted))");
     write.remove(["#deleted"]);
-    // Sets a column, since an update that sets no column might not create an item.
+    // An update that sets no column might not create an item.
     write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
     never_purge(&mut write, settings);
     write
 }
 
-/// Adds one to an attribute, and makes the item last.
 pub(crate) fn count(name: &str, settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.count_payload(name);
@@ -282,7 +270,6 @@ pub(crate) fn count(name: &str, settings: &Settings) -> Expression {
     write
 }
 
-/// Excludes an item from the table's TTL.
 pub(crate) fn never_purge(write: &mut Expression, settings: &Settings) {
     if settings.retention.is_some() {
         write.set(["#lasting = :never", "#purge_at = :never"]);
@@ -293,17 +280,15 @@ pub(crate) fn never_purge(write: &mut Expression, settings: &Settings) {
     }
 }
 
-/// Returns the time from which the TTL may purge an item that is written now, in seconds since 1970.
-///
-/// `None` without DynamoDB's time: the TTL could purge an item with too early a `purge_at` while its
+/// In seconds since 1970. `None` without DynamoDB's time: the TTL could purge the item while its
 /// lease is held.
 pub(crate) fn purge_at(settings: &Settings, now: Option<ServerNow>, ttl: Duration) -> Option<u64> {
     let expires_at = now?.highest.plus(ttl);
     Some(expires_at.plus(settings.retention?).as_seconds())
 }
 
-/// Requires that a grant is the item's last grant. The nonce is not enough: DynamoDB may have granted the key
-/// to a late duplicate of the same claim.
+/// The nonce is not enough: DynamoDB may have granted the key to a late duplicate of the same
+/// claim.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("token", grant.token.get());
@@ -313,7 +298,6 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// Sets the columns of a new grant.
 fn grant(
     write: &mut Expression,
     claim: &Claim,
@@ -324,8 +308,8 @@ fn grant(
     write.set([
         "#lessee = :lessee",
         "#nonce = :nonce",
-        // One more than the last token. Without a last token, the token starts from the time, and so exceeds
-        // the tokens of an item that was purged.
+        // Without a last token, the token starts from the time. So the token exceeds the tokens of
+        // a purged item.
         "#token = if_not_exists(#token, :start) + :one",
         "#beat = :granted",
         "#ttl_ms = :ttl",
@@ -346,12 +330,10 @@ fn grant(
     write.set(["#parent = :parent", "#parent_token = :parent_token"]);
     write.value("parent", session.key.as_str());
     write.value("parent_token", session.token.get());
-    // Without an expiry, no contender takes the key by DynamoDB's time.
     write.remove(["#expires_at"]);
     keep(write, settings, purge);
 }
 
-/// Excludes an item from the table's TTL while its key is held under a session.
 fn keep(write: &mut Expression, settings: &Settings, purge: Purge) {
     match purge {
         Purge::Never => never_purge(write, settings),
@@ -359,8 +341,6 @@ fn keep(write: &mut Expression, settings: &Settings, purge: Purge) {
     }
 }
 
-/// Sets the expiry to `ttl` from now in DynamoDB's time, if it is known.
-///
 /// Counts from the upper bound of the time. Contenders compare with the lower bound, which reaches
 /// the expiry later.
 fn expire(
@@ -375,7 +355,8 @@ fn expire(
             write.set(["#expires_at = :end"]);
             write.value("end", now.highest.plus(ttl).as_millis_up());
         }
-        // Removes an earlier grant's expiry, which would be too early. Contenders then use observation.
+        // An earlier grant's expiry would be too early. Without an expiry, contenders use
+        // observation.
         None => write.remove(["#expires_at"]),
     }
     if settings.retention.is_none() {
@@ -391,14 +372,13 @@ fn expire(
     }
 }
 
-/// Removes the holder. Keeps the nonce, which detects late duplicates of the released claim.
+/// Keeps the nonce, which detects late duplicates of the released claim.
 fn clear_holder(write: &mut Expression) {
     write.set(["#former = :lessee"]);
     write.remove(["#lessee", "#expires_at", "#evicted"]);
     write.remove(SESSION);
 }
 
-/// Lets the table's TTL purge an item, unless it is lasting.
 fn purge_from_now(write: &mut Expression, settings: &Settings, now: Option<ServerNow>) {
     if let Some(purge_at) = purge_at(settings, now, Duration::ZERO) {
         write.set(["#purge_at = if_not_exists(#lasting, :purge)"]);
@@ -406,10 +386,8 @@ fn purge_from_now(write: &mut Expression, settings: &Settings, now: Option<Serve
     }
 }
 
-/// The columns of a session on the item of a lease under it.
 const SESSION: [&str; 2] = ["#parent", "#parent_token"];
 
-/// Reserves a free key for `reserved`, and keeps its item for longer.
 fn reserve(
     write: &mut Expression,
     reserved: Duration,
@@ -433,8 +411,7 @@ fn reserve(
     write.value("reserved", reserved);
 }
 
-/// Requires that a lease has not certainly expired: the opposite of the condition by which a
-/// contender takes it in DynamoDB's time. Without an expiry, contenders use observation.
+/// Requires that a lease has not certainly expired. Without an expiry, contenders use observation.
 fn not_expired(write: &mut Expression, settings: &Settings, now: Option<ServerNow>) {
     if let Some(now) = now {
         write.value("over", expired_before(settings, now));
@@ -442,21 +419,20 @@ fn not_expired(write: &mut Expression, settings: &Settings, now: Option<ServerNo
     }
 }
 
-/// Returns the latest expiry of leases that have certainly expired: the lower bound of the time, less
-/// the margin.
+/// The lower bound of the time, less the margin.
 fn expired_before(settings: &Settings, now: ServerNow) -> u64 {
     now.lowest.minus(settings.margin).as_millis_down()
 }
 
-/// An item that was observed unchanged for its holder's whole ttl.
 #[derive(Debug)]
 pub(crate) struct StaleItem {
     pub(crate) observed: Observed,
-    /// The whole item, if another program may write it. It has a [proof](ForeignItem::proof).
+    /// The whole item, if another program may write it. Such an item has a
+    /// [proof](ForeignItem::proof).
     pub(crate) foreign: Option<ForeignItem>,
 }
 
-/// Requires that an item is as observed. A column that was absent must be absent.
+/// A column that was absent must be absent.
 fn unchanged(write: &mut Expression, stale: &StaleItem, settings: &Settings) -> String {
     let observed = &stale.observed;
     let lessee = match &observed.lessee {

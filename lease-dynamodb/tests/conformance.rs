@@ -1,4 +1,4 @@
-//! Checks that the store keeps every promise of `LockStore` and `LeaseTable`, on live servers.
+//! Checks every promise of `LockStore` and `LeaseTable` on live servers.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,6 @@ use lease_test_servers::promises::{broken_of_both, broken_of_these};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-/// Each promise has its own server in this process.
 struct Dynoxide {
     server: OnceCell<Server>,
     configure: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder,
@@ -22,7 +21,7 @@ fn dynoxide(configure: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dyno
     Dynoxide { server: OnceCell::new(), configure }
 }
 
-/// Builds a store with a long timeout, since a server on a busy machine may answer late.
+/// A server on a busy machine may answer late.
 fn with_long_timeout(server: &Server, table: impl Into<String>) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(server.client(), table).with_request_timeout(Duration::from_mins(1))
 }
@@ -74,7 +73,6 @@ fn renamed_columns_keep_every_promise() {
     assert!(broken.is_empty(), "{broken:?}");
 }
 
-/// Each promise has its own table on a shared server.
 struct Shared {
     server: Arc<Server>,
     table: String,
@@ -109,9 +107,9 @@ impl Fixture for Shared {
     }
 }
 
-/// These servers are processes, whose time cannot be paused. On a busy machine, they may answer too late
-/// for a short ttl. So a broken promise is checked again with a longer ttl, unless it is about requests at
-/// the same moment: such a promise depends on no ttl.
+/// The time of these servers cannot be paused, and a busy machine may answer too late for a short
+/// ttl. So a broken promise is checked again with a longer ttl. Promises about simultaneous
+/// requests depend on no ttl, and are not checked again.
 #[test]
 fn other_servers_keep_every_promise() {
     let runtime = Runtime::new().unwrap();
@@ -136,7 +134,7 @@ const AT_ONCE: [&str; 6] = [
     "updates_through_two_handles_apply_one",
 ];
 
-/// Runs all promises with `ttl`, or only the promises `named`. Returns the broken promises.
+/// Returns the broken promises.
 fn broken_on(
     runtime: &Runtime,
     server: &Arc<Server>,

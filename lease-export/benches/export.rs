@@ -1,7 +1,6 @@
-//! Compares an export with the bare commands that it needs, and measures the memory that 600,000
-//! pending events take.
-//!
-//! Each ratio compares the medians of alternating runs. The benchmark starts its own server:
+//! Compares an export with the bare commands that the export needs, and measures the memory of
+//! 600,000 pending events. Each ratio compares the medians of alternating runs. The benchmark
+//! starts its own server:
 //! `cargo bench -p lease-export --features redis --bench export`.
 #![expect(
     clippy::unwrap_used,
@@ -44,7 +43,6 @@ async fn main() {
     Box::pin(memory_of_many(&server)).await;
 }
 
-/// Takes every record and drops it.
 #[derive(Debug)]
 struct NullSink;
 
@@ -59,7 +57,6 @@ impl Sink for NullSink {
     }
 }
 
-/// An order of about 150 bytes.
 fn event(number: u64) -> Event {
     let body = json!({
         "order": number, "customer": format!("customer-{:06}", number % 9_973),
@@ -165,7 +162,6 @@ async fn bare_read_and_remove(bare: &mut MultiplexedConnection) {
     assert_eq!(total, EVENTS);
 }
 
-/// Measures how much memory this process adds while it exports as many events as a buffer holds by default.
 async fn memory_of_many(server: &RedisServer) {
     let link = RedisLink::connect(&server.url()).await.unwrap();
     let buffer = RedisBuffer::new(link, "many", Capacity::default());

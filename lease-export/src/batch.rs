@@ -1,15 +1,15 @@
-//! Packs events into records, and records into batches. Sends nothing.
+//! Packs events into records, and records into batches.
 
 use crate::buffer::{Pending, Position};
 use crate::event::{Event, EventId};
 use crate::limits::Limits;
 
-/// Packs events into batches, in order, as full as the limits allow.
+/// Packs events into batches, in order, as full as the limits allow. Sends nothing.
 ///
-/// A record is newline-delimited JSON: one line per event, each with its line break. The packer appends an
-/// event to the current record if it fits. Otherwise it starts a new record. If the batch has no room for that
-/// record, the batch is full and the event starts the next batch. So a full batch has fewer unused bytes
-/// than the next event takes with its line break and a partition key.
+/// A record is newline-delimited JSON: one line per event, each with its line break. The packer
+/// fills the current record first, then starts a new record. If the batch has no room for a new
+/// record, the event starts the next batch. So a full batch has fewer unused bytes than the next
+/// event takes with its line break and a partition key.
 ///
 /// # Examples
 ///
@@ -127,7 +127,7 @@ impl Batch {
 }
 
 impl Record {
-    /// Packs all `events` into one record of any size. Returns `None` if `events` is empty.
+    /// The record may have any size. Returns `None` if `events` is empty.
     pub(crate) fn of_all(events: &[Pending]) -> Option<Self> {
         let key = events.first()?.event().id().clone();
         let mut record = Self { key, data: Vec::new(), events: Vec::new() };
@@ -145,7 +145,7 @@ impl Record {
     }
 
     /// The partition key: the id of the first event. Keys differ, so records spread over shards. A
-    /// record that is sent again goes to the same shard.
+    /// repeated record goes to the same shard.
     pub fn key(&self) -> &EventId {
         &self.key
     }
@@ -164,9 +164,8 @@ impl Record {
         self.events.iter().map(|(position, _)| *position)
     }
 
-    /// The events of this record.
     pub(crate) fn pending(&self) -> impl Iterator<Item = Pending> {
-        // The lines were valid UTF-8 before they were packed, so this replaces no character.
+        // The lines were valid UTF-8 before packing, so `from_utf8_lossy` replaces no character.
         let lines = self.data.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
         self.events
             .iter()
@@ -257,7 +256,7 @@ mod tests {
         assert!(text.ends_with('\n'));
     }
 
-    /// Limits near their minimum, so that small cases reach each of them.
+    /// Near the minimum, so that small cases reach each limit.
     fn limits() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 1..100_usize, 1..30_usize, 1024..2_000_usize, 1..8_usize).prop_map(
@@ -272,7 +271,7 @@ mod tests {
         )
     }
 
-    /// The byte limits of each service, divided by 100 to 1,000: their ratio stays the same.
+    /// The limits of each service, divided by 100 to 1,000, with the same ratio.
     fn services() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 100..=1000_usize).prop_map(|(limits, by)| {
@@ -283,7 +282,7 @@ mod tests {
         })
     }
 
-    /// Sizes of the lines of more than two batches. Each line, with its line break and a key, has at
+    /// Sizes of the lines of more than two batches. A line, with its line break and a key, takes at
     /// most a twentieth of a batch.
     fn lines_of_a_twentieth(limits: Limits) -> impl Strategy<Value = Vec<usize>> {
         let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
@@ -375,7 +374,6 @@ mod tests {
                 let by_bytes = batch.bytes() + alone > limits.batch_bytes;
                 let by_count = batch.records().len() == limits.records_per_batch;
                 prop_assert!(by_bytes || by_count);
-                // The event did not fit into the batch's last record, either.
                 let last = batch.records().last().unwrap();
                 prop_assert!(
                     batch.bytes() + line > limits.batch_bytes

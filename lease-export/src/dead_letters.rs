@@ -14,17 +14,17 @@ use crate::event::Event;
 /// Receives the events that the sink never takes.
 #[async_trait]
 pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
-    /// Stores `event` and the reason. The exporter then removes the event from its buffer. The same
-    /// event may arrive twice.
+    /// Stores `event` and the reason. Afterwards, the exporter removes the event from its buffer.
+    /// The same event may arrive twice.
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the event was kept. The event stays pending, and the next export
-    /// repeats this call.
+    /// Fails if the outcome is unknown. The event stays pending, and the next export repeats this
+    /// call.
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped, the event stays pending, and the next export repeats the call.
+    /// After a dropped call, the event stays pending, and the next export repeats the call.
     async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
 }
 
@@ -40,26 +40,26 @@ pub enum Unsendable {
         /// The largest record of the sink in bytes, with the line break and the partition key.
         most: usize,
     },
-    /// The sink did not take the event in this many exports in which it took other events. The last
+    /// The sink did not take the event in this many exports that sent other events. The last
     /// attempt was in a record of its own.
     #[error("it failed in {exports} exports that sent other events")]
     Failed {
         /// The number of exports.
         exports: u32,
     },
-    /// The sink refused two requests with only this event. Between the two, it accepted other events.
+    /// The sink refused two requests with only this event, but accepted other events between them.
     #[error("it was refused")]
     Refused(#[source] ServiceError),
 }
 
-/// Keeps dead letters in a buffer of their own. Each entry has the event's id. Its line is an
-/// object with the event as `event`, and the reason, a sentence, as `why`. If the reason makes the
-/// line too long, the entry is the event alone.
+/// Keeps dead letters in a separate buffer. Each entry has the event's id. The line of an entry is
+/// an object with the event as `event`, and the reason, a sentence, as `why`. If the reason makes
+/// the line too long, the line is the event alone.
 #[derive(Debug, Clone)]
 pub struct BufferedDeadLetters(Arc<dyn EventBuffer>);
 
 impl BufferedDeadLetters {
-    /// Keeps dead letters in `buffer`. No other component should use that buffer.
+    /// Keeps dead letters in `buffer`, which no other component should use.
     pub fn new(buffer: Arc<dyn EventBuffer>) -> Self {
         Self(buffer)
     }

@@ -5,10 +5,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The outcome of a request is unknown: the service was not reached, or did not answer.
+/// An error of a service. The outcome of the request is unknown.
 ///
-/// Answers of the service (full, stale, not taken) are values, and never this error. The text does not
-/// repeat the text of the [`source`](Error::source).
+/// Answers of the service (full, stale, not taken) are values, and never this error. The text does
+/// not repeat the text of the [`source`](Error::source).
 #[derive(Debug, Error)]
 #[error("{service} {kind}")]
 pub struct ServiceError {
@@ -24,18 +24,18 @@ pub enum ServiceErrorKind {
     /// The service's data or answer cannot be read, for example because another program writes to
     /// the same keys.
     Corrupt,
-    /// The service refuses the content of this request, and will refuse it again. It may take the
-    /// request without that content.
+    /// The service refuses the content of this request, and will refuse the content again.
     Content,
-    /// The service refuses this request for a reason other than its content, such as wrong
-    /// credentials or an unknown name. It will refuse other requests, too.
+    /// The service refuses this request for another reason, such as wrong credentials or an unknown
+    /// name. The service will also refuse other requests.
     Refused,
     /// The service did not answer in time. The request may still have been applied.
     Unavailable,
 }
 
 impl ServiceError {
-    /// An error of `service` ("event buffer", "sink"). `source` is the cause: an error, or a text.
+    /// Makes an error of `service` ("event buffer", "sink"). `source` is the cause: an error, or a
+    /// text.
     pub fn new(
         service: &'static str,
         kind: ServiceErrorKind,
@@ -44,7 +44,6 @@ impl ServiceError {
         Self { service, kind, source: source.into() }
     }
 
-    /// Puts `what`, the subject of the error, before the text of its source.
     #[cfg(feature = "redis")]
     pub(crate) fn about(self, what: &str) -> Self {
         Self { source: format!("{what}: {}", self.source).into(), ..self }
@@ -72,7 +71,7 @@ impl fmt::Display for ServiceErrorKind {
     }
 }
 
-/// Joins an error and its sources, outermost first. Each error prints its own level only.
+/// Each error prints only its own level.
 pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
     let levels = std::iter::successors(Some(error), |&error| error.source());
     levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use lease_core::InvalidInput;
 use serde_json::Value;
 
-/// One event on its way to a sink: one line of JSON under an id.
+/// One event: one line of JSON under an id.
 ///
 /// An event may arrive more than once, always with the same id and the same line. If the receiver
 /// has to recognise repetitions, put the id into the line, as [`Pipeline`](crate::Pipeline) does.
-///
-/// Cloning is cheap: the text is shared.
+/// Clones share the text.
 ///
 /// # Examples
 ///
@@ -42,25 +41,25 @@ pub struct EventId(Arc<str>);
 impl Event {
     /// The longest line, in bytes: 10 MiB, the largest record that any sink takes.
     ///
-    /// A buffer keeps an event even if it is larger than a record of its sink. The exporter then
-    /// moves the event to the [dead letters](crate::DeadLetters).
+    /// A buffer also keeps an event that is larger than a record of its sink. The exporter moves
+    /// such an event to the [dead letters](crate::DeadLetters).
     pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-    /// Makes an event whose line is `body`, serialised as one line.
+    /// Makes an event whose line is `body`.
     ///
     /// # Errors
     ///
-    /// If the line is longer than [`MAX_BYTES`](Self::MAX_BYTES).
+    /// Fails if the line is longer than [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn new(id: EventId, body: &Value) -> Result<Self, InvalidInput> {
-        // JSON escapes line breaks within strings, so this is one line.
+        // JSON escapes line breaks within strings, so the text is one line.
         Self::from_checked(id, body.to_string().into())
     }
 
-    /// Makes an event of `line`, which must be JSON already.
+    /// Makes an event of `line`, which must be JSON.
     ///
     /// # Errors
     ///
-    /// If `line` is not JSON, contains a line break, or is longer than
+    /// Fails if `line` is not JSON, contains a line break, or is longer than
     /// [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn from_line(id: EventId, line: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         let line = line.into();
@@ -79,7 +78,7 @@ impl Event {
         Self::from_checked(id, line)
     }
 
-    /// Makes an event of a line that was checked before. Does not parse the line again.
+    /// The line was checked before.
     pub(crate) fn again(id: EventId, line: &str) -> Self {
         Self { id, line: line.into() }
     }
@@ -115,7 +114,7 @@ impl EventId {
     ///
     /// # Errors
     ///
-    /// If `id` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control
+    /// Fails if `id` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control
     /// character.
     pub fn new(id: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         let id = id.into();
@@ -160,7 +159,7 @@ impl fmt::Debug for EventId {
     }
 }
 
-/// The beginning of `line`, for messages: a long line would hide the rest of the message.
+/// A long line would hide the rest of a message.
 pub(crate) fn beginning(line: &str) -> String {
     match line.char_indices().nth(LONGEST_EXCERPT) {
         Some((end, _)) => format!("{:?}…", line.split_at(end).0),
@@ -168,7 +167,7 @@ pub(crate) fn beginning(line: &str) -> String {
     }
 }
 
-/// The longest excerpt of a line, in characters.
+/// In characters.
 const LONGEST_EXCERPT: usize = 60;
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use lease_core::InvalidInput;
 
 use crate::event::EventId;
 
-/// The limits of a sink. A request has to meet all of them.
-///
-/// Sizes are in bytes before base64, as the services count them.
+/// The limits of a sink. A request has to meet all limits. Sizes are in bytes before base64, as the
+/// services count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub(crate) events_per_record: usize,
@@ -16,7 +15,6 @@ pub struct Limits {
     pub(crate) key: KeyBytes,
 }
 
-/// Whether the partition key is part of a record's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyBytes {
     Counted,
@@ -27,11 +25,10 @@ impl Limits {
     /// `PutRecords` of Kinesis Data Streams: 500 records per request, 1 MiB per record with its
     /// partition key, 5 MiB per request.
     ///
-    /// Since October 2025 a request may have 10 MiB (`PutRecords` in the API reference). A record
-    /// may also have 10 MiB, if `UpdateMaxRecordSize` allows it for the stream ("Handle large
-    /// records" in the developer guide). The defaults are the older limits, which every stream and every
-    /// emulator takes. A shard takes 1 MiB per second in either case. The `with_` methods raise the
-    /// limits.
+    /// The defaults are limits that every stream and every emulator takes. Since October 2025 a
+    /// request may have 10 MiB (`PutRecords` in the API reference). A record may also have 10 MiB,
+    /// if `UpdateMaxRecordSize` allows this for the stream ("Handle large records" in the developer
+    /// guide). A shard takes 1 MiB per second in either case. The `with_` methods raise the limits.
     pub const KINESIS: Self = Self {
         events_per_record: usize::MAX,
         record_bytes: MIB,
@@ -50,12 +47,12 @@ impl Limits {
         key: KeyBytes::Free,
     };
 
-    /// Sets the largest number of events per record, 1 or more. By default only the record's
-    /// size limits it. Receivers that process a record as a whole may need fewer.
+    /// Sets the largest number of events per record, 1 or more. By default only the record's size
+    /// limits this number. Receivers that process a record as a whole may need fewer events.
     ///
     /// # Errors
     ///
-    /// If `count` is 0.
+    /// Fails if `count` is 0.
     pub fn with_events_per_record(mut self, count: usize) -> Result<Self, InvalidInput> {
         self.events_per_record = checked("events per record", count, 1, usize::MAX)?;
         Ok(self)
@@ -66,7 +63,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// If `count` is out of range.
+    /// Fails if `count` is out of range.
     pub fn with_records_per_batch(mut self, count: usize) -> Result<Self, InvalidInput> {
         self.records_per_batch = checked("records per batch", count, 1, 500)?;
         Ok(self)
@@ -77,7 +74,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// If `bytes` is out of range.
+    /// Fails if `bytes` is out of range.
     pub fn with_record_bytes(mut self, bytes: usize) -> Result<Self, InvalidInput> {
         self.record_bytes = checked("bytes per record", bytes, LEAST_BYTES, self.batch_bytes)?;
         Ok(self)
@@ -87,7 +84,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// If `bytes` is out of range.
+    /// Fails if `bytes` is out of range.
     pub fn with_batch_bytes(mut self, bytes: usize) -> Result<Self, InvalidInput> {
         self.batch_bytes = checked("bytes per batch", bytes, self.record_bytes, 10 * MIB)?;
         Ok(self)
@@ -108,12 +105,10 @@ impl Limits {
         self.records_per_batch
     }
 
-    /// The same limits, with one event per record.
     pub(crate) fn with_single_events(self) -> Self {
         Self { events_per_record: 1, ..self }
     }
 
-    /// The bytes that the partition key adds to a record's size.
     pub(crate) fn key_bytes(&self, id: &EventId) -> usize {
         match self.key {
             KeyBytes::Counted => id.as_str().len(),

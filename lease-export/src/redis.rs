@@ -8,9 +8,8 @@ use redis::{ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 
 use crate::error::{ServiceError, ServiceErrorKind};
 
-/// A connection to one Redis server. Queues, buffers and buckets share it.
-///
-/// Needs Redis 6.2 or newer. After a disconnect, the next call reconnects. Cloning is cheap.
+/// A connection to one Redis server, shared by queues, buffers and buckets. Needs Redis 6.2 or
+/// newer. After a disconnect, the next call reconnects. Cloning is cheap.
 #[derive(Clone)]
 pub struct RedisLink {
     connection: ConnectionManager,
@@ -20,12 +19,12 @@ pub struct RedisLink {
 impl RedisLink {
     /// Connects to `url`: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
     ///
-    /// A call times out after 5 s, and its outcome is unknown then. 5 s are longer than a slow script, and
-    /// shorter than the usual lease ttl.
+    /// A call times out after 5 s, and its outcome is unknown then. 5 s are longer than a slow
+    /// script, and shorter than the usual lease ttl.
     ///
     /// # Errors
     ///
-    /// If `url` cannot be parsed, or no server answers there.
+    /// Fails if `url` cannot be parsed, or no server answers there.
     ///
     /// # Cancel safety
     ///
@@ -34,19 +33,19 @@ impl RedisLink {
         Self::connect_with_timeout(url, TIMEOUT).await
     }
 
-    /// Connects like [`connect`](Self::connect), with a time-out per call of `timeout`, which must
+    /// Connects like [`connect`](Self::connect), with a timeout per call of `timeout`, which must
     /// be more than 0. Large events or a slow machine may need more than 5 s for a read of 5,000
     /// events.
     ///
     /// # Errors
     ///
-    /// If `url` cannot be parsed, or no server answers there.
+    /// Fails if `url` cannot be parsed, or no server answers there.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a dropped call closes its connection.
     pub async fn connect_with_timeout(url: &str, timeout: Duration) -> Result<Self, ServiceError> {
-        // The error does not contain the URL, which may contain a password.
+        // The URL may contain a password, so the error does not contain the URL.
         let refused = |error: RedisError| {
             ServiceError::new("redis", ServiceErrorKind::Refused, format!("URL: {error}"))
         };
@@ -62,7 +61,6 @@ impl RedisLink {
         Ok(Self { connection, server })
     }
 
-    /// Runs `script` on `keys` with `arguments`, as one atomic step.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         service: &'static str,
@@ -83,7 +81,6 @@ impl RedisLink {
             .map_err(|error| failure(&self.server, service, &error))
     }
 
-    /// Runs one command.
     pub(crate) async fn command<T: FromRedisValue>(
         &self,
         service: &'static str,
@@ -96,7 +93,6 @@ impl RedisLink {
             .map_err(|error| failure(&self.server, service, &error))
     }
 
-    /// Runs commands one after the other, in one pipeline.
     pub(crate) async fn pipeline<T: FromRedisValue>(
         &self,
         service: &'static str,
@@ -116,7 +112,6 @@ impl fmt::Debug for RedisLink {
     }
 }
 
-/// A script from one or several files, with its hash.
 macro_rules! script {
     ($constant:ident $($file:literal)+) => {
         static $constant: std::sync::LazyLock<redis::Script> =
@@ -126,20 +121,19 @@ macro_rules! script {
 pub(crate) use script;
 
 /// The keys of one object share the hash tag between the braces, so a Cluster keeps them on one
-/// node. Braces in the name are escaped, since they would end the tag early.
+/// node. Braces in the name would end the tag early, so they are escaped.
 pub(crate) fn key(kind: &str, name: &str, part: &str) -> String {
     let name = name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
     format!("{kind}:{{{name}}}:{part}")
 }
 
-/// The error for an answer that arrived but cannot be read.
 pub(crate) fn unreadable(service: &'static str, what: impl fmt::Display) -> ServiceError {
     let sentence = format!("Redis holds {what}: another program writes under this name");
     ServiceError::new(service, ServiceErrorKind::Corrupt, sentence)
 }
 
-/// Makes an error with the text of the driver's error, and not with that error as source: driver errors print
-/// their sources themselves.
+/// Driver errors print their sources themselves. So the new error has the driver error's text, and
+/// not the driver error as source.
 fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceError {
     let kind = match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ServiceErrorKind::Corrupt,
@@ -155,5 +149,5 @@ fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceEr
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of connection attempts per call, with backoff between them.
+/// The attempts of one call, with backoff between them.
 const CONNECTS: usize = 3;

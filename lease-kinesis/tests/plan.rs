@@ -22,7 +22,6 @@ fn members(count: usize) -> Vec<Member> {
     (0..count).map(|number| Member::new(name(number))).collect()
 }
 
-/// Each key is free, held by a member, or held by a worker that has gone.
 fn placement() -> impl Strategy<Value = (Held, Vec<Member>)> {
     (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(
         |(count, holders)| {

@@ -1,4 +1,5 @@
-//! Measures 100,000 held leases: the locker's memory per lease, and whether heartbeats are punctual.
+//! Measures 100,000 held leases: the locker's memory per lease, and whether heartbeats are
+//! punctual.
 //!
 //! A counting allocator measures all claims directly on a store, and then all leases of a locker. The
 //! difference is the locker's part. The texts of the keys are shared, and are not counted.
@@ -110,8 +111,8 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // `margin` is the time from the answer to the old deadline. The previous heartbeat has set this
-        // deadline to its own time plus a ttl, less 1 % for clocks and 2 ms for timers.
+        // `margin` is the time from the answer to the old deadline. The previous heartbeat had set
+        // this deadline: a ttl after its send, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
         self.longest_interval_us.fetch_max(micros(interval), Relaxed);

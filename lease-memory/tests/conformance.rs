@@ -17,15 +17,15 @@ impl Fixture for Memory {
         MemoryStore::new()
     }
 
-    /// Returns a clone, because two stores that are created separately share no leases.
+    /// Two stores that are created separately share no leases.
     async fn another(&self, store: &MemoryStore) -> MemoryStore {
         store.clone()
     }
 
     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
         drop(store);
-        // A new store's first token is the current time. A restart of a process takes longer than this
-        // sleep.
+        // A new store's first token is the current time. A restart of a process takes longer than
+        // this sleep.
         sleep(Duration::from_millis(1));
         Reopened::Empty(MemoryStore::new())
     }

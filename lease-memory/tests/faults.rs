@@ -1,4 +1,4 @@
-//! Tests that `Faulty` injects faults into lists.
+//! `Faulty` injects faults into lists.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;

@@ -9,7 +9,6 @@ use lease_core::Locker;
 use lease_memory::MemoryStore;
 use tokio::runtime::Builder;
 
-/// Returns the nonce of a child process, which obtains a key with its copy of `locker`.
 fn nonce_of_child(locker: &Locker) -> String {
     let (mut reader, mut writer) = pipe().unwrap();
     match fork().unwrap() {

@@ -1,4 +1,4 @@
-//! Runs the promises of lease-core on a server, and on a server behind a pooler.
+//! The promises of lease-core on a server, and on a server behind a pooler.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::sync::atomic::{AtomicU64, Ordering};

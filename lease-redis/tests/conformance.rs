@@ -1,4 +1,4 @@
-//! Runs the promises of lease-core on both stores, on every supported kind of server.
+//! Checks the promises of lease-core on both stores, on every supported kind of server.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::future::Future;
@@ -30,7 +30,7 @@ struct Shared<S: 'static> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
     OfReleases,
-    /// A lock on one logical server leaves no data behind.
+    /// A lock on one logical server leaves no data.
     None,
     /// The last token. The nodes of a quorum grant a repeated claim under a new token.
     OfTokens,

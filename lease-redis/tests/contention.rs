@@ -12,7 +12,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Prints the grants per second of each setting, alternately with healthy nodes and with hung nodes.
+/// Healthy nodes and hung nodes take turns.
 ///
 /// `cargo test --release -p lease-redis --all-features --test contention -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! `RedisStore` on one logical server: locking, and faults of the server.
+//! `RedisStore` on one logical server.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::time::Duration;
@@ -224,7 +224,7 @@ async fn unpolled_claims_block_no_pooled_connection() {
 
     eventually("a connection is lent", async || {
         let mut other = claim();
-        // A claim that timed out may still be granted, so each claim uses another key.
+        // A claim that timed out may still be granted, so each round uses another key.
         other.key = LeaseKey::new(other.nonce.to_string()).unwrap();
         let refused = store.obtain(&other).await.unwrap_err();
         let reason = std::error::Error::source(&refused).unwrap().to_string();
@@ -265,7 +265,7 @@ async fn tokens_grow_when_a_clock_step_ends_leases_early() {
     assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
     store.release(&next, None).await.unwrap();
 
-    // Tokens must grow even if the clock is set back by more than an hour.
+    // Tokens must grow even if the clock steps back by more than an hour.
     server.set_clock("-3600");
     let last = eventually("granted", async || granted(&store).await).await;
     assert!(last.token > next.token, "{} after {}", last.token, next.token);

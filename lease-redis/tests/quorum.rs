@@ -165,7 +165,6 @@ async fn forgotten_grant_is_restored_by_a_heartbeat() {
 
     assert_eq!(beat, Heartbeat::Extended);
     eventually("restored", async || (servers[1].lease_left("job").is_some()).then_some(())).await;
-    // From now on, the restored grant counts.
     servers[0].hang();
     let beat = store.heartbeat(&grant, Beat::new(2)).await.unwrap();
     assert_eq!(beat, Heartbeat::Extended);
@@ -416,7 +415,7 @@ async fn watch_wakes_once_a_majority_is_free() {
     tokio::time::timeout(TIMEOUT, freed).await.unwrap();
 }
 
-/// A hung node delays neither call, and one node has forgotten the grant.
+/// One node hangs, and another node has forgotten the grant.
 #[tokio::test]
 async fn holder_is_listed_and_evicted_by_a_majority() {
     if !available() {

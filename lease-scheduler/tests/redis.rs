@@ -1,4 +1,5 @@
-//! Schedulers on a real Redis, in real time. `jobs` tests the behaviour that does not depend on the store.
+//! Schedulers on a real Redis, in real time. `jobs` tests the behaviour that does not depend on the
+//! store.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -24,7 +25,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// A scheduler with its own connection, as in a separate process.
 struct Machine {
     reports: Arc<Reports>,
     handle: SchedulerHandle,
@@ -49,7 +49,7 @@ impl JobMetrics for Reports {
 }
 
 impl Reports {
-    /// Returns the ticks of `schedule` that were missed, or whose run died or lost its lease.
+    /// The ticks of `schedule` that were missed, or whose run died or lost its lease.
     fn ticks(&self, schedule: &Schedule) -> BTreeSet<Timestamp> {
         let mut ticks = BTreeSet::new();
         for (first, last) in self.0.lock().unwrap().iter() {
@@ -60,7 +60,7 @@ impl Reports {
     }
 }
 
-/// Starts a machine whose clock is ahead by `ahead`, with the job that `job` makes for the machine's store.
+/// The machine's clock is ahead by `ahead`. `job` makes the job for the machine's store.
 async fn start(
     server: &RedisServer,
     name: &str,
@@ -130,7 +130,6 @@ async fn job_runs_if_switched_on_and_free() {
     );
     assert_eq!(b.store.holder(&"export".parse().unwrap()).await.unwrap(), None, "it is free");
 
-    // A process that starts later finds the same state.
     let c = start(&server, "c", SignedDuration::ZERO, job).await;
     assert!(switch(&c.store).is_on().await.unwrap());
     switch(&c.store).turn_off().await.unwrap();
@@ -231,7 +230,7 @@ async fn tick_of_dead_machine_is_not_restarted_and_next_one_runs() {
             job.on(schedule)
         }
     };
-    // The machine runs on a separate runtime. The end of the runtime stands for the death of a process.
+    // The end of the machine's own runtime stands for the death of a process.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let url = server.url();
     let job = job_of("dies");
@@ -262,7 +261,7 @@ async fn tick_of_dead_machine_is_not_restarted_and_next_one_runs() {
     assert!(history.iter().any(|run| run.ending == Ending::Died), "{history:?}");
 }
 
-/// Returns the ticks from `first`, which must be a tick, to the last tick before `end`.
+/// From `first`, which must be a tick, to the last tick before `end`.
 fn ticks_between(
     schedule: &Schedule,
     first: Timestamp,
@@ -272,7 +271,6 @@ fn ticks_between(
     ticks.take_while(move |tick| *tick < end)
 }
 
-/// Waits until `condition` holds.
 async fn until(condition: impl Fn() -> bool + Send + Sync) {
     let waiting = async {
         while !condition() {

@@ -147,7 +147,6 @@ async fn obtain(store: &SqliteStore, key: &str) -> Grant {
     }
 }
 
-/// A minimal lock in SQLite: one statement obtains the lock, and one statement releases it.
 struct Bare(Connection);
 
 impl Bare {

@@ -1,4 +1,4 @@
-//! Faults of the disk, of the file and of other programs. Each error is a sentence with a remedy.
+//! Faults of the disk, of the file and of other programs. Each error has a remedy.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::error::Error;

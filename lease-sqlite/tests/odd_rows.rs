@@ -1,4 +1,4 @@
-//! Rows that another program has changed give an error or an answer, never a panic or a hang.
+//! Rows that another program has changed cause an error or an answer, but no panic and no hang.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Processes that share a file contend for a key while others are killed, and their wall clocks differ.
+//! Processes that share a file: they contend for a key while others are killed, and their wall
+//! clocks differ.
 //!
-//! A process runs the test [`worker`]. Workers write to a [`GateLog`] under their tokens, which shows whether
-//! two workers held the key at the same time.
+//! A worker process is this program, with the test [`worker`] selected. The [`GateLog`] shows
+//! whether two workers held the key at the same time.
 
 use std::env;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! If a build has no feature for a URL's store, the error names the feature.
+//! Without the feature for a URL's store, the error names the feature.
 #![cfg(not(feature = "redis"))]
 
 use std::error::Error;

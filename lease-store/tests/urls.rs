@@ -1,4 +1,4 @@
-//! Right URLs open their stores. Wrong URLs give a sentence with the remedy, and without the password.
+//! Right URLs open their stores. The error of a wrong URL has the remedy, but not the password.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(all(feature = "memory", feature = "sqlite", feature = "redis"))]
 
@@ -15,7 +15,6 @@ use lease_test_servers::promises::broken;
 use lease_test_servers::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
 use lease_test_servers::tools::memory_folder;
 
-/// A URL, and parts of its error.
 type Wrong = (&'static str, &'static [&'static str]);
 
 const WRONG: [Wrong; 23] = [
@@ -112,7 +111,7 @@ async fn explains(wrong: &[Wrong]) {
     }
 }
 
-/// A lease of the first handle must be held for the second handle.
+/// A lease of one handle of `url` must be held for another handle.
 async fn share(url: &str) {
     let (one, other) = (connect(url).await.unwrap(), connect(url).await.unwrap());
     let key = "job".parse().unwrap();

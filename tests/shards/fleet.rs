@@ -1,4 +1,4 @@
-//! Workers that are as independent as separate processes: each worker has its own thread and runtime.
+//! Workers that are as independent as processes: each worker has its own thread and runtime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,7 +76,8 @@ impl<'a> Fleet<'a> {
         ended.unwrap().expect("the worker was not killed").unwrap();
     }
 
-    /// Waits until each of the `count` open shards has one worker, and the shares differ by at most one.
+    /// Waits until each of the `count` open shards has one worker, and the shares differ by at most
+    /// one.
     pub(crate) async fn until_shared(&self, count: usize) {
         let open = self.stream.open_shards().await;
         assert_eq!(open.len(), count);
@@ -113,7 +114,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Sets short pauses, and a ttl that is longer than the pauses of a busy machine.
+/// The ttl is longer than the pauses of a busy machine.
 fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuilder {
     builder
         .with_name(name.parse().unwrap())
@@ -123,5 +124,5 @@ fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuil
         .with_retrieval(retrieval)
 }
 
-/// The time limit of each step. A busy machine needs much less.
+/// A busy machine needs much less for each step.
 const LIMIT: Duration = Duration::from_mins(5);

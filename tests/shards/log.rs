@@ -15,7 +15,6 @@ use tokio::time::sleep;
 
 use lease_test_servers::stream::Put;
 
-/// All events, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     worker: &'static str,
@@ -28,7 +27,6 @@ struct Event {
     what: What,
 }
 
-/// One lease of a worker on a shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reader {
     shard: ShardId,
@@ -46,17 +44,14 @@ enum What {
 }
 
 impl Log {
-    /// Returns the same log, for the events of one worker.
     pub(crate) fn of(&self, worker: &'static str) -> Self {
         Self { worker, events: Arc::clone(&self.events) }
     }
 
-    /// Returns the number of different records.
     pub(crate) fn distinct(&self) -> usize {
         self.readers_by_record().len()
     }
 
-    /// Checks the events against the records of the producer and the final shards of the stream.
     pub(crate) fn is_right(&self, put: &Put, shards: &[Shard]) {
         self.is_complete_and_in_order(put);
         self.has_no_child_before_its_parents(shards);
@@ -64,7 +59,8 @@ impl Log {
         self.has_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed. First deliveries of a partition key must be in the put order.
+    /// Checks that each record was processed. First deliveries of a partition key must be in the
+    /// put order.
     fn is_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -81,7 +77,6 @@ impl Log {
         }
     }
 
-    /// Checks that a shard begins after all its parents have ended.
     fn has_no_child_before_its_parents(&self, shards: &[Shard]) {
         let mut read = BTreeSet::new();
         for event in self.events() {
@@ -108,7 +103,7 @@ impl Log {
         }
     }
 
-    /// Checks that records are repeated only after a reader was killed or lost its lease.
+    /// Only a reader that was killed or lost its lease may leave records to be repeated.
     fn has_nothing_twice_after_an_orderly_end(&self) {
         let in_order = |event: &Event| matches!(event.what, What::ShutDown | What::ShardEnded);
         let events = self.events().into_iter();
@@ -121,7 +116,6 @@ impl Log {
         }
     }
 
-    /// Returns the readers of each record.
     fn readers_by_record(&self) -> BTreeMap<(ShardId, RecordNumber), Vec<Reader>> {
         let mut records: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for Event { reader, what } in self.events() {
@@ -138,7 +132,6 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Prints the events with the number of records before each, but not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for Event { reader: Reader { shard, token, worker }, what } in self.events() {
@@ -152,8 +145,8 @@ impl fmt::Display for Log {
     }
 }
 
-/// A processor that logs events, pauses briefly, and checkpoints every other batch. It checkpoints the rest
-/// when it stops.
+/// Logs events, pauses briefly, and checkpoints every other batch. At its stop, checkpoints the
+/// rest.
 pub(crate) struct Noting {
     log: Log,
     reader: Reader,

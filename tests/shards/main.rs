@@ -1,5 +1,5 @@
-//! Workers read a stream together, on every table, over HTTP and in real time. Meanwhile workers join, stop and
-//! are killed, and the stream is resharded.
+//! Workers read a stream together, over HTTP and in real time, while workers join and stop, and the
+//! stream is resharded.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -10,13 +10,12 @@ use lease_redis::RedisStore;
 use lease_test_servers::dynamodb::{self, Server};
 use lease_test_servers::redis::{PATIENT, RedisServer};
 
-/// A table and its server.
 pub(crate) struct Table {
     pub(crate) place: Place,
     _server: Option<Box<dyn Send + Sync>>,
 }
 
-/// The address of a table. Each worker opens its own connection, as a process does.
+/// Each worker opens its own connection, as a process does.
 #[derive(Clone)]
 pub(crate) enum Place {
     Memory(MemoryStore),

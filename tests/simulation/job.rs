@@ -10,10 +10,8 @@ use lease_core::{HandOver, Handed, Lease, LeaseKey, Ttl};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Hand-overs that no contender has resumed yet.
 pub(crate) type Mail = Arc<Mutex<Vec<HandOver>>>;
 
-/// Writes to the store under a lease.
 pub(crate) type Write<S> = for<'a> fn(&'a S, &'a Lease) -> BoxFuture<'a, ()>;
 
 /// Contends for one key until its process ends.
@@ -31,7 +29,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
         contender.witness.watch(&lease);
 
         let work = part_of(&mut random, ttl * 4);
-        // Ignores a loss here, since the calls below report the loss.
+        // The calls below report a loss.
         let worked = lease.run_until_lost(async {
             tokio::time::sleep(work / 2).await;
             write(&contender.store, &lease).await;
@@ -49,7 +47,8 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
             }
             _ => drop(lease),
         }
-        // Without a pause, this contender would obtain the key again, since the store promises no fairness.
+        // Without a pause, this contender would obtain the key again, since the store promises no
+        // fairness.
         tokio::time::sleep(part_of(&mut random, ttl)).await;
     }
 }

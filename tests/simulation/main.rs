@@ -1,7 +1,6 @@
-//! Random trials of the real locker, with heartbeats and waiting, on models of every store.
-//!
-//! Time is virtual, so thousands of trials take seconds. Each run tries new seeds, and prints a failing
-//! seed with the command that repeats it. At full size:
+//! Random trials of the real locker, with heartbeats and waiting, on models of every store. Time is
+//! virtual. Each run tries new seeds, and prints a failing seed with the command that repeats it.
+//! At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture`.
 
 #![expect(

@@ -35,7 +35,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Control: clock rates differ ten times as much as the options assume.
+/// Clock rates differ ten times as much as the options assume.
 #[test]
 fn clock_rates_beyond_the_assumption_are_detected() {
     let found =
@@ -43,7 +43,6 @@ fn clock_rates_beyond_the_assumption_are_detected() {
     report("clocks 10 % off", found);
 }
 
-/// Control: the deadline has no margin, but clock rates differ.
 #[test]
 fn deadline_without_margin_is_detected() {
     let trial = |seed, assumed: f64| {
@@ -57,7 +56,6 @@ fn deadline_without_margin_is_detected() {
     report("no margin", found);
 }
 
-/// Control: clocks stop while the machine is suspended.
 #[test]
 fn clocks_that_stop_during_suspend_are_detected() {
     let found =

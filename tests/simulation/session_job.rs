@@ -1,4 +1,5 @@
-//! The job of a contender in trials of sessions: obtain one key under a session of its own, again and again.
+//! The job of a contender in trials of sessions: obtain one key under a session of its own, again
+//! and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::job::{Mail, Write};
 
-/// How long a contender keeps its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sessions {
-    /// For a few leases.
     Short,
-    /// Until it is lost.
     Long,
 }
 
@@ -27,7 +25,6 @@ impl Sessions {
     }
 }
 
-/// Contends for one key until its process ends. Starts another session after a loss.
 pub(crate) async fn contend_under_sessions<S: LockStore>(
     contender: Contender<S>,
     mail: Mail,
@@ -61,7 +58,7 @@ pub(crate) async fn contend_under_sessions<S: LockStore>(
 pub(crate) async fn next(locker: &Locker, mail: &Mail) -> Result<Option<Lease>, StoreError> {
     let handed = mail.lock().unwrap().pop();
     match handed {
-        // An error leaves the outcome unknown: the key is free again after the wait.
+        // After an error the outcome is unknown, and the key is free again after the wait.
         Some(handed) => Ok(locker.resume(handed).await.unwrap_or_default()),
         None => locker.wait_until_obtained(&"shared".parse().unwrap()).await.map(Some),
     }
@@ -78,7 +75,7 @@ async fn work<S: LockStore>(
     let store = Arc::clone(&contender.store);
     contender.witness.watch(&lease);
     let work = part_of(random, ttl * 4);
-    // A loss is ignored here: the calls below return it.
+    // The calls below return a loss.
     let worked = lease.run_until_lost(async {
         tokio::time::sleep(work / 2).await;
         write(&store, &lease).await;
@@ -88,7 +85,6 @@ async fn work<S: LockStore>(
     end(lease, ttl, mail, random).await;
 }
 
-/// Releases the lease, hands it over, or drops it.
 pub(crate) async fn end(lease: Lease, ttl: Duration, mail: &Mail, random: &mut StdRng) {
     match random.random_range(0..4) {
         0 | 1 => drop(lease.release().await),

@@ -7,7 +7,7 @@ use redis::cluster_async::ClusterConnection;
 
 use crate::lock::{Held, Lock};
 
-/// Counts the grants of each key, and excludes no other client.
+/// Excludes no other client.
 pub(crate) struct Counter<C>(C);
 
 struct Counted;

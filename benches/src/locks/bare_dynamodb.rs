@@ -20,7 +20,6 @@ struct BareHeld {
     value: u64,
 }
 
-/// Creates a table whose hash key is the string `key`.
 pub(crate) async fn make_table(client: &Client, name: &str, key: &str) {
     let definition = AttributeDefinition::builder()
         .attribute_name(key)
@@ -91,7 +90,7 @@ const TABLE: &str = "bare";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A lock that polls every 50 ms while the key is held.
+/// Polls every 50 ms while the key is held.
 pub(crate) struct Polling(pub(crate) BareDynamoDb);
 
 #[async_trait]

@@ -1,5 +1,4 @@
-//! The baseline on Redis: `SET NX PX` and a scripted compare-and-delete, over one multiplexed
-//! connection to each server.
+//! The baseline on Redis: `SET NX PX` and a scripted compare-and-delete.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,17 +16,14 @@ use crate::{CALL_TIMEOUT, TTL};
 
 /// A lock on one server, or on a majority of several servers.
 ///
-/// The client does as little as possible for a command: no timer, no task, and one wake-up when the answer
-/// arrives. `FuturesUnordered` would wake its own task after each first poll, and a spawned task would wake
-/// another thread.
+/// A command costs no timer, no task, and one wake-up at the answer. `FuturesUnordered` would wake
+/// its own task after each first poll, and a spawned task would wake another thread.
 #[derive(Clone)]
 pub(crate) struct Bare(Arc<Servers>);
 
 struct Servers {
     connections: Vec<MultiplexedConnection>,
-    /// The hash of the script that frees a key.
     free: String,
-    /// The unanswered requests of the last calls.
     late: Mutex<VecDeque<Vec<Request>>>,
 }
 
@@ -54,7 +50,6 @@ impl Bare {
         Self(Arc::new(Servers { connections, free, late: Mutex::default() }))
     }
 
-    /// Sends `command` to all servers. Returns whether a majority of them answers with `yes`.
     async fn agrees(&self, command: Cmd, yes: &Value) -> bool {
         match self.0.connections.as_slice() {
             [only] => {
@@ -91,8 +86,8 @@ impl Bare {
         false
     }
 
-    /// Keeps unanswered requests for a while. If a request's future is dropped before the driver's task has
-    /// received the request, the client does not send the request.
+    /// The client sends no request whose future is dropped before the driver's task has received
+    /// the request. So unanswered requests are kept for a while.
     fn keep(&self, mut requests: Vec<Request>) {
         // The answers to these requests must not wake this task.
         let mut without_waking = Context::from_waker(Waker::noop());
@@ -105,7 +100,7 @@ impl Bare {
     }
 }
 
-/// Connects without a timer per request: the scenarios limit the time of their calls.
+/// The scenarios limit the time of their calls, so no request needs a timer.
 pub(super) async fn connected(url: &str) -> MultiplexedConnection {
     let config =
         AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED);
@@ -141,16 +136,15 @@ impl Held for BareHeld {
     }
 }
 
-/// The number of requests that a connection buffers: so large that no call waits for space.
+/// With this size, no call waits for space in the connection's buffer.
 const BUFFERED: usize = 4_096;
 
-/// The number of calls whose unanswered requests are kept.
 const KEPT: usize = 1_024;
 
-/// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
-/// (`BLPOP`). If the holder crashes, the key is never free again.
+/// The baseline of hand-offs: the server passes an element of a list to a waiter (`BLPOP`). If the
+/// holder crashes, the key is never free again.
 pub(crate) struct BlockingList {
-    /// A separate connection, since `BLPOP` blocks it.
+    /// `BLPOP` blocks the connection.
     waiting: tokio::sync::Mutex<MultiplexedConnection>,
     giving: MultiplexedConnection,
 }

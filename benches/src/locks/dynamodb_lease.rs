@@ -47,7 +47,7 @@ impl Lock for DynamoDbLease {
 #[async_trait]
 impl Held for Lease {
     async fn free(self: Box<Self>) {
-        // Ignores an error: a key that was not freed makes the next cycle fail.
+        // A key that was not freed makes the next cycle fail.
         drop(self.release().await);
     }
 }

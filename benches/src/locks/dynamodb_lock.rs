@@ -24,7 +24,6 @@ struct DynamoDbLockHeld {
 }
 
 impl DynamoDbLock {
-    /// Creates the table with `client`. The crate `dynamodb_lock` makes its own client.
     pub(crate) async fn make_table(client: &aws_sdk_dynamodb::Client) {
         make_table(client, TABLE, "key").await;
     }

@@ -7,7 +7,6 @@ use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
 use crate::TTL;
 use crate::lock::{Held, Lock};
 
-/// Calls the store directly, without heartbeats and without waiting.
 pub(crate) struct Store<S>(pub(crate) S);
 
 struct StoreHeld<S> {
@@ -36,12 +35,11 @@ impl<S: LockStore + Clone> Lock for Store<S> {
 #[async_trait]
 impl<S: LockStore> Held for StoreHeld<S> {
     async fn free(self: Box<Self>) {
-        // Ignores an error: a lease that was not released makes the next cycle fail.
+        // A lease that was not released makes the next cycle fail.
         drop(self.store.release(&self.grant, None).await);
     }
 }
 
-/// Uses a locker, which sends heartbeats, detects losses, and is notified of releases while it waits.
 pub(crate) struct WithLocker(Locker);
 
 impl WithLocker {

@@ -1,4 +1,4 @@
-//! The crate `redlock`. Its calls block. So each call runs on a blocking thread, as in an async application.
+//! The crate `redlock`. Its calls block, so each call runs on a blocking thread.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The commands that this library sends to one Redis, but without the library. The difference between this
-//! contestant and the library's store is the cost of the library in the client.
+//! The commands of this library to one Redis, without the library. The difference to the library's
+//! store is the library's cost in the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,14 +17,12 @@ pub(crate) struct SameCommands(Arc<Connected>);
 
 struct Connected {
     connection: MultiplexedConnection,
-    /// The hash of the script that releases a key.
     release: String,
 }
 
 struct SameCommandsHeld {
     lock: SameCommands,
     key: String,
-    /// The text that the claim wrote under the key.
     text: String,
 }
 
@@ -33,7 +31,7 @@ impl SameCommands {
         let mut connection = connected(url).await;
         let release = Script::new(lease_redis::script("release").unwrap());
         let release = release.load_async(&mut connection).await.unwrap();
-        // Creates the stream of tokens, since the claims do not create it.
+        // The claims do not create the stream of tokens.
         let mut first = redis::cmd("XADD");
         first.arg(TOKENS).arg("*").arg("t").arg(1);
         first.query_async::<Value>(&mut connection).await.unwrap();
@@ -77,7 +75,6 @@ impl Held for SameCommandsHeld {
     }
 }
 
-/// The name of the stream from which the tokens come.
 const TOKENS: &str = "bare:tokens";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -24,7 +24,7 @@ pub(crate) async fn after_release() -> Vec<Table> {
 async fn on_one() -> Table {
     let mut scores = Vec::new();
     for contestant in ["counter", "bare", "store", "locker", "rslock"] {
-        // Each contestant gets an empty server, since it could use memory that a contestant before it left.
+        // A contestant could use memory that an earlier contestant left in the server.
         let servers = [RedisServer::start()];
         let url = servers[0].url();
         let lock: Arc<dyn Lock> = match contestant {
@@ -78,7 +78,6 @@ async fn on_a_cluster() -> Table {
     table("bytes-cluster", "Memory of a Redis Cluster per released key", "bytes", &scores)
 }
 
-/// Obtains and releases many keys once each. Returns the memory that one key then occupies in all servers.
 async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
     // Opens connections and loads scripts before the first reading.
     use_once(lock, "warm", AT_ONCE).await;
@@ -86,7 +85,7 @@ async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
     use_once(lock, "key", KEYS).await;
     // The servers may still execute the last commands.
     sleep(Duration::from_secs(1)).await;
-    // The difference may be negative: buffers of connections may have shrunk.
+    // The difference may be negative, since buffers of connections may have shrunk.
     (used_memory(servers) - before).max(0.0) / f64::from(KEYS)
 }
 

@@ -54,8 +54,7 @@ pub(crate) async fn on_canned_replies(rounds: usize) -> Vec<Table> {
     tables
 }
 
-/// Returns the client's processor time in microseconds, the sent bytes and the requests, each per
-/// cycle.
+/// The client's processor time in microseconds, the sent bytes and the requests, each per cycle.
 async fn costs(lock: Arc<dyn Lock>, tasks: usize, server: &mut CannedDynamoDb) -> Option<[f64; 3]> {
     let before = server.received();
     let processor = processor_time();

@@ -17,7 +17,7 @@ use crate::locks::ours::{Store, WithLocker};
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
 
-/// Connects to one Redis server. Returns the locks that 1,024 tasks can use at once: all but redlock.
+/// Returns the locks that 1,024 tasks can use at once: all but redlock.
 pub(super) async fn on_one(url: &str) -> Vec<Arc<dyn Lock>> {
     let urls = [url.to_owned()];
     let store = RedisStore::connect(url).await.unwrap();
@@ -29,7 +29,6 @@ pub(super) async fn on_one(url: &str) -> Vec<Arc<dyn Lock>> {
     ]
 }
 
-/// Connects to independent Redis servers.
 pub(super) async fn on_quorum(urls: &[String]) -> Vec<Arc<dyn Lock>> {
     let quorum =
         RedisQuorum::builder(urls.to_vec()).without_rejoin_delay().connect().await.unwrap();
@@ -42,7 +41,6 @@ pub(super) async fn on_quorum(urls: &[String]) -> Vec<Arc<dyn Lock>> {
     ]
 }
 
-/// Connects to a DynamoDB server that has the [tables](make_tables).
 pub(super) async fn on_dynamodb(address: SocketAddr) -> Vec<Arc<dyn Lock>> {
     let client = client_of(address);
     let store = DynamoDbStore::new(client.clone(), "leases");
@@ -55,7 +53,6 @@ pub(super) async fn on_dynamodb(address: SocketAddr) -> Vec<Arc<dyn Lock>> {
     ]
 }
 
-/// Creates the tables of all contestants.
 pub(super) async fn make_tables(client: &Client) {
     DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
     BareDynamoDb::make_table(client).await;

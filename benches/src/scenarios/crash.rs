@@ -26,7 +26,7 @@ use crate::race::Score;
 use crate::report::{Better, Table};
 use crate::server_process::DynamoDb;
 
-/// Creates a lock on the server at an address. The second argument names the holder or the waiter.
+/// The second argument names the holder or the waiter.
 type Make =
     fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
 
@@ -68,7 +68,7 @@ const ON_DYNAMODB: [Make; 3] = [
     },
 ];
 
-/// Runs all contestants once and at the same time, since they only wait.
+/// Runs all contestants at the same time, since they only wait.
 pub(crate) async fn of_a_holder() -> Vec<Table> {
     let redis = RedisServer::start();
     let dynamodb = DynamoDb::start();
@@ -107,7 +107,7 @@ fn relative_to_first(took: &[(&'static str, Option<f64>)]) -> Vec<Score> {
     took.iter().map(|(name, seconds)| Score::new(name, &[*seconds], &first)).collect()
 }
 
-/// Returns how long a contender waits for the key of a dead holder, in seconds.
+/// The result is in seconds.
 async fn taken_over(
     make: Make,
     address: std::net::SocketAddr,
@@ -116,7 +116,7 @@ async fn taken_over(
 ) -> Option<f64> {
     let clock = BootClock::new();
     let held = key.clone();
-    // Ends the runtime at once: the holder sends no release and no further heartbeat.
+    // The end of the runtime lets the holder send no release and no further heartbeat.
     let died = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {

@@ -86,16 +86,14 @@ async fn per_second(
     tables
 }
 
-/// Returns a text such as `1 task` or `64 tasks`.
 pub(super) fn count_of(tasks: usize) -> String {
     if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
 }
 
-/// The times of the cycles of one round.
 pub(super) struct Cycles {
-    /// The time of all cycles, in seconds.
+    /// The duration of all cycles, in seconds.
     pub(super) took: f64,
-    /// The time from each call to its grant, in seconds.
+    /// The times from each call to its grant, in seconds.
     pub(super) until_granted: Vec<f64>,
 }
 
@@ -109,7 +107,7 @@ impl Cycles {
     }
 }
 
-/// Runs cycles in tasks, each with a key of its own. Returns `None` if a call failed or took too long.
+/// Each task has its own key. Returns `None` if a call failed or took too long.
 pub(super) async fn cycles_by_tasks(
     lock: Arc<dyn Lock>,
     tasks: usize,
@@ -137,11 +135,10 @@ pub(super) async fn cycles_by_tasks(
     Some(Cycles { took, until_granted: of_tasks?.concat() })
 }
 
-/// The state of one of five servers.
 #[derive(Clone, Copy)]
 enum Missing {
     None,
-    /// The server accepts connections, and sends no answers.
+    /// The server accepts connections, but sends no answers.
     Hung,
     /// The server is dead, and the proxy in front of it closes connections.
     Dead,
@@ -173,7 +170,6 @@ pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
     tables
 }
 
-/// Whether the measured keys were used before.
 #[derive(Clone, Copy)]
 enum Keys {
     New,
@@ -188,7 +184,6 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
     let locks = on_quorum(&urls).await;
-    // Opens all connections.
     for lock in &locks {
         if let Some(held) = lock.take("warm").await {
             held.free().await;
@@ -210,16 +205,16 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The simulated round trip between two machines.
 pub(super) const FAR: Duration = Duration::from_millis(5);
 
-/// Returns the median time to take a key, in milliseconds.
+/// The result is in milliseconds.
 async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {
     let clock = BootClock::new();
     let mut taken = Vec::new();
     let new_key = || format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let cycles = async {
-        // Uses another key in each round: an unfinished call of the last round may still hold its key.
+        // An unfinished call of the last round may still hold its key, so each round uses another
+        // key.
         let mut key = new_key();
         lock.take(&key).await?.free().await;
         for _ in 0..10 {

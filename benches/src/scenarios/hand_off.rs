@@ -45,7 +45,7 @@ pub(crate) async fn between_near_waiters(rounds: usize) -> Vec<Table> {
     on_redis(8, Duration::ZERO, rounds).await.into()
 }
 
-/// Creates a lock with its own connections, as in another process.
+/// Each lock has its own connections, as in another process.
 type Make = fn(String) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>>>>;
 
 const ON_REDIS: [Make; 4] = [
@@ -81,7 +81,7 @@ async fn on_redis(waiters: usize, round_trip: Duration, rounds: usize) -> [Table
             round += 1;
             let (server, counts, url) = (Arc::clone(&server), counts.clone(), url.clone());
             async move {
-                // Makes new locks in each round: some waiters of the last round still use the old locks.
+                // Some waiters of the last round still use the old locks.
                 let mut locks = Vec::new();
                 for _ in 0..waiters {
                     locks.push(make(url.clone()).await);
@@ -141,7 +141,6 @@ async fn on_dynamodb(round_trip: Duration, rounds: usize) -> Table {
     let mut contestants: Vec<Vec<Arc<dyn Lock>>> = vec![vec![bare; 8]];
     let (mut ours, mut leases, mut locks) = (Vec::new(), Vec::new(), Vec::new());
     for waiter in 0..8 {
-        // Each waiter has its own lock, as in another process.
         ours.push(Arc::new(WithLocker::new(store.clone())) as Arc<dyn Lock>);
         leases.push(Arc::new(DynamoDbLease::with_table(client_of(address)).await) as Arc<dyn Lock>);
         let owner = format!("waiter-{waiter}");
@@ -171,7 +170,7 @@ async fn on_dynamodb(round_trip: Duration, rounds: usize) -> Table {
     }
 }
 
-/// Returns the median time from a release to the next grant, in milliseconds.
+/// The median time from a release to the next grant, in milliseconds.
 async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
     let clock = Arc::new(BootClock::new());
     let (held, mut turns) = mpsc::unbounded_channel();
@@ -183,7 +182,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
             loop {
                 let Some(taken) = lock.take(&key).await else { continue };
                 let since = clock.now();
-                // Holds the key for so long that all other contenders begin to wait again.
+                // All other contenders begin to wait again during this time.
                 sleep(HELD_FOR).await;
                 let until = clock.now();
                 if held.send((since, until)).is_err() {

@@ -1,4 +1,5 @@
-//! Measures many leases in one process: the processor time of their heartbeats, and the memory per lease.
+//! Measures many leases in one process: the processor time of their heartbeats, and the memory per
+//! lease.
 
 use std::alloc::System;
 use std::env;
@@ -25,7 +26,6 @@ use crate::report::{Better, Table};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The cost of many leases.
 struct Cost {
     /// Processor time of the client per 1,000 heartbeats, in milliseconds.
     each_thousand: f64,
@@ -77,7 +77,7 @@ const CONTESTANTS: [(&str, &str); 3] = [
     ("rslock", "rslock 0.10.0, a task per lease"),
 ];
 
-/// Measures in another process, in which no other code allocates or frees memory.
+/// No other code of that process allocates or frees memory.
 fn in_a_process(contestant: &str, leases: u32) -> Cost {
     let task = format!("{contestant} {leases}");
     let done = Command::new(env::current_exe().unwrap()).args(["--hold", &task]).output().unwrap();
@@ -86,7 +86,6 @@ fn in_a_process(contestant: &str, leases: u32) -> Cost {
     Cost { each_thousand: each_thousand.parse().unwrap(), bytes: bytes.parse().unwrap() }
 }
 
-/// Returns the cost of `task`, in the other process. `task` names a contestant and a number of leases.
 pub(crate) async fn hold(task: &str) -> String {
     let (contestant, leases) = task.split_once(' ').unwrap();
     let leases = leases.parse().unwrap();
@@ -98,7 +97,6 @@ pub(crate) async fn hold(task: &str) -> String {
     format!("{} {}", cost.each_thousand, cost.bytes)
 }
 
-/// Sets the keys, then extends each key by one call of a script. The calls are pipelined.
 async fn bare(leases: u32) -> Cost {
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -155,7 +153,7 @@ async fn ours(leases: u32) -> Cost {
     sleep(PERIOD * PERIODS).await;
     let cpu = processor_time() - cpu;
     assert!(held.iter().all(lease_core::Lease::is_held));
-    // Stops the server before the leases are dropped, so that no release takes time.
+    // Without a server, the drop of the leases takes no time.
     drop(server);
     cost(leases, cpu, kept)
 }
@@ -168,7 +166,6 @@ async fn rslock(leases: u32) -> Cost {
     for number in 0..leases {
         let locks = Arc::clone(&locks);
         let key = format!("key-{number}");
-        // Spreads the heartbeats over the period.
         let offset = PERIOD * number / leases;
         let mut lock = locks.lock(key.as_str(), TTL * 6).await.unwrap();
         tasks.spawn(async move {
@@ -193,7 +190,6 @@ fn cost(leases: u32, cpu: f64, kept: usize) -> Cost {
     Cost { each_thousand: cpu * 1e6 / heartbeats, bytes: kept / f64::from(leases) }
 }
 
-/// Returns the bytes that are allocated and not yet freed.
 fn bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated

@@ -13,7 +13,7 @@ use crate::race::Race;
 use crate::report::{Better, Table};
 
 pub(crate) async fn by_tasks(rounds: usize) -> Vec<Table> {
-    // Before the server gets a core of its own: the builds may use all cores.
+    // The builds may use all cores, so they come before the server gets a core of its own.
     let programs = PeerProgram::build_all();
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let locks = on_one(&server.url()).await;
@@ -51,7 +51,7 @@ pub(crate) async fn by_tasks(rounds: usize) -> Vec<Table> {
     tables.into()
 }
 
-/// Returns the median and the 99th percentile in milliseconds, and the cycles per second.
+/// The median and the 99th percentile in milliseconds, and the cycles per second.
 async fn latencies(lock: Arc<dyn Lock>, tasks: usize) -> Option<[f64; 3]> {
     let cycles = cycles_by_tasks(lock, tasks, CYCLES).await?;
     let mut sorted = cycles.until_granted.clone();
@@ -60,5 +60,5 @@ async fn latencies(lock: Arc<dyn Lock>, tasks: usize) -> Option<[f64; 3]> {
     Some([percentile(50)?, percentile(99)?, cycles.per_second()])
 }
 
-/// The cycles of a round: 16 for each of 1,024 tasks.
+/// 16 cycles for each of 1,024 tasks.
 const CYCLES: usize = 16_384;

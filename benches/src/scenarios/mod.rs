@@ -110,7 +110,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// Returns the scenarios of these names, in the order of [`ALL`]. Returns all if `names` is empty.
+/// Returns all scenarios if `names` is empty.
 pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|it| it.name != **name)) {
         let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();

@@ -64,7 +64,7 @@ async fn per_cycle(
     tables
 }
 
-/// Returns the mean of the servers' processor times, in seconds.
+/// The result is in seconds.
 fn mean_time(processes: &[u32]) -> f64 {
     let all: f64 = processes.iter().map(|process| processor_time_of(*process)).sum();
     all / f64::from(u32::try_from(processes.len()).unwrap())

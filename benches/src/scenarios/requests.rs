@@ -21,7 +21,7 @@ pub(crate) async fn of_each() -> Vec<Table> {
     vec![on_redis().await, on_dynamodb().await]
 }
 
-/// Returns the number of requests to the server. The scripts themselves call none of the counted commands.
+/// The scripts themselves call none of the counted commands.
 pub(crate) fn requests(server: &RedisServer) -> f64 {
     const SENT: [&str; 9] = [
         "set",
@@ -91,7 +91,6 @@ async fn on_dynamodb() -> Table {
     table("requests-dynamodb", "Requests to DynamoDB per obtain and release", "requests", &scores)
 }
 
-/// Makes a table of values that were measured once.
 pub(super) fn table(name: &str, title: &str, unit: &'static str, counted: &[(&str, f64)]) -> Table {
     let first = [counted.first().map(|(_, first)| *first)];
     let scores = counted.iter().map(|(name, each)| Score::new(name, &[Some(*each)], &first));

@@ -1,7 +1,7 @@
 //! Opens a store in a DynamoDB server on this machine or network: `dynalite` or DynamoDB Local.
 //!
-//! On AWS, `aws-config` supplies the client's region and credentials, and the client uses TLS.
-//! `DynamoDbStore::new` takes such a client in the same way.
+//! On AWS, `aws-config` supplies a client with region, credentials and TLS, which
+//! `DynamoDbStore::new` takes in the same way.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::{Client, Config};
@@ -9,7 +9,7 @@ use lease_dynamodb::DynamoDbStore;
 
 use crate::Failure;
 
-/// Opens the table at `location`, `HOST:PORT/TABLE`. Creates the table if it does not exist.
+/// Creates the table at `location`, `HOST:PORT/TABLE`, if the table does not exist.
 pub(crate) async fn open(location: &str) -> Result<DynamoDbStore, Failure> {
     let Some((host, table)) = location.split_once('/').filter(|(_, table)| !table.is_empty())
     else {

@@ -16,14 +16,14 @@ mod dynamodb;
 mod redis;
 
 /// Opens the store at `address`: `memory`, `dynamodb://HOST:PORT/TABLE`,
-/// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum of
-/// independent servers. [`lease_store::connect`] opens every other URL, such as `sqlite:///PATH`. Each
-/// worker opens its own handle, as each process would.
+/// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum.
+/// [`lease_store::connect`] opens every other URL, such as `sqlite:///PATH`. Each worker opens its
+/// own handle, as each process would.
 ///
 /// # Errors
 ///
-/// If `address` is not one of these, the example was built without the store's feature, or the
-/// store cannot be used.
+/// Fails if `address` has another form, the store's feature is missing, or the store cannot be
+/// used.
 pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
     match address.split_once("://") {
         None if address == "memory" => Ok(Arc::new(memory())),
@@ -38,11 +38,11 @@ pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
     }
 }
 
-/// Opens the store at `address`, as [`open`] does, to keep records in it.
+/// Opens the store at `address`, as [`open`] does, for records.
 ///
 /// # Errors
 ///
-/// If [`open`] would fail, or if `address` is a quorum, which keeps leases only.
+/// Fails if [`open`] would fail, or if `address` is a quorum, which keeps leases only.
 pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
     match address.split_once("://") {
         None if address == "memory" => Ok(Arc::new(memory())),
@@ -80,9 +80,10 @@ fn refuse_missing_feature(address: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the memory store of this process. All calls share one store, as they would share a server.
+/// All calls share one store, as they would share a server.
 fn memory() -> MemoryStore {
     static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
-    // Tokens that count from one are easier to read. They are safe here: no lease outlives the process.
+    // Tokens that count from one are easier to read. Such tokens are safe here, since no lease outlives
+    // the process.
     MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
 }

@@ -1,6 +1,5 @@
-//! The judge: a command that writes to a gate under its token, as long as it lives.
-//!
-//! It is this test program again, with the test [`judge`] selected.
+//! The judge: a command that writes to a gate under its token, as long as it lives. This test
+//! program is the command, with the test [`judge`] selected.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -11,7 +10,6 @@ use std::time::Duration;
 
 use crate::processes::running_time;
 
-/// The body of a judge: passes the gate every few milliseconds, until it is killed.
 #[test]
 #[ignore = "a process that other tests start"]
 fn judge() {
@@ -27,7 +25,7 @@ fn judge() {
     }
 }
 
-/// A shell command that runs the judge twice: as the child, and as a grandchild. `before` comes first.
+/// Runs the judge twice: as the child, and as a grandchild. `before` comes first.
 pub(crate) fn script(before: &str) -> String {
     let judge = env::current_exe().unwrap();
     let judge = format!("{} judge::judge --exact --ignored > /dev/null 2>&1", judge.display());
@@ -36,7 +34,7 @@ pub(crate) fn script(before: &str) -> String {
 
 pub(crate) const FOLDER: &str = "LEASE_JUDGE_FOLDER";
 
-/// A file that refuses tokens smaller than the largest one.
+/// A file that refuses tokens smaller than the largest token.
 pub(crate) struct Gate {
     folder: std::path::PathBuf,
 }
@@ -46,7 +44,7 @@ impl Gate {
         Self { folder: folder.to_owned() }
     }
 
-    /// Passes the gate. A command whose token is too small runs although another one has started.
+    /// A command whose token is too small runs although another command has started.
     fn pass(&self, token: u64) {
         let mut file = self.open("gate");
         file.lock().unwrap();
@@ -59,20 +57,19 @@ impl Gate {
         }
     }
 
-    /// The largest token; 0 before the first.
+    /// Returns 0 before the first token.
     pub(crate) fn largest(&self) -> u64 {
         let mut file = self.open("gate");
         file.lock().unwrap();
         number(&mut file)
     }
 
-    /// The commands that passed too late.
     pub(crate) fn overlaps(&self) -> String {
-        // There is no file without an overlap.
+        // Without an overlap, the file does not exist.
         std::fs::read_to_string(self.folder.join("overlaps")).unwrap_or_default()
     }
 
-    /// When a command with `token` lived last.
+    /// The last time at which a command with `token` lived.
     pub(crate) fn last_life(&self, token: u64) -> Duration {
         Duration::from_nanos(number(&mut self.open(&format!("life-{token}"))))
     }

@@ -11,15 +11,14 @@ use crate::judge::{Gate, script};
 use crate::processes::{Lease, Random, count, kill, members, running_time, until};
 
 const TTL: Duration = Duration::from_secs(1);
-/// What the requirement allows after the deadline.
+/// The requirement allows this time after the deadline.
 const ALLOWED: Duration = Duration::from_millis(100);
 
-/// What was measured after the kills.
 #[derive(Debug, Default)]
 struct Longest {
-    /// From a kill to the end of the last process of the command.
+    /// The time from a kill to the end of the last process of the command.
     life: Duration,
-    /// From a kill to the next grant.
+    /// The time from a kill to the next grant.
     held: Duration,
 }
 
@@ -30,12 +29,10 @@ fn start(folder: &Path) -> Lease {
     Lease::start(&arguments, folder, "sqlite:leases.db")
 }
 
-/// Returns the number of a slot whose process holds the key.
 fn holder(slots: &[Lease]) -> Option<usize> {
     slots.iter().position(|slot| slot.children().len() == 2)
 }
 
-/// Kills one or two processes, and returns the group of the command.
 fn kill_at_random(slot: &Lease, random: &mut Random) -> Option<Pid> {
     let children = slot.children();
     let (keeper, command) = (children.first().copied(), children.get(1).copied());
@@ -60,7 +57,7 @@ fn kill_holders(folder: &Path, kills: u64) -> Longest {
     let mut longest = Longest::default();
     for _number in 0..kills {
         if random.below(5) == 0 {
-            // While it starts or waits.
+            // The process starts or waits during this time.
             thread::sleep(Duration::from_millis(random.below(30)));
             kill(slots[1].id());
             slots[1] = start(folder);

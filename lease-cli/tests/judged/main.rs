@@ -1,7 +1,6 @@
-//! Random faults: processes are killed, and stores hang, die or come back. A judge in each command finds two commands
-//! that run at once, and commands that outlive their lease.
-//!
-//! Start with [`judge`]. The number of faults is `LEASE_KILLS` or `LEASE_FAULTS`, for long runs.
+//! Random faults: processes are killed, and stores hang, die or come back. A judge in each command
+//! finds two commands that run at once, and commands that outlive their lease. Start with
+//! [`judge`]. Long runs set `LEASE_KILLS` or `LEASE_FAULTS`.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::indexing_slicing,

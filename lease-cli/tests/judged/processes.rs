@@ -8,14 +8,14 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A `lease run`. Dropping it kills it.
+/// A `lease run`. A drop kills the process.
 #[derive(Debug)]
 pub(crate) struct Lease(pub(crate) Child);
 
 impl Lease {
     pub(crate) fn start(arguments: &[&str], folder: &std::path::Path, store: &str) -> Self {
         let mut command = Command::new("env");
-        // Test runners may ignore these, and every child would, too.
+        // Test runners may ignore these signals, and so would every child.
         command.args(["--default-signal=INT,QUIT,HUP,TERM", env!("CARGO_BIN_EXE_lease")]);
         command.args(arguments).env("LEASE_STORE", store).env(crate::judge::FOLDER, folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -26,7 +26,7 @@ impl Lease {
         Pid::from_child(&self.0)
     }
 
-    /// The children of the process: first the keeper, then the command. Without a lease, it has none.
+    /// First the keeper, then the command. A process without a lease has no children.
     pub(crate) fn children(&self) -> Vec<Pid> {
         let id = self.id().as_raw_nonzero();
         let path = format!("/proc/{id}/task/{id}/children");
@@ -36,7 +36,7 @@ impl Lease {
 }
 
 impl Lease {
-    /// The token of the command; 0 if there is none.
+    /// Returns 0 without a command.
     pub(crate) fn token(&self) -> u64 {
         let Some(command) = self.children().get(1).copied() else { return 0 };
         let environment = fs::read(format!("/proc/{}/environ", command.as_raw_nonzero()));
@@ -48,13 +48,12 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The processes of a group that have not ended.
 pub(crate) fn members(group: Pid) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -69,17 +68,15 @@ fn is_member(process: Pid, group: Pid) -> bool {
 }
 
 pub(crate) fn kill(process: Pid) {
-    // It may have ended.
+    // The process may have ended.
     let _ended = kill_process(process, Signal::KILL);
 }
 
-/// The machine's running time.
 pub(crate) fn running_time() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
-/// Waits until `is_so` returns true.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {
@@ -90,7 +87,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// Random numbers from a seed: `xorshift64*` of Vigna, "An experimental exploration of Marsaglia's xorshift generators,
+/// `xorshift64*` of Vigna, "An experimental exploration of Marsaglia's xorshift generators,
 /// scrambled" (2016).
 pub(crate) struct Random(u64);
 
@@ -111,7 +108,6 @@ impl Random {
     }
 }
 
-/// The number in the environment variable `name`, or `default`.
 pub(crate) fn count(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }

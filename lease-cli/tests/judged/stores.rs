@@ -1,4 +1,4 @@
-//! Random faults of a store while a command runs: it hangs, dies, or comes back.
+//! Random faults of a store while a command runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +12,11 @@ use tokio::time::sleep;
 use crate::judge::{Gate, script};
 use crate::processes::{Lease, Random, count, running_time};
 
-/// A busy machine may stop a process for a part of this.
+/// A busy machine may stop a process for a part of this time.
 const TTL: Duration = Duration::from_secs(3);
 const LANES: u64 = 8;
-/// The limit for the start of a command.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a fault ended for the command.
 #[derive(Debug, Default)]
 struct Results {
     survived: u64,
@@ -27,7 +25,6 @@ struct Results {
     shortest: Option<Duration>,
 }
 
-/// A server, and the network to it.
 struct Store {
     server: RedisServer,
     link: Link,
@@ -61,11 +58,10 @@ impl Store {
     }
 }
 
-/// Injects one fault, and checks when the command ended.
 async fn one_fault(store: &mut Store, folder: &Path, random: &mut Random, results: &mut Results) {
     let gate = Gate::at(folder);
     let before = gate.largest();
-    // A command that ignores the signal is ended by SIGKILL.
+    // SIGKILL ends a command that ignores the signal.
     let script = script(if random.below(2) == 0 { "trap '' TERM;" } else { "" });
     let arguments = ["run", "--ttl", "3s", "-q", "job", "--", "sh", "-c", &script];
     let url = store.link.url();
@@ -87,7 +83,8 @@ async fn one_fault(store: &mut Store, folder: &Path, random: &mut Random, result
     store.inject(fault);
     sleep(Duration::from_millis(random.below(7500))).await;
     store.repair(fault);
-    // If the command was stopped, its group ends now at the latest. If not, heartbeats are answered again.
+    // The group of a stopped command ends now at the latest. Otherwise, heartbeats are answered
+    // again.
     let end = running_time() + TTL * 2;
     while lease.0.try_wait().unwrap().is_none() && running_time() < end {
         sleep(Duration::from_millis(5)).await;
@@ -102,7 +99,7 @@ async fn one_fault(store: &mut Store, folder: &Path, random: &mut Random, result
         return;
     };
     assert_eq!(status.code(), Some(124), "fault {fault}");
-    // No heartbeat that was sent after the fault counts, so the lease ends before this.
+    // No heartbeat that was sent after the fault counts, so the lease ends before this deadline.
     let (deadline, last) = (injected + TTL, gate.last_life(token));
     assert!(last < deadline, "fault {fault}: the command lived {:?} too long", last - deadline);
     results.stopped += 1;

@@ -1,4 +1,5 @@
-//! Wall clocks that are wrong by an hour. libfaketime changes the clock of the program and its command.
+//! Wall clocks that are wrong by an hour. libfaketime changes the clock of the program and its
+//! command.
 
 use lease_test_servers::gate_log::worker::set_wall_clock;
 use lease_test_servers::tools::libfaketime;
@@ -17,7 +18,6 @@ fn wall_clock_an_hour_off_changes_no_lease() {
         let mut off = Running::of(&mut command);
         let first: u64 = place.content("token").parse().unwrap();
 
-        // Longer than the ttl.
         assert_eq!(place.code(&["run", "-q", "-w", "2s", "job", "--", "true"]), 75, "{clock}");
         assert!(!off.has_ended(), "{clock}");
         off.signal(Signal::KILL);

@@ -9,7 +9,6 @@ use lease_test_servers::redis::{RedisServer, available, free_port};
 
 use crate::place::{Place, code, text};
 
-/// Runs the doctor. Returns its exit code and its lines.
 fn examine(url: &str) -> (i32, Vec<Vec<String>>) {
     let place = Place::new();
     let output = place.output(&["--store", url, "doctor"]);
@@ -18,7 +17,8 @@ fn examine(url: &str) -> (i32, Vec<Vec<String>>) {
     (code(output.status), lines)
 }
 
-/// Fails unless the doctor has a line for `check` with `result`, and its finding and remedy have all of `parts`.
+/// Fails unless the doctor has a line for `check` with `result`. The finding and the remedy of this
+/// line must contain all of `parts`.
 #[track_caller]
 fn finds(lines: &[Vec<String>], check: &str, result: &str, parts: &[&str]) {
     let line = lines.iter().find(|line| line[0] == check);
@@ -131,7 +131,7 @@ async fn slow_store_is_found() {
     let server = RedisServer::with_append_only_file();
     let link = Link::with_latency(server.address(), Duration::from_millis(150)).await.unwrap();
 
-    // A slow machine adds to the latency, and must not exceed the time-out.
+    // A slow machine adds to the latency, which must not exceed the timeout.
     let url = format!("{}/?timeout=60s", link.url());
     let (_, lines) = tokio::task::spawn_blocking(move || examine(&url)).await.unwrap();
 

@@ -1,4 +1,4 @@
-//! What operators see: `ls`, `who` and `watch`.
+//! The commands `ls`, `who` and `watch`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

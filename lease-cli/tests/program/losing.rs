@@ -8,13 +8,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::place::{Place, is_alive, until};
 
-/// A script that ends if it is asked to, and says so.
+/// This script ends at SIGTERM, and leaves a file.
 const POLITE: &str =
     "trap 'echo asked > asked; exit 5' TERM; echo > ready; while :; do sleep 0.01; done";
-/// A script that only SIGKILL ends.
+/// Only SIGKILL ends this script.
 const STUBBORN: &str = "trap 'echo asked > asked' TERM; echo > ready; while :; do sleep 0.01; done";
 
-/// The machine's running time.
 fn running_time() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
@@ -52,7 +51,7 @@ fn command_that_does_not_end_is_killed_before_the_deadline() {
     let store = locked(&place);
     until("the command is dead", || !is_alive(child));
 
-    // No heartbeat after this start counts, so the lease ends before this.
+    // No heartbeat after this start counts, so the lease ends before this limit.
     assert!(running_time() - start < Duration::from_secs(2), "the command outlives its lease");
     assert_eq!(holder.wait(), 124);
     assert_eq!(place.content("asked"), "asked");

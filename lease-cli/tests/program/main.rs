@@ -1,7 +1,5 @@
-//! The real program: its exit codes, its signals, its output.
-//!
-//! Start with [`place`], which starts the program on a store of its own. `running`, `exits`, `signals`, `losing` and
-//! `terminal` test `lease run`; `steps`, `listing` and `operating` test the other commands.
+//! The real program: its exit codes, its signals, its output. Start with [`place`], which starts
+//! the program on its own store.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! A store of its own for a test, and the program on it.
+//! A test's own store, and the program on this store.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,12 @@ use lease_test_servers::tools::memory_folder;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-/// A folder with a store, in which the program runs.
 #[derive(Debug)]
 pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// A running program. Dropping it kills it.
+/// A drop kills the program.
 #[derive(Debug)]
 pub(crate) struct Running(Child);
 
@@ -33,32 +32,28 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// The program with `arguments`, without a terminal.
     pub(crate) fn lease(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("env");
-        // Test runners may ignore these, and every child would, too.
+        // Test runners may ignore these signals, and so would every child.
         command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(PROGRAM).args(arguments);
         command.env("LEASE_STORE", "sqlite:leases.db").env_remove("NO_COLOR");
         command.current_dir(self.folder()).stdin(Stdio::null());
         command
     }
 
-    /// Runs the program to its end.
     pub(crate) fn output(&self, arguments: &[&str]) -> Output {
         self.lease(arguments).output().unwrap()
     }
 
-    /// Runs the program to its end, and returns its exit code.
     pub(crate) fn code(&self, arguments: &[&str]) -> i32 {
         code(self.output(arguments).status)
     }
 
-    /// Starts the program.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         Running::of(&mut self.lease(arguments))
     }
 
-    /// Starts `lease run` of a script on the key `job`, and waits until the script has written `started`.
+    /// Waits until the script on the key `job` has written `started`.
     pub(crate) fn start_script(&self, options: &[&str], script: &str) -> Running {
         let script = format!("echo $$ > child; {script}");
         let arguments = [&["run", "job"], options, &["--", "sh", "-c", &script]].concat();
@@ -67,7 +62,6 @@ impl Place {
         running
     }
 
-    /// Waits until the file `name` has a line, and returns its content without the line break.
     pub(crate) fn content(&self, name: &str) -> String {
         let path = self.path(name);
         let mut text = String::new();
@@ -78,7 +72,6 @@ impl Place {
         text.trim_end().to_owned()
     }
 
-    /// Waits until the file `name` has the id of a process, and returns it.
     pub(crate) fn process(&self, name: &str) -> Pid {
         Pid::from_raw(self.content(name).parse().unwrap()).unwrap()
     }
@@ -106,7 +99,6 @@ impl Running {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// The process that keeps the group of the command.
     pub(crate) fn keeper(&self) -> Pid {
         let mut found = None;
         until("the keeper runs", || {
@@ -119,7 +111,6 @@ impl Running {
         found.unwrap()
     }
 
-    /// Waits for the end, and returns the exit code.
     pub(crate) fn wait(mut self) -> i32 {
         let mut status = None;
         until("the program has ended", || {
@@ -136,13 +127,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The exit code; -n if the process died of signal n.
+/// The exit code, or -n if the process died of signal n.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
 
@@ -156,19 +147,17 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     text.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect()
 }
 
-/// Whether the process runs. A process that its parent has not reaped does not.
+/// A process that its parent has not reaped does not run.
 pub(crate) fn is_alive(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
     let is_zombie = stat.is_ok_and(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('Z'));
     !is_zombie && test_kill_process(process).is_ok()
 }
 
-/// The process group of a process.
 pub(crate) fn group(process: Pid) -> i32 {
     rustix::process::getpgid(Some(process)).unwrap().as_raw_nonzero().get()
 }
 
-/// Waits until `is_so` returns true.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..30_000 {
         if is_so() {

@@ -1,4 +1,4 @@
-//! What a command gets, and what is left when it has ended.
+//! What a command receives, and what remains after its end.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -70,7 +70,6 @@ fn second_command_waits_for_the_end_of_the_first() {
     let first = place.start_script(&[], script);
     let mut second =
         place.start(&["run", "job", "--", "sh", "-c", "echo second $LEASE_TOKEN >> log"]);
-    // A third one shows that the second one is not the only one that is refused.
     assert_eq!(place.code(&["run", "-n", "job", "--", "true"]), 75);
     assert!(!second.has_ended());
 
@@ -159,7 +158,7 @@ fn verbose_run_tells_who_holds_the_key_and_since_when() {
 fn default_store_is_a_file_of_the_user() {
     let place = Place::new();
     if rustix::process::geteuid().is_root() {
-        // The default of root is a folder of the machine, which a test must not use.
+        // As root, the default is a folder of the machine, which a test must not use.
         return;
     }
     let run = || {

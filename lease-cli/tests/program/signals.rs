@@ -1,4 +1,4 @@
-//! Signals: they end a wait, and reach the whole group of a command.
+//! Signals end a wait, and reach the whole group of a command.
 
 use rustix::process::{Signal, kill_process};
 
@@ -7,7 +7,6 @@ use crate::place::{Place, Running, is_alive, masks, text, until};
 const SIGNALS: [(Signal, &str); 4] =
     [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT")];
 
-/// Waits until the program has installed its handlers.
 fn listens(running: &Running) {
     let path = format!("/proc/{}/status", running.id().as_raw_nonzero());
     until("the program listens", || {
@@ -36,7 +35,8 @@ fn signal_ends_a_wait_at_once() {
 fn signal_reaches_the_command_and_its_children() {
     for (signal, name) in SIGNALS {
         let place = Place::new();
-        // Background processes of a shell ignore SIGINT and SIGQUIT, so a trap in a subshell would not run.
+        // Background processes of a shell ignore SIGINT and SIGQUIT, so a trap in a subshell would
+        // not run.
         let grandchild = format!(
             "env --default-signal=INT,QUIT sh -c 'trap \"echo caught > caught; exit\" {name}; echo $$ > ready; \
              while :; do sleep 0.01; done'"

@@ -1,4 +1,4 @@
-//! The program on a terminal: a pseudo-terminal that the test controls.
+//! The program on a pseudo-terminal that the test controls.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,7 +13,6 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::place::{PROGRAM, Place, Running, group, is_alive, text, until};
 
-/// The controlling side of a terminal, and what the program has written to it.
 struct Terminal {
     control: File,
     path: std::path::PathBuf,
@@ -45,7 +44,7 @@ impl Terminal {
         Stdio::from(OwnedFd::from(file))
     }
 
-    /// The program in a session of its own, on this terminal.
+    /// The program runs in its own session, on this terminal.
     fn lease(&self, place: &Place, arguments: &[&str]) -> Command {
         let mut command = Command::new("setsid");
         // setsid forks if it leads a group, but a child of this process does not.

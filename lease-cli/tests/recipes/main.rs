@@ -1,4 +1,4 @@
-//! Runs the commands of the guide `docs/guides/command-line.md`, recipe by recipe, as a reader would copy them.
+//! Runs the commands of the guide `docs/guides/command-line.md`, recipe by recipe.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,6 @@ use std::process::{Command, Output};
 use lease_test_servers::tools::{find, tool};
 use tempfile::TempDir;
 
-/// A code block of the guide.
 #[derive(Debug)]
 struct Block {
     recipe: String,
@@ -64,7 +63,7 @@ fn place() -> TempDir {
     folder
 }
 
-/// Runs `script` with the shell, which stops at the first command that fails.
+/// The shell stops at the first command that fails.
 fn shell(folder: &TempDir, script: &str) -> Output {
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new("sh");
@@ -110,7 +109,6 @@ fn fenced_write_is_applied_once_per_token() {
     let folder = place();
     assert!(shell(&folder, &block.text).status.success());
 
-    // A former holder: its token is smaller.
     let late =
         "sqlite3 ledger.db 'UPDATE ledger SET balance = 0, token = 1 WHERE id = 1 AND token <= 1'";
     assert!(shell(&folder, late).status.success());

@@ -6,9 +6,7 @@ use lease_core::{LeaseKey, StoreError, StoreErrorKind, Value};
 
 use super::column::Columns;
 
-/// Converts attributes that a write sets on the item of `key`.
-///
-/// Fails if DynamoDB cannot store an attribute, if all attributes together do not fit into an item, or if an
+/// Fails if DynamoDB cannot store an attribute, if the attributes do not fit into an item, or if an
 /// attribute has the name of a lease column.
 pub(crate) fn to_payload<'a>(
     key: &LeaseKey,
@@ -35,7 +33,6 @@ pub(crate) fn to_payload<'a>(
     Ok(payload)
 }
 
-/// Fails if `name` is empty, or the name of a column of the lease.
 pub(crate) fn check_name(name: &str, columns: &Columns) -> Result<(), StoreError> {
     if name.is_empty() || columns.contains(name) {
         return Err(store_error(

@@ -7,8 +7,9 @@ use lease_core::InvalidInput;
 
 /// A column in which a store keeps part of a lease.
 ///
-/// Each column has a default name. To adopt an existing table, give a column another name by
-/// [`DynamoDbStoreBuilder::with_column`](crate::DynamoDbStoreBuilder::with_column).
+/// Each column has a default name.
+/// [`DynamoDbStoreBuilder::with_column`](crate::DynamoDbStoreBuilder::with_column) gives a column
+/// another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Column {
@@ -22,29 +23,30 @@ pub enum Column {
     Token,
     /// `beat`, N: the number of the last heartbeat within the grant.
     Beat,
-    /// `ttl_ms`, N: how long the item must be unchanged before a contender takes it by observation.
+    /// `ttl_ms`, N: a contender takes the item by observation if the item was unchanged for this
+    /// time.
     TtlMs,
     /// `expires_at`, N: the expiry by DynamoDB's time, in milliseconds since 1970.
     ExpiresAt,
     /// `offered_to`, S: after a transfer, the only lessee that may obtain the key.
     OfferedTo,
-    /// `reserved_until`, N: the end of a transfer or a reservation by DynamoDB's time, in milliseconds
-    /// since 1970.
+    /// `reserved_until`, N: the end of a reservation by DynamoDB's time, in milliseconds since
+    /// 1970.
     ReservedUntil,
     /// `former`, S: the lessee that released the lease last.
     Former,
     /// `evicted`, BOOL: an operator has ended the lease. The store refuses its heartbeats.
     Evicted,
-    /// `deleted`, BOOL: the record is deleted. The item keeps only its token and nonce.
+    /// `deleted`, BOOL: the record is deleted. The item keeps only the token and nonce.
     Deleted,
-    /// `lasting`, S: DynamoDB never purges the item, since it was created or has attributes.
+    /// `lasting`, S: DynamoDB never purges the item, since the item was created or has attributes.
     Lasting,
-    /// `purge_at`, N: the time from which the table's TTL may delete the item, in seconds since
-    /// 1970. On a lasting item, this is a string, which the TTL ignores.
+    /// `purge_at`, N: the table's TTL may delete the item after this time, in seconds since 1970. A
+    /// lasting item has a string here, which the TTL ignores.
     PurgeAt,
     /// `parent`, S: the key of the session under which the key is held. Absent if the lease has a ttl.
     Parent,
-    /// `parent_token`, N: the token of this session.
+    /// `parent_token`, N: the token of the session in `parent`.
     ParentToken,
 }
 
@@ -68,7 +70,6 @@ impl Column {
         Self::ParentToken,
     ];
 
-    /// Returns the name in a table that was made for leases, and in this crate's expressions.
     fn default_name(self) -> &'static str {
         match self {
             Self::Key => "lease_key",
@@ -91,7 +92,6 @@ impl Column {
     }
 }
 
-/// The name of each column in one table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     names: HashMap<Column, String>,
@@ -106,12 +106,11 @@ impl Columns {
         self.names.get(&column).map_or_else(|| column.default_name(), String::as_str)
     }
 
-    /// Whether `attribute` is a column of the lease, and not an attribute of the user.
     pub(crate) fn contains(&self, attribute: &str) -> bool {
         Column::ALL.iter().any(|column| self.name(*column) == attribute)
     }
 
-    /// Returns the column of `placeholder`, which is the column's default name.
+    /// The placeholder of a column is the column's default name.
     pub(crate) fn of_placeholder(&self, placeholder: &str) -> Option<ColumnName> {
         let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
         let name = self.name(*column);
@@ -123,7 +122,6 @@ impl Columns {
         Some(ColumnName::Renamed(name.to_owned()))
     }
 
-    /// Fails if a name is too long or empty, or if two columns have one name.
     pub(crate) fn validate(&self) -> Result<(), InvalidInput> {
         for (index, column) in Column::ALL.iter().enumerate() {
             let name = self.name(*column);

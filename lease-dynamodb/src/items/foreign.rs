@@ -1,4 +1,4 @@
-//! Items that other programs write, without this crate's token and beat.
+//! Items of other programs, without this crate's token and beat.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,19 +10,17 @@ use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 
 use super::column::{Column, Columns};
 
-/// All columns of an item that another program may write.
-///
 /// A change of any column may show that the holder is still running.
 #[derive(Debug, Clone)]
 pub(crate) struct ForeignItem {
-    /// All columns but the key.
+    /// All columns except the key.
     pub(crate) columns: BTreeMap<String, AttributeValue>,
     pub(crate) digest: Digest,
-    /// Whether Amazon's lock client wrote the item.
     pub(crate) is_of_lock_client: bool,
 }
 
-/// A short hash of an item's columns. An item may have 400 KB, and a store observes thousands of items.
+/// A short hash of an item's columns: an item may have 400 KB, and a store observes thousands of
+/// items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
@@ -50,8 +48,8 @@ impl ForeignItem {
     /// Returns columns whose values prove that the item is unchanged. `None` if the item has more
     /// columns than a condition can contain.
     ///
-    /// The lock client writes another version with each renewal and each grant. So its version
-    /// alone is a proof.
+    /// For items of the lock client, the version suffices: the client changes the version with each
+    /// grant and renewal.
     pub(crate) fn proof(&self, columns: &Columns) -> Option<Vec<(&str, &AttributeValue)>> {
         let all = self.columns.iter().map(|(name, value)| (name.as_str(), value));
         if self.columns.len() <= MAX_COLUMNS {
@@ -62,33 +60,28 @@ impl ForeignItem {
     }
 }
 
-/// Columns that Amazon's DynamoDB lock client writes and this crate does not.
-///
-/// The names are constants of `AmazonDynamoDBLockClient`, and not reserved words of DynamoDB.
+/// The lock client's own columns. None of the names is a reserved word of DynamoDB.
 /// <https://github.com/awslabs/amazon-dynamodb-lock-client>
 const LOCK_CLIENT: [&str; 2] = [VERSION, "isReleased"];
 
 const VERSION: &str = "recordVersionNumber";
 
-/// The largest number of an item's columns that fit into a condition beside this store's own columns.
-///
-/// DynamoDB allows 4 KB and 300 operators. A column needs up to 28 bytes and two operators.
+/// The largest number of an item's columns in one condition. DynamoDB allows 4 KB and 300
+/// operators, and a column needs up to 28 bytes and two operators.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 pub(crate) const MAX_COLUMNS: usize = 110;
 
-/// Returns the lock client's columns, except columns that this table uses for the lease itself.
+/// Omits columns that this table uses for the lease itself.
 pub(crate) fn lock_client_columns(columns: &Columns) -> impl Iterator<Item = &'static str> {
     LOCK_CLIENT.into_iter().filter(|name| !columns.contains(name))
 }
 
-/// Returns how long an item must be unchanged before Amazon's lock client takes it.
 pub(crate) fn lock_client_ttl(raw: &RawItem, columns: &Columns) -> Option<Duration> {
     lock_client_columns(columns).find(|name| raw.contains_key(*name))?;
     let millis = raw.get("leaseDuration")?.as_s().ok()?.parse().ok()?;
     Some(Duration::from_millis(millis))
 }
 
-/// Reports an item of another program that has too many columns to be compared.
 pub(crate) fn too_many_columns_error(
     key: &LeaseKey,
     table: &str,
@@ -105,7 +98,6 @@ pub(crate) fn too_many_columns_error(
     )
 }
 
-/// Reports an item that Amazon's lock client wrote.
 pub(crate) fn lock_client_error(key: &LeaseKey, table: &str, column: &str) -> StoreError {
     store_error(
         StoreErrorKind::Misconfigured,

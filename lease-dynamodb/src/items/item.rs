@@ -14,10 +14,10 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) lessee: Option<Lessee>,
-    /// This is a string, since an adopted table may contain values that are not nonces of this crate.
+    /// A string, since an adopted table may contain values that are not nonces of this crate.
     nonce: Option<String>,
     pub(crate) token: Option<FencingToken>,
-    /// The token, or zero on an item of another program, which has none.
+    /// Zero on an item of another program, which has no token.
     pub(crate) token_or_zero: FencingToken,
     pub(crate) beat: Option<Beat>,
     pub(crate) ttl: Option<Duration>,
@@ -28,7 +28,6 @@ pub(crate) struct Item {
     pub(crate) evicted: bool,
     pub(crate) deleted: bool,
     pub(crate) lasting: bool,
-    /// The session under which the lessee holds the key.
     pub(crate) parent: Option<Parent>,
     pub(crate) attributes: Attributes,
     /// The whole item, if its holder may be another program.
@@ -85,7 +84,7 @@ impl Item {
         Ok(Self { attributes, foreign, ..item })
     }
 
-    /// Whether the item's last grant is `grant`, and not a late duplicate of its claim.
+    /// A late duplicate of the claim has the same nonce, but another token.
     pub(crate) fn has_grant(&self, grant: &Grant) -> bool {
         self.has_nonce(grant.nonce) && self.token_or_zero == grant.token
     }
@@ -94,7 +93,6 @@ impl Item {
         self.nonce.as_deref() == Some(nonce.to_string().as_str())
     }
 
-    /// Returns the part to compare with an earlier observation.
     pub(crate) fn observed(&self) -> Observed {
         Observed {
             lessee: self.lessee.clone(),
@@ -104,14 +102,14 @@ impl Item {
         }
     }
 
-    /// Returns the record. The caller determines the `holder` and the reservation.
     pub(crate) fn into_record(
         self,
         key: LeaseKey,
         holder: Option<Holder>,
         reserved: Option<Reserved>,
     ) -> LeaseRecord {
-        // Every write under a grant compares the lessee. So without a lessee, the grant has ended for ever.
+        // Every write under a grant compares the lessee. So a grant without a lessee in the item
+        // has ended.
         let last_grant = match (&self.lessee, self.token) {
             (None, Some(_)) => LastGrant::Ended,
             _ => LastGrant::Open,
@@ -121,9 +119,7 @@ impl Item {
     }
 }
 
-/// Whether another program may have written `raw`.
-///
-/// The lock client can take an item of this store, and does not change the item's token and beat.
+/// The lock client can take an item of this store without a change of the token and beat.
 fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
     let lacks = |column| !raw.contains_key(columns.name(column));
     lacks(Column::Token)
@@ -131,7 +127,6 @@ fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
         || lock_client_columns(columns).any(|name| raw.contains_key(name))
 }
 
-/// Returns the lease key of `raw`.
 pub(crate) fn key_of(raw: &RawItem, columns: &Columns) -> Result<LeaseKey, StoreError> {
     let name = columns.name(Column::Key);
     match raw.get(name) {
@@ -142,7 +137,7 @@ pub(crate) fn key_of(raw: &RawItem, columns: &Columns) -> Result<LeaseKey, Store
     }
 }
 
-/// Removes the columns of the lease from an item. The user's attributes remain.
+/// Removes the lease's columns from an item, so that the user's attributes remain.
 struct Fields<'a> {
     key: &'a str,
     raw: &'a mut RawItem,
@@ -154,7 +149,7 @@ impl Fields<'_> {
         self.raw.remove(self.columns.name(column))
     }
 
-    /// Reads a string. NULL and the empty string count as absent: other programs write them.
+    /// NULL and the empty string count as absent, since other programs write them.
     fn text(&mut self, column: Column) -> Result<Option<String>, StoreError> {
         match self.take(column) {
             None | Some(AttributeValue::Null(_)) => Ok(None),
@@ -216,7 +211,6 @@ impl Fields<'_> {
         FencingToken::new(number).map_err(|refused| self.corrupt(Column::Token, refused))
     }
 
-    /// Whether the column exists, with any value.
     fn flag(&mut self, column: Column) -> bool {
         self.take(column).is_some()
     }

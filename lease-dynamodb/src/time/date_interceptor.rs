@@ -13,11 +13,9 @@ use lease_core::store::Moment;
 
 use super::server_time::ServerTime;
 
-/// Reports to a [`ServerTime`] the date of each answer, with the times of request and receipt.
 #[derive(Debug)]
 pub(crate) struct DateInterceptor(pub(crate) Arc<ServerTime>);
 
-/// The time at which the current request was sent.
 #[derive(Debug)]
 struct SentAt(Moment);
 
@@ -30,7 +28,7 @@ impl Intercept for DateInterceptor {
         "lease-dynamodb: date of the answer"
     }
 
-    // The SDK calls this for each retry, so each answer is paired with its own request.
+    // The SDK calls this for each retry, so each answer belongs to its own request.
     fn read_before_transmit(
         &self,
         _context: &BeforeTransmitInterceptorContextRef<'_>,

@@ -1,7 +1,4 @@
-//! DynamoDB's own time.
-//!
-//! Start with `server_time`, which computes bounds of DynamoDB's time from the dates of its
-//! answers. `date_interceptor` reads these dates.
+//! DynamoDB's own time. Start with `server_time`.
 
 mod date_interceptor;
 mod server_time;

@@ -1,14 +1,13 @@
 //! Bounds of DynamoDB's own time, computed from the dates of its answers.
 //!
-//! Each answer has a `Date` header. DynamoDB wrote it between the sending of the request and the receipt of the
-//! answer, in whole seconds. So at that moment DynamoDB's time was at least `Date` and less than `Date` + 1 s.
-//! This gives two bounds. They use the lease time of this process, and the error ρ of its rate:
+//! DynamoDB writes the `Date` header, in whole seconds, between the sending of the request and the
+//! receipt of the answer. At that moment, DynamoDB's time is at least `Date` and less than `Date` +
+//! 1 s. The two bounds use this process's lease time and the error ρ of its rate:
 //!
 //! - *lowest* equals `Date` at the receipt, and then increases at the rate 1 − ρ;
 //! - *highest* equals `Date` + 1 s at the sending, and then increases at the rate 1 + ρ.
 //!
-//! A pause between sending and receipt widens the bounds, but they stay correct. A store keeps
-//! the tightest bounds of all answers.
+//! A store keeps the tightest bounds of all answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +15,13 @@ use std::time::Duration;
 use lease_core::store::{Clock, Moment};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Bounds of DynamoDB's current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerNow {
-    /// The lower bound: not later than the true time.
     pub(crate) lowest: Timestamp,
-    /// The upper bound: not earlier than the true time.
     pub(crate) highest: Timestamp,
 }
 
-/// A time of DynamoDB, in nanoseconds since 1970.
+/// In nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Timestamp(u128);
 
@@ -38,12 +34,12 @@ impl Timestamp {
         Self::from_duration(Duration::from_millis(millis))
     }
 
-    /// Whole milliseconds, rounded up: an expiry may be late, but never early.
+    /// Rounded up: an expiry may be late, but never early.
     pub(crate) fn as_millis_up(self) -> u64 {
         u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Whole milliseconds, rounded down: a lower bound may be too early, but never too late.
+    /// Rounded down: a lower bound may be too early, but never too late.
     pub(crate) fn as_millis_down(self) -> u64 {
         u64::try_from(self.0 / 1_000_000).unwrap_or(u64::MAX)
     }
@@ -64,7 +60,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(length.as_nanos()))
     }
 
-    /// Returns the time since `earlier`; zero if `earlier` is later.
+    /// Zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         let nanos = self.0.saturating_sub(earlier.0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -75,7 +71,6 @@ impl Timestamp {
     }
 }
 
-/// Computes DynamoDB's time for one store.
 #[derive(Debug)]
 pub(crate) struct ServerTime {
     clock: Arc<dyn Clock>,
@@ -89,7 +84,7 @@ struct Bounds {
     highest: Bound,
 }
 
-/// A time of DynamoDB, and the moment of this process that it belongs to.
+/// A time of DynamoDB at a moment of this process.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     time: Timestamp,
@@ -105,7 +100,7 @@ impl ServerTime {
         &*self.clock
     }
 
-    /// Returns bounds of DynamoDB's time; `None` before the first answer.
+    /// `None` before the first answer.
     pub(crate) fn now(&self) -> Option<ServerNow> {
         let bounds = self.lock();
         // Read under the lock, so that no bound begins after `now`.
@@ -115,8 +110,8 @@ impl ServerTime {
 
     /// Adds an answer with the date `date`, in seconds since 1970.
     ///
-    /// If the answer contradicts the earlier answers, a clock has stepped, at DynamoDB or on this machine.
-    /// Then the store forgets all answers, including this answer.
+    /// An answer contradicts the earlier answers if a clock has stepped, at DynamoDB or on this
+    /// machine. Then the store forgets all answers.
     pub(crate) fn add_answer(&self, sent: Moment, received: Moment, date: u64) {
         let date = Timestamp::from_seconds(date);
         let new = Bounds {
@@ -145,13 +140,12 @@ impl ServerTime {
         *bounds = consistent.then_some(tightest);
     }
 
-    /// Returns how long to wait by this clock until `length` has certainly passed at DynamoDB.
+    /// The wait by this clock until `length` has certainly passed at DynamoDB.
     pub(crate) fn with_skew(&self, length: Duration) -> Duration {
         length.mul_f64(1.0 + self.rate_error)
     }
 
-    /// Returns how long to wait by this clock until the lower bound of DynamoDB's time has advanced by
-    /// `length`.
+    /// The wait by this clock until the lower bound of DynamoDB's time has advanced by `length`.
     pub(crate) fn until_lowest(&self, length: Duration) -> Duration {
         length.div_f64(1.0 - self.rate_error)
     }
@@ -181,7 +175,6 @@ mod tests {
 
     use super::*;
 
-    /// A server that dates its answers by the true time, and a process whose clock is wrong.
     #[derive(Debug)]
     struct ClockModel {
         /// Nanoseconds since 1970.
@@ -211,7 +204,7 @@ mod tests {
             Timestamp(self.truth.load(Ordering::SeqCst).into())
         }
 
-        /// Sends a request that takes `there` to arrive, and whose answer takes `back`.
+        /// Sends a request that arrives after `there`, and whose answer arrives after `back` more.
         fn request(&self, time: &ServerTime, there: Duration, back: Duration) {
             let sent = self.now();
             self.advance(there);
@@ -235,7 +228,7 @@ mod tests {
         ServerTime::new(Arc::clone(model) as Arc<dyn Clock>, 0.01)
     }
 
-    /// Checks that the true time is within the bounds. Returns their distance.
+    /// Checks that the true time is within the bounds. Returns the distance of the bounds.
     fn assert_true(model: &ClockModel, time: &ServerTime) -> Duration {
         let now = time.now().expect("known");
         assert!(now.lowest <= model.truth(), "{now:?} {:?}", model.truth());

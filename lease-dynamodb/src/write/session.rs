@@ -11,10 +11,10 @@ use crate::items::Item;
 use crate::settings::{Settings, TimeMode};
 use crate::time::ServerNow;
 
-/// Takes a key that is still as `vacancy` has seen it. `payload` contains the attributes of the claim.
+/// Takes a key that is still as in `vacancy`.
 ///
-/// There is no condition on a reservation or on the time: such a condition may become true later, and a late
-/// copy of a refused claim would be granted. The vacancy has shown that the key was not reserved for others.
+/// The write has no condition on a reservation or on the time. Such a condition may become true
+/// later, and then DynamoDB would grant a late copy of a refused claim.
 pub(crate) fn obtain_under(
     claim: &Claim,
     vacancy: &Vacancy,
@@ -52,8 +52,8 @@ pub(crate) fn obtain_under(
     write
 }
 
-/// Removes the lessee of `session`, if the session is over. `None` if neither DynamoDB's time nor an
-/// observation can show that.
+/// Removes the lessee of `session`, if the session is over. `None` if neither DynamoDB's time nor
+/// an observation can show the end.
 pub(crate) fn end_session(
     session: &Parent,
     settings: &Settings,
@@ -71,7 +71,6 @@ pub(crate) fn end_session(
     }
     write.value("token", session.token.get());
     write.condition("#token = :token AND attribute_exists(#lessee)");
-    // DynamoDB refuses redundant parentheses.
     match ways.as_slice() {
         [] => return None,
         [only] => write.condition(only.clone()),
@@ -83,9 +82,8 @@ pub(crate) fn end_session(
     Some(write)
 }
 
-/// Writes the end of a session whose token is in no item. `item` is the item without a token, if one exists.
-///
-/// Without the mark, a late copy of the session's own claim might be granted, under the same token.
+/// Marks the end of a session whose token is in no item. Without the mark, DynamoDB might grant a
+/// late copy of the session's own claim under the same token.
 pub(crate) fn end_mark(
     session: &Parent,
     settings: &Settings,

@@ -12,7 +12,7 @@ fn settings() -> Settings {
     Settings { existing_only: true, lock_client_items: true, ..Settings::new("leases".to_owned()) }
 }
 
-/// Counts operators and functions. DynamoDB's limit counts nothing else.
+/// DynamoDB's limit counts only operators and functions.
 fn operators(condition: &str) -> usize {
     let is_word =
         |word: &&str| matches!(*word, "AND" | "OR" | "NOT" | "=" | "<>" | "<" | "<=" | ">=");
@@ -32,7 +32,6 @@ fn longest_condition_is_within_dynamodbs_limits() {
     let stale = StaleItem { observed, foreign: Some(foreign) };
     let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
     let claim = Claim::new(key, lessee, Nonce::random(), Duration::from_secs(10));
-    // More attributes make the placeholders longer.
     let attributes: BTreeMap<_, _> = (0..100).map(|number| (format!("own {number}"), 1)).collect();
     let payload = attributes
         .into_iter()

@@ -46,7 +46,7 @@ async fn checkpoint_is_read_back() {
     }
 }
 
-/// The README documents this. Other stores compare the digits as they were written.
+/// The README documents this comparison. Other stores compare the digits as written.
 #[tokio::test]
 async fn expected_number_is_compared_by_value() {
     for server in Server::all().await {

@@ -29,7 +29,6 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     let start = Arc::new(Barrier::new(CONTENDERS));
     let stores: Vec<_> =
         (0..CONTENDERS).map(|_| builder(&server, &client).build().unwrap()).collect();
-    // Before the race, each store learns DynamoDB's time from an answer.
     for store in &stores {
         assert_eq!(store.holder(&key).await.unwrap(), None);
     }
@@ -66,17 +65,16 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
     }
 }
 
-/// The number of requests of lockers that obtain one key in turn, since the moment when all lockers wait.
+/// Counts from the moment when all lockers wait.
 struct Contention {
     requests: f64,
     hand_overs: f64,
-    /// The sum of all lockers' waits.
     waited: Duration,
 }
 
 impl Contention {
-    /// Whether each waiter sent about one request per interval. A hand-over adds the claims of the new holder,
-    /// and its release. On a busy machine, a hand-over takes longer, and waiters send more polls meanwhile.
+    /// A hand-over adds the claims of the new holder and its release. On a busy machine, a
+    /// hand-over takes longer, so waiters send more polls.
     fn is_within(&self, interval: Duration) -> bool {
         let polls = self.waited.as_secs_f64() / interval.as_secs_f64();
         self.requests < 1.5 * polls + 4.0 * self.hand_overs

@@ -24,7 +24,6 @@ fn text(error: &StoreError) -> String {
     text
 }
 
-/// A proxy that answers every request with the same error, and a store behind it.
 async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbStore) {
     let body =
         format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"no\"}}");

@@ -21,7 +21,6 @@ async fn lease_is_taken_after_expiry_and_not_before() {
     let (proxy, clock) = server.at_another_time().await;
     let key = fresh_key("shard");
     obtain(&store, &key, "holder", LONG).await; // for 60 s, plus a margin of 2 s
-    // Each contender is a new process that starts at another time.
     let contender = || DynamoDbStore::new(client_of(proxy.address()), TABLE);
 
     for (seconds_later, taken) in [(0, false), (55, false), (59, false), (66, true)] {
@@ -239,7 +238,6 @@ async fn heartbeat_after_expiry_reports_loss() {
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", Duration::from_secs(10)).await;
 
-    // The holder was suspended for an hour.
     let (proxy, clock) = server.at_another_time().await;
     clock.set(3600);
     let awake = ready(&server, &client_of(proxy.address())).await;

@@ -13,7 +13,6 @@ use crate::setup::{put_into, s, with_long_timeout};
 
 const LOCKS: &str = "lockTable";
 
-/// Uses the lock client's names of columns.
 fn on_locks(server: &Server) -> DynamoDbStoreBuilder {
     with_long_timeout(server.client(), LOCKS)
         .with_column(Column::Key, "key")
@@ -21,7 +20,6 @@ fn on_locks(server: &Server) -> DynamoDbStoreBuilder {
         .without_purging()
 }
 
-/// Writes the item as the lock client does with each grant and each renewal.
 async fn renewed_by_lock_client(server: &Server, key: &LeaseKey, version: &str) {
     put_into(server, LOCKS, &renewal(key, version)).await;
 }
@@ -62,7 +60,7 @@ async fn item_renewed_by_lock_client_is_not_taken() {
     store.ensure_table().await.unwrap();
     let key = fresh_key("job");
 
-    // Each attempt follows a renewal, and comes two ttls after the previous attempt.
+    // Each attempt follows a renewal, two ttls after the previous attempt.
     for version in 0..4 {
         renewed_by_lock_client(&server, &key, &format!("v{version}")).await;
         let holder = held(store.obtain(&claim(&key, "b", TTL)).await.unwrap());
@@ -70,12 +68,12 @@ async fn item_renewed_by_lock_client_is_not_taken() {
         tokio::time::sleep(TTL * 2).await;
     }
 
-    // After the last renewal, the lease lasts for the lock client's own duration: longer than the ttl.
+    // After the last renewal, the lease lasts for the lock client's own duration.
     let grant = take_over(&store, &key, "b", TTL).await;
     assert_eq!(grant.lessee.as_str(), "b");
 }
 
-/// The columns of this store stay on an item that the lock client takes over by an update.
+/// The lock client's update keeps the columns of this store.
 #[tokio::test]
 async fn item_taken_over_by_lock_client_is_not_taken() {
     let server = Server::dynoxide().await;
@@ -97,7 +95,6 @@ async fn item_taken_over_by_lock_client_is_not_taken() {
     }
 }
 
-/// A change of any column may show that the other program is still running.
 #[tokio::test]
 async fn item_written_by_another_program_is_not_taken() {
     let server = Server::dynoxide().await;
@@ -120,7 +117,7 @@ async fn item_written_by_another_program_is_not_taken() {
     take_over(&store, &key, "b", TTL).await;
 }
 
-/// The item has more columns than a condition of 4 KB can contain. The lock client renews the version.
+/// A condition of 4 KB cannot contain all columns of the item. The lock client renews the version.
 #[tokio::test]
 async fn large_item_of_lock_client_is_taken_once_unrenewed() {
     let server = Server::dynoxide().await;

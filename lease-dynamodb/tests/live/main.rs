@@ -1,5 +1,4 @@
-//! The store on live servers: its promises, its costs, and faults of the network, of clocks and of
-//! other programs.
+//! The store on live servers: promises, costs and faults.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod acceptance;

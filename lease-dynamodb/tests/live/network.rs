@@ -14,7 +14,6 @@ use crate::setup::{LONG, MARGINS, TABLE, item, server_and_store, with_short_time
 
 const UPDATE: &str = "UpdateItem";
 
-/// Returns a server, its store, a proxy, and a store behind the proxy. Both stores know the server's time.
 async fn behind_a_proxy() -> (Server, DynamoDbStore, Proxy, DynamoDbStore) {
     let (server, store) = server_and_store().await;
     let proxy = server.proxy().await;
@@ -69,7 +68,7 @@ async fn retry_by_sdk_returns_same_grant() {
     assert_eq!(retrying.holder(&key).await.unwrap(), None);
 }
 
-/// The README recommends this: read the record, and compare.
+/// The README recommends to read the record and to compare.
 #[tokio::test]
 async fn read_after_lost_answer_shows_update() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;

@@ -42,7 +42,6 @@ async fn only_unused_items_are_purged_after_eight_days() {
     let (grant, _) = granted(then.adopt(&grant, &with_note(&adopted)).await.unwrap());
     then.heartbeat(&grant, Beat::new(1)).await.unwrap();
     then.release(&grant, None).await.unwrap();
-    // Another program adds an attribute. The next grant marks the item as lasting.
     server
         .client()
         .update_item()
@@ -68,7 +67,6 @@ async fn only_unused_items_are_purged_after_eight_days() {
     }
     assert!(item(&server, &bare_by_hand).await.is_some());
     assert!(now.holder(&held_again).await.unwrap().is_some());
-    // The new token is larger, although no item contains the former token.
     let again = obtain(&now, &idle, "a", LONG).await;
     let former: u64 = former["token"].as_n().unwrap().parse().unwrap();
     assert!(again.token.get() > former);
@@ -86,8 +84,8 @@ async fn lease_held_for_eight_days_is_not_purged() {
     let mut beat = Beat::GRANTED;
     for halves in (0..16).rev() {
         clock.set(-halves * DAY / 2);
-        // A step of half a day contradicts the known time. The store forgets the time, and learns
-        // it again from the next answers.
+        // A step of half a day contradicts the known time. The store learns the time again from the
+        // next answers.
         for _ in 0..3 {
             beat = beat.next();
             let answer = store.heartbeat(&grant, beat).await.unwrap();
@@ -144,6 +142,6 @@ async fn reservation_is_not_purged_before_its_end() {
 
     store.release(&grant, Some(Duration::from_hours(6 * 24))).await.unwrap();
 
-    // The store keeps the item for seven days after the reservation of six days.
+    // The reservation of six days ends first, then seven days of retention.
     assert_eq!(server.sweep(), 0);
 }

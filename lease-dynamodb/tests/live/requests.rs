@@ -112,7 +112,8 @@ async fn first_grant_of_item_made_by_hand_costs_one_more_request() {
     assert_eq!(count.take(), 1);
 }
 
-/// A refused write costs as much as an applied write. A read of a small item costs a fifth of a write.
+/// A refused write costs as much as an applied write, and a read of a small item a fifth of a
+/// write.
 #[tokio::test]
 async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     let (server, _, _, store) = counted().await;
@@ -145,8 +146,8 @@ async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     }
 
     let (writes, reads) = requests();
-    // One write takes the key. Then the same store claims the key for another lessee. The store has not
-    // observed its own grant, so this claim is a write, too.
+    // One write takes the key. Then the same store claims the key for another lessee. That claim is
+    // also a write, since the store has not observed its own grant.
     assert_eq!(writes - writes_before, 8 * 2, "writes in 8 hand-overs among 8 waiters");
     assert_eq!(reads - reads_before, 8 * (24 + 1 + 7), "reads in 8 hand-overs among 8 waiters");
 }

@@ -12,29 +12,28 @@ use lease_test_servers::proxy::Proxy;
 
 pub(crate) const TABLE: &str = "leases";
 
-/// A ttl that is longer than any test.
+/// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// A time that is longer than a store's margin plus the inaccuracy of DynamoDB's time.
+/// Longer than a store's margin plus the inaccuracy of DynamoDB's time.
 pub(crate) const MARGINS: Duration = Duration::from_secs(6);
 
 pub(crate) type Raw = HashMap<String, AttributeValue>;
 
-/// Starts a server in this process, and creates a store on it with its table.
 pub(crate) async fn server_and_store() -> (Server, DynamoDbStore) {
     let server = Server::dynoxide().await;
     let store = ready(&server, &server.client()).await;
     (server, store)
 }
 
-/// Creates a store on `server` with its table. The store knows the server's time.
+/// The store knows the server's time.
 pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
     let store = builder(server, client).build().unwrap();
     store.ensure_table().await.unwrap();
     store
 }
 
-/// Returns a builder of a store that waits long for slow servers. Use it in tests without late answers.
+/// The store waits long for slow servers, so tests of late answers cannot use it.
 pub(crate) fn with_long_timeout(client: Client, table: &str) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(client, table).with_request_timeout(Duration::from_mins(1))
 }
@@ -44,8 +43,8 @@ pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder 
     if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 
-/// A store behind `proxy` that has sent no request yet. Its requests time out after 5 s. Even on
-/// a busy machine, a server answers sooner.
+/// The store has sent no request yet. Requests time out after 5 s, later than a server answers on a
+/// busy machine.
 pub(crate) fn with_short_timeout(proxy: &Proxy) -> DynamoDbStore {
     DynamoDbStore::builder(client_of(proxy.address()), TABLE)
         .with_request_timeout(Duration::from_secs(5))
@@ -66,7 +65,6 @@ pub(crate) async fn item(server: &Server, key: &LeaseKey) -> Option<Raw> {
         .item
 }
 
-/// Writes an item as an operator or another program does.
 pub(crate) async fn put(server: &Server, item: &[(&str, AttributeValue)]) {
     put_into(server, server.table(TABLE), item).await;
 }

@@ -23,7 +23,6 @@ async fn long_expired_lease_goes_to_first_call_of_new_process() {
     let (count, config) = Count::of(config_of(proxy.address()));
     let client = Client::from_conf(config.build());
     let key = fresh_key("job");
-    // The holder crashes after its first call, and before its first heartbeat.
     obtain(&with_long_timeout(client.clone(), TABLE).build().unwrap(), &key, "dead", LONG).await;
 
     clock.set(0);
@@ -45,8 +44,8 @@ async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
     held(idle.obtain(&claim(&key, "b", LONG)).await.unwrap());
     count.take();
 
-    // An hour passes on the server, but no time in this process. The first answer contradicts the
-    // known time. The second answer sets the time.
+    // An hour passes on the server, but not in this process. The first answer contradicts the known
+    // time. The second answer sets the time.
     clock.set(3600);
     let first = idle.obtain(&claim(&key, "b", LONG)).await.unwrap();
     held(first);
@@ -57,7 +56,6 @@ async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
     assert!(requests <= 3, "{requests}");
 }
 
-/// By observation, the takeover would come a ttl after the first observation.
 #[tokio::test]
 async fn takeover_by_server_time_waits_for_margin_and_bounds() {
     let (server, store) = server_and_store().await;
@@ -82,7 +80,7 @@ async fn contender_without_observation_uses_server_time() {
     let key = fresh_key("job");
     let clock = BootClock::new();
     // The bounds of the expiry and of the contender's time are each at most a second wide. So the
-    // lease is certainly held now, unless the machine paused meanwhile.
+    // lease is certainly held now, unless the machine paused.
     loop {
         let since = clock.now();
         let dead = obtain(&store, &key, "dead", TTL).await;
@@ -122,7 +120,7 @@ async fn observer_takes_over_one_ttl_after_first_observation() {
     granted(watcher.obtain(&key).await);
 }
 
-/// A store and its server. `advance` steps both clocks, so that no test waits for a ttl.
+/// `advance` steps the clocks of the store and the server, so that no test waits for a ttl.
 struct Contender {
     store: DynamoDbStore,
     clock: Arc<SkewedClock>,

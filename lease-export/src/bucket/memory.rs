@@ -19,7 +19,7 @@ use crate::error::ServiceError;
 pub struct MemoryBuckets {
     options: BucketOptions,
     clock: BootClock,
-    /// The time of creation by the clock, and the same time in seconds since 1970.
+    /// The time of creation by the clock, and in seconds since 1970.
     born: (Moment, u64),
     kept: Arc<Mutex<Kept>>,
 }
@@ -34,7 +34,7 @@ struct Kept {
 }
 
 impl MemoryBuckets {
-    /// An empty store. Time starts at the current wall-clock time and advances with [`BootClock`],
+    /// Creates an empty store. Time starts at the wall-clock time and advances with [`BootClock`],
     /// so a test can pause the time.
     pub fn new(options: BucketOptions) -> Self {
         let clock = BootClock::new();

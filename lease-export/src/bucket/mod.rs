@@ -1,4 +1,4 @@
-//! Buckets: changes, collected per interval of time until the interval has ended.
+//! Buckets: changes, collected per interval of time.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,51 +22,53 @@ pub use redis::RedisBuckets;
 
 /// Collects the latest value of each key, in one bucket per interval of time.
 ///
-/// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no more
-/// changes, so an exporter can remove exactly the entries that it has read. The intake is stopped
-/// until an operator [opens](Self::set_intake) it. Until then, perhaps no exporter runs that empties buckets.
+/// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no
+/// changes, so an exporter can remove exactly the entries that the exporter has read. The intake is
+/// stopped until an operator [opens](Self::set_intake) the intake.
 ///
 /// # To ensure correctness
 ///
-/// Only the store's clock counts. The *marker* is the latest removed bucket. The store puts no change into a
-/// bucket up to the marker, or into a bucket returned as closed, even if its clock goes back. Such a change
-/// might never be read, or might be removed unread. Each call is one atomic step. A removal is refused if
-/// its token is smaller than the largest token seen.
+/// Only the store's clock counts. The *marker* is the latest removed bucket. The store puts no
+/// change into a bucket up to the marker, or into a bucket returned as closed, even if its clock
+/// goes back. The exporter might never read such a change, or might remove it unread. Each call is
+/// one atomic step. The store refuses a removal if the token is smaller than the largest token
+/// seen.
 ///
 /// # Cancel safety
 ///
-/// A dropped call may still be applied, as after an error. It is never applied in part.
+/// The store may still apply a dropped call completely, as after an error.
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
-    /// Puts `changes` into the current bucket. A key that the bucket already has gets the new
-    /// value, even if no event can be made of that value. `None` is a value that the producer could
-    /// not read: the pipeline reports it when the bucket is exported.
+    /// Puts `changes` into the current bucket. A new value replaces the key's earlier value in the
+    /// bucket, even if no event can be made of the new value. `None` is a value that the producer
+    /// could not read. The pipeline reports such values at the export.
     ///
     /// If the number of buckets has reached the cap, the store stops the intake until all buckets
     /// are removed.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Putting the same changes again is harmless.
+    /// Fails if the outcome is unknown. Putting the same changes again is harmless.
     async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError>;
 
-    /// Returns up to `most` closed buckets after the marker, oldest first. The store puts nothing
-    /// into them from then on, even if its clock goes back.
+    /// Returns up to `most` closed buckets after the marker, oldest first. The store puts no more
+    /// changes into the returned buckets.
     ///
     /// # Errors
     ///
-    /// If the store did not answer.
+    /// Fails if the store did not answer.
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError>;
 
-    /// Reads a piece of a closed bucket. `from` is the [`next`](Piece::next) of the previous piece, or `None`
-    /// for the first piece. The entries of a piece are in the order of their keys. Pieces have no order.
+    /// Reads a piece of a closed bucket. `from` is the [`next`](Piece::next) of the previous piece,
+    /// or `None` for the first piece. The entries of a piece are in the order of their keys. Pieces
+    /// have no order.
     ///
-    /// A piece ends with the entry that brings its size to `bytes` or more, by [`Entry::bytes`]. Entries
-    /// of earlier pieces may be removed before the next piece is read.
+    /// A piece ends with the entry that brings its size to `bytes` or more, by [`Entry::bytes`].
+    /// Entries of earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors
     ///
-    /// If the store did not answer, or the bucket cannot be read.
+    /// Fails if the store did not answer, or if the bucket cannot be read.
     async fn read(
         &self,
         bucket: Bucket,
@@ -74,25 +76,25 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
         bytes: usize,
     ) -> Result<Piece, ServiceError>;
 
-    /// Removes exactly `buckets`, and moves the marker to the last of them unless the marker
+    /// Removes exactly `buckets`, and moves the marker to the last removed bucket unless the marker
     /// is later. Returns the number of buckets that existed.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Removing the same buckets again is harmless.
+    /// Fails if the outcome is unknown. Removing the same buckets again is harmless.
     async fn remove(
         &self,
         token: FencingToken,
         buckets: &[Bucket],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Removes exactly `keys` of a closed bucket, and the bucket itself if no key is left. Leaves
-    /// the marker unchanged. The exporter uses this for a bucket that is too large for one step,
+    /// Removes exactly `keys` of a closed bucket, and the bucket itself if no key is left. The
+    /// marker does not change. The exporter calls this for a bucket that is too large for one step,
     /// or that follows an unreadable bucket. Returns the number of keys that existed.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Removing the same keys again is harmless.
+    /// Fails if the outcome is unknown. Removing the same keys again is harmless.
     async fn remove_keys(
         &self,
         token: FencingToken,
@@ -104,7 +106,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the store did not answer.
+    /// Fails if the store did not answer.
     async fn list(&self, range: RangeInclusive<Bucket>)
     -> Result<Vec<(Bucket, u64)>, ServiceError>;
 
@@ -112,14 +114,14 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the store did not answer.
+    /// Fails if the store did not answer.
     async fn marker(&self) -> Result<Option<Bucket>, ServiceError>;
 
     /// Returns whether the store takes changes.
     ///
     /// # Errors
     ///
-    /// If the store did not answer.
+    /// Fails if the store did not answer.
     async fn intake(&self) -> Result<Intake, ServiceError>;
 
     /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
@@ -127,15 +129,14 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
-    /// Removes all buckets if the intake is stopped, and returns their number. Returns `None` if
-    /// the intake is open.
+    /// Removes all buckets and returns their number. Returns `None` if the intake is open.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
 }
 
@@ -185,15 +186,15 @@ pub struct BucketOptions {
 }
 
 impl BucketOptions {
-    /// Sets the interval: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds, so that each minute
-    /// starts with a new bucket.
+    /// Sets the interval: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds. Each minute starts
+    /// with a new bucket.
     ///
     /// # Errors
     ///
-    /// If `interval` is any other length.
+    /// Fails if `interval` is any other length.
     pub fn new(interval: Duration) -> Result<Self, InvalidInput> {
         let seconds = interval.as_secs();
-        // Checks for 0 first, since the last check divides by the interval.
+        // The last check divides by the interval, so the check for 0 is first.
         if seconds == 0 || interval.subsec_nanos() != 0 || 60 % seconds != 0 {
             return Err(InvalidInput::new(format!(
                 "interval {interval:?} is out of range: whole seconds of which a minute is a \
@@ -203,9 +204,9 @@ impl BucketOptions {
         Ok(Self { interval: seconds, margin: 10, cap: 360 })
     }
 
-    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10 s, longer
-    /// than a request takes to arrive. The maximum is [`Bucket::MAX`] seconds; a longer margin counts as the
-    /// maximum.
+    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10
+    /// s, longer than a request takes to arrive. The maximum is [`Bucket::MAX`] seconds. A longer
+    /// margin counts as the maximum.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         let seconds = margin.as_secs().saturating_add(u64::from(margin.subsec_nanos() > 0));
@@ -214,11 +215,11 @@ impl BucketOptions {
     }
 
     /// Keeps up to `cap` buckets, 1 or more, and then stops the intake. The default is 360: half an
-    /// hour of buckets of 5 s. An unreadable bucket counts, since it takes room until an operator removes it.
+    /// hour of buckets of 5 s. Unreadable buckets count.
     ///
     /// # Errors
     ///
-    /// If `cap` is 0.
+    /// Fails if `cap` is 0.
     pub fn with_cap(mut self, cap: u64) -> Result<Self, InvalidInput> {
         if cap == 0 {
             return Err(InvalidInput::new("a cap of 0 buckets is out of range: at least 1"));
@@ -227,7 +228,6 @@ impl BucketOptions {
         Ok(self)
     }
 
-    /// Logs that the store stopped the intake because the number of buckets reached the cap.
     pub(crate) fn warn_of_stop(&self) {
         warn!(cap = self.cap, "bucket intake stopped until drained: cap reached");
     }
@@ -246,10 +246,10 @@ impl Default for BucketOptions {
 }
 
 impl Bucket {
-    /// The first bucket.
+    /// The first possible bucket.
     pub const MIN: Self = Self(0);
 
-    /// The last bucket: the start of the year 9999.
+    /// The last possible bucket: the start of the year 9999.
     pub const MAX: Self = Self(253_370_764_800);
 
     /// The bucket that starts `seconds` after the start of 1970. The maximum is [`MAX`](Self::MAX).
@@ -262,7 +262,7 @@ impl Bucket {
         self.0
     }
 
-    /// The start as `YYYYMMDD HH:MM:SS` in UTC. The pipeline stamps events with it.
+    /// The start as `YYYYMMDD HH:MM:SS` in UTC. The pipeline stamps events with this text.
     pub fn time_gen(self) -> String {
         let seconds = i64::try_from(self.0).unwrap_or(i64::MAX);
         let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
@@ -282,22 +282,21 @@ impl Entry {
         Self { bucket, key, value }
     }
 
-    /// The entry's size in a [piece](Piece), in bytes: key, value, and 100 bytes of overhead in
-    /// memory.
+    /// The entry's size in a [piece](Piece), in bytes: key, value, and 100 bytes of overhead.
     pub fn bytes(&self) -> usize {
         ENTRY_BYTES + self.key.len() + self.value.as_ref().map_or(0, String::len)
     }
 }
 
 impl Piece {
-    /// A piece with `entries`. The next piece starts at `next`. For implementers of [`BucketStore`].
+    /// Creates a piece whose successor starts at `next`. For implementers of [`BucketStore`].
     pub fn new(mut entries: Vec<Entry>, next: Option<String>) -> Self {
         entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         Self { entries, next }
     }
 }
 
-// `Arc` has to forward every method: a default method must not replace the store's own method.
+// `Arc` forwards every method: a default method must not replace the store's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
@@ -361,7 +360,7 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
 
 const ENTRY_BYTES: usize = 100;
 
-/// Only an operator opens the intake, since changes are useless while no exporter collects them.
+/// Changes are useless while no exporter runs. So only an operator opens the intake.
 const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);
 
 #[cfg(test)]

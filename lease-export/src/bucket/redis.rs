@@ -26,12 +26,13 @@ use crate::redis::{RedisLink, key, script};
 pub struct RedisBuckets {
     link: RedisLink,
     options: BucketOptions,
-    /// The keys of the index and the state, and the prefix of the buckets' keys.
+    /// The index, the state, and the prefix of the buckets.
     keys: [String; 3],
 }
 
 impl RedisBuckets {
-    /// Opens the buckets `name`. All processes that share these buckets must use the same `options`.
+    /// Opens the buckets `name`. All processes that share these buckets must use the same
+    /// `options`.
     pub fn new(link: RedisLink, name: &str, options: BucketOptions) -> Self {
         let keys = ["index", "state", "in:"].map(|part| key("buckets", name, part));
         Self { link, options, keys }
@@ -46,7 +47,7 @@ impl RedisBuckets {
         self.link.run(SERVICE, script, &[index, state, buckets], arguments).await
     }
 
-    /// Runs a script that removes something, and returns the number of removed items.
+    /// Returns the number of removed items.
     async fn run_under(
         &self,
         script: &redis::Script,
@@ -93,7 +94,6 @@ impl BucketStore for RedisBuckets {
 
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
         let age = (self.options.interval + self.options.margin).to_string();
-        // Redis counts in signed numbers.
         let most = i64::try_from(most).unwrap_or(i64::MAX).to_string();
         let closed: Vec<u64> = self.run(&CLOSED, &[age.as_bytes(), most.as_bytes()]).await?;
         Ok(closed.into_iter().map(Bucket).collect())
@@ -169,8 +169,8 @@ impl BucketStore for RedisBuckets {
     }
 }
 
-/// Decodes an entry. If its key or value is not UTF-8, the entry gets no value: the pipeline counts
-/// it as bad, and the exporter removes it with its bucket.
+/// An entry whose key or value is not UTF-8 has no value. The pipeline counts such an entry as bad,
+/// and the exporter removes it with its bucket.
 fn entry(bucket: Bucket, key: Vec<u8>, value: Vec<u8>) -> Entry {
     match (String::from_utf8(key), String::from_utf8(value)) {
         (Ok(key), Ok(value)) => Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned)),

@@ -19,8 +19,7 @@ impl Gate {
         self.intake
     }
 
-    /// Returns why the intake is stopped. If nothing is pending, first opens an intake that was
-    /// stopped for lack of room.
+    /// If nothing is pending, first opens an intake that was stopped for lack of room.
     pub(crate) fn stopped(&mut self, is_drained: bool) -> Option<StopCause> {
         match self.intake {
             Intake::Open => None,
@@ -32,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// Opens an intake that was stopped for lack of room. Returns whether it did.
+    /// Opens an intake that was stopped for lack of room. Returns whether the intake was opened.
     pub(crate) fn resume(&mut self) -> bool {
         let is_paused = self.intake == Intake::Stopped(StopCause::Emergency);
         if is_paused {
@@ -41,8 +40,7 @@ impl Gate {
         is_paused
     }
 
-    /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
-    /// replace an operator's stop.
+    /// A stop for lack of room does not replace an operator's stop.
     pub(crate) fn set(&mut self, intake: Intake) -> Intake {
         let before = self.intake;
         if intake != Intake::Stopped(StopCause::Emergency) || before == Intake::Open {
@@ -51,7 +49,6 @@ impl Gate {
         before
     }
 
-    /// Checks that `token` is not smaller than the largest token seen, and records `token`.
     pub(crate) fn admits(&mut self, token: FencingToken) -> Fenced<()> {
         match self.largest {
             Some(largest) if token < largest => Fenced::Stale { largest },

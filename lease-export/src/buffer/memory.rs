@@ -85,7 +85,7 @@ impl EventBuffer for MemoryBuffer {
                     self.capacity.warn_of_pause();
                     return Ok(Appended::Stopped(StopCause::Emergency));
                 }
-                // Refused, since an append that is larger than the capacity would drop its own events.
+                // An append that is larger than the capacity would drop its own events.
                 Overflow::DropOldest if events.len() as u64 > self.capacity.events => {
                     return Ok(Appended::Full);
                 }

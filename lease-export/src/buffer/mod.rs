@@ -23,38 +23,39 @@ pub use redis::RedisBuffer;
 
 /// Keeps events until the sink has taken them.
 ///
-/// An exporter reads and removes events under a lease, and passes the lease's token. The buffer records the
-/// largest token and refuses smaller tokens. A former holder therefore removes no event that its
+/// An exporter reads and removes events under a lease, and passes the lease's token. The buffer
+/// refuses tokens smaller than the largest token seen. So a former holder removes no event that its
 /// successor has not sent. Producers append without a lease.
 ///
 /// # To ensure correctness
 ///
 /// The token check and the guarded action are one atomic step. An append keeps all of its events or
-/// none, and is durable once answered. A removal removes exactly the named events. Positions
-/// grow in the order of appends, and are never reused.
+/// none, and is durable once answered. A removal removes exactly the named events. Positions grow
+/// in the order of appends, and are never reused.
 ///
 /// # Cancel safety
 ///
-/// A dropped call may still be applied, as after an error. It is never applied in part.
+/// The buffer may still apply a dropped call completely, as after an error.
 #[async_trait]
 pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// Appends `events`, in order, within the [`Capacity`]: all of them, or none.
     ///
-    /// If the intake was stopped for lack of room and no event is pending, the buffer opens it
-    /// first.
+    /// If the intake was stopped for lack of room and no event is pending, the buffer first opens
+    /// the intake.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Append the same events again: the buffer may then have some of
-    /// them twice, each time under the same id.
+    /// Fails if the outcome is unknown. Append the same events again: the buffer may then have some
+    /// events twice, under the same id.
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError>;
 
-    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one event if any
-    /// exists. The events stay in the buffer. From then on, the buffer refuses smaller tokens.
+    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one
+    /// event if any exists. The events stay in the buffer. Afterwards, the buffer refuses smaller
+    /// tokens.
     ///
     /// # Errors
     ///
-    /// If the buffer did not answer.
+    /// Fails if the buffer did not answer.
     async fn read(
         &self,
         token: FencingToken,
@@ -66,21 +67,21 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. Removing the same events again is harmless.
+    /// Fails if the outcome is unknown. Removing the same events again is harmless.
     async fn remove(
         &self,
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Sets aside the events at `positions`, since the sink never takes them. They are no longer pending.
-    /// Returns the number of events that existed. The buffer keeps them until they are
-    /// [cleared](Self::clear_aside), up to the number of events of its [`Capacity`].
+    /// Sets aside the events at `positions`, since the sink never takes them. Events set aside are
+    /// not pending. The buffer keeps them until [`clear_aside`](Self::clear_aside), up to the
+    /// number of events of its [`Capacity`]. Returns the number of events that existed.
     ///
     /// # Errors
     ///
-    /// If the buffer has no room, all of the events stay pending. Otherwise the outcome is unknown:
-    /// setting the same events aside again is harmless.
+    /// Fails if the buffer has no room: all of the events then stay pending. After any other error,
+    /// the outcome is unknown. Setting the same events aside again is harmless.
     async fn set_aside(
         &self,
         token: FencingToken,
@@ -91,46 +92,45 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn clear_aside(&self) -> Result<u64, ServiceError>;
 
     /// Returns the number of pending events, excluding events set aside.
     ///
     /// # Errors
     ///
-    /// If the buffer did not answer.
+    /// Fails if the buffer did not answer.
     async fn pending(&self) -> Result<u64, ServiceError>;
 
     /// Returns the state of the intake, and the numbers of dropped events and of events set aside.
     ///
     /// # Errors
     ///
-    /// If the buffer did not answer.
+    /// Fails if the buffer did not answer.
     async fn state(&self) -> Result<BufferState, ServiceError>;
 
     /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
-    /// replace an operator's stop, which only an operator ends.
+    /// replace an operator's stop.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
-    /// Opens the intake if it was stopped for lack of room, and returns whether it did. An operator's stop
-    /// stays. The exporter calls this once it has tried to send all pending events, if at most a tenth of the
-    /// capacity is still pending.
+    /// Opens the intake if it was stopped for lack of room. Returns whether the intake was opened.
+    /// The exporter calls this after an attempt to send all pending events, if at most a tenth of
+    /// the capacity is still pending.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn resume_intake(&self) -> Result<bool, ServiceError>;
 
-    /// Removes all pending events if the intake is stopped, and returns their number. Returns
-    /// `None` if the intake is open.
+    /// Removes all pending events and returns their number. Returns `None` if the intake is open.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
 
     /// The largest number of events, and the reaction to appends that exceed it.
@@ -151,14 +151,14 @@ pub struct Position {
     low: u64,
 }
 
-/// Limits how much one read returns, so that memory is bounded. The limit that is reached first
+/// Limits how much one read returns, so that memory is bounded. The first limit that a read reaches
 /// ends the read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadLimit {
     /// The largest number of events.
     pub events: usize,
-    /// The largest sum of line lengths, in bytes. The last event may exceed it.
+    /// The largest sum of line lengths, in bytes. The last event may exceed this sum.
     pub bytes: usize,
 }
 
@@ -167,16 +167,15 @@ pub struct ReadLimit {
 #[must_use = "events that were not kept are lost unless you keep them"]
 #[expect(clippy::exhaustive_enums, reason = "an append is kept, or refused for one of two reasons")]
 pub enum Appended {
-    /// The buffer keeps all events. To make room, it removed and counted the oldest `dropped`
-    /// events.
+    /// The buffer keeps all events.
     Kept {
-        /// The number of removed events: 0 unless the buffer [drops](Overflow::DropOldest) the
-        /// oldest.
+        /// The number of oldest events that the buffer removed to make room: 0 unless the buffer
+        /// [drops](Overflow::DropOldest) the oldest.
         dropped: u64,
     },
-    /// There is no room: the buffer keeps none of the events.
+    /// The buffer has no room, and keeps none of the events.
     Full,
-    /// The intake is stopped: the buffer keeps none of the events.
+    /// The intake is stopped, and the buffer keeps none of the events.
     Stopped(StopCause),
 }
 
@@ -194,10 +193,11 @@ pub enum Intake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the buffer stops and opens it, or an operator does")]
 pub enum StopCause {
-    /// There was no room. The intake opens by itself when no event is pending. It also opens if an export has
-    /// tried all events and few of them are left: see [`resume_intake`](EventBuffer::resume_intake).
+    /// The store had no room. The intake opens when no event is pending. An export that has tried
+    /// all events also opens the intake if few events are left: see
+    /// [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
-    /// An operator stopped the intake. Only an operator opens it.
+    /// An operator stopped the intake. Only an operator opens the intake.
     Operator,
 }
 
@@ -207,7 +207,7 @@ pub enum StopCause {
 pub struct BufferState {
     /// Whether the buffer takes events.
     pub intake: Intake,
-    /// The number of events that were dropped to make room since the buffer was created.
+    /// The number of events that were dropped to make room, since the buffer was created.
     pub dropped: u64,
     /// The number of events that are set aside now.
     pub set_aside: u64,
@@ -218,9 +218,9 @@ pub struct BufferState {
 #[must_use = "a former holder has to stop"]
 #[expect(clippy::exhaustive_enums, reason = "a token is current or stale")]
 pub enum Fenced<T> {
-    /// The token is the largest seen. The call was applied.
+    /// The store applied the call.
     Done(T),
-    /// A larger token was seen. Nothing was changed.
+    /// The store refused the call, since a larger token was seen.
     Stale {
         /// The largest token seen.
         largest: FencingToken,
@@ -242,8 +242,7 @@ pub enum Overflow {
     Refuse,
     /// Removes and counts the oldest events.
     DropOldest,
-    /// Stops the intake: refuses this append and all others until nothing is pending. The intake
-    /// then opens by itself.
+    /// Stops the intake until nothing is pending. This append and all others are refused.
     Pause,
 }
 
@@ -252,7 +251,7 @@ impl Capacity {
     ///
     /// # Errors
     ///
-    /// If `events` is 0.
+    /// Fails if `events` is 0.
     pub fn new(events: u64, overflow: Overflow) -> Result<Self, InvalidInput> {
         if events == 0 {
             return Err(InvalidInput::new("a capacity of 0 events is out of range: at least 1"));
@@ -260,7 +259,6 @@ impl Capacity {
         Ok(Self { events, overflow })
     }
 
-    /// Logs that the buffer stopped the intake because it is full.
     pub(crate) fn warn_of_pause(self) {
         warn!(capacity = self.events, "event buffer intake stopped until drained: buffer full");
     }
@@ -272,14 +270,14 @@ impl Capacity {
 }
 
 impl Default for Capacity {
-    /// 600,000 events, then [`Overflow::Pause`]: enough for hours of a sink's outage.
+    /// Keeps 600,000 events, then [pauses](Overflow::Pause): enough for hours of a sink's outage.
     fn default() -> Self {
         Self { events: 600_000, overflow: Overflow::Pause }
     }
 }
 
 impl Pending {
-    /// `event` at `position`. For implementers of [`EventBuffer`].
+    /// Creates `event` at `position`. For implementers of [`EventBuffer`].
     pub fn new(position: Position, event: Event) -> Self {
         Self { position, event }
     }
@@ -296,7 +294,7 @@ impl Pending {
 }
 
 impl Position {
-    /// A position, ordered by `high` first.
+    /// Creates a position. Positions are ordered by `high` first.
     pub fn new(high: u64, low: u64) -> Self {
         Self { high, low }
     }
@@ -309,13 +307,12 @@ impl fmt::Display for Position {
 }
 
 impl ReadLimit {
-    /// Up to `events` events, at least 1, with about `bytes` bytes in total.
+    /// Allows up to `events` events, at least 1, with about `bytes` bytes in total.
     pub fn new(events: usize, bytes: usize) -> Self {
         Self { events: events.max(1), bytes }
     }
 }
 
-/// The error of `set_aside` if there is no room.
 pub(crate) fn no_room_aside(capacity: u64) -> ServiceError {
     let sentence = format!(
         "{capacity} events are set aside already, which is the limit: inspect and delete them with \
@@ -324,7 +321,7 @@ pub(crate) fn no_room_aside(capacity: u64) -> ServiceError {
     ServiceError::new("event buffer", ServiceErrorKind::Refused, sentence)
 }
 
-// `Arc` has to forward every method: a default method must not replace the buffer's own method.
+// `Arc` forwards every method: a default method must not replace the buffer's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {

@@ -18,19 +18,19 @@ use crate::redis::{RedisLink, key, script, unreadable};
 ///
 /// `events:{NAME}:stream` has one entry per event, with the fields `id` and `line`.
 /// `events:{NAME}:state` has the largest token, the intake and the number of dropped events.
-/// `events:{NAME}:aside` is a stream of the events that were set aside. A read also moves entries of
-/// other programs to this stream, and logs their text as a warning.
+/// `events:{NAME}:aside` is a stream of the events that were set aside. A read also moves entries
+/// of other programs to this stream, and logs their text as a warning.
 ///
 /// A full server (`maxmemory`, `noeviction`) refuses appends, but serves reads and removals.
 ///
-/// The buffer is as durable as its server: `appendfsync always` loses no answered append,
-/// `everysec` may lose one second of appends. Each call is one script and so one atomic step. Positions are
-/// the ids that the server assigns: they grow even if its clock goes back.
+/// The buffer is as durable as its server: `appendfsync always` loses no answered append, and
+/// `everysec` may lose one second of appends. Each call is one script, and so one atomic step.
+/// Positions are the ids that the server assigns, which grow even if its clock goes back.
 #[derive(Debug, Clone)]
 pub struct RedisBuffer {
     link: RedisLink,
     capacity: Capacity,
-    /// The keys of the stream, the state, and the stream of events set aside.
+    /// The stream, the state, and the stream of events set aside.
     keys: [String; 3],
 }
 
@@ -50,7 +50,7 @@ impl RedisBuffer {
         self.link.run(SERVICE, script, &[stream, state, aside], arguments).await
     }
 
-    /// Runs `script` on the events at `positions`, and returns the number of events that existed.
+    /// Returns the number of events that existed.
     async fn run_on(
         &self,
         script: &redis::Script,
@@ -129,7 +129,7 @@ impl EventBuffer for RedisBuffer {
                 match self.set_aside(token, &foreign).await {
                     Ok(Fenced::Done(_)) => (),
                     Ok(Fenced::Stale { largest }) => return Ok(Fenced::Stale { largest }),
-                    // The entry stays in the stream, and the events are still read.
+                    // The entry stays in the stream. The events are still read.
                     Err(error) if error.kind() == ServiceErrorKind::Refused => {
                         warn!(
                             error = &error as &dyn std::error::Error,
@@ -140,8 +140,8 @@ impl EventBuffer for RedisBuffer {
                 }
             }
             match last {
-                // An empty result would mean that no event is left. So this continues after the entries
-                // that were set aside.
+                // An empty result would mean that no event is left. So the read continues after the
+                // entries that were set aside.
                 Some(last) if pending.is_empty() => from = format!("({last}"),
                 _ => return Ok(Fenced::Done(pending)),
             }
@@ -217,7 +217,7 @@ impl EventBuffer for RedisBuffer {
     }
 }
 
-/// The position and the fields of an entry.
+/// The position and the fields.
 fn parts(entry: &Value) -> Option<(&[u8], &[Value])> {
     match entry {
         Value::Array(parts) => match parts.as_slice() {
@@ -234,7 +234,7 @@ fn position(entry: &Value) -> Option<Position> {
     Some(Position::new(high.parse().ok()?, low.parse().ok()?))
 }
 
-/// Decodes an event. Returns `None` for other entries: another program may have written them.
+/// Returns `None` for entries of other programs.
 fn event(entry: &Value) -> Option<Event> {
     let (_, fields) = parts(entry)?;
     let text = |place: usize| match fields.get(place) {
@@ -258,5 +258,5 @@ script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 
 const SERVICE: &str = "event buffer";
 
-/// Open at first: a buffer is bounded, so it may take events before an exporter runs.
+/// A buffer is bounded, so a buffer may take events before an exporter runs.
 const AT_FIRST: Intake = Intake::Open;

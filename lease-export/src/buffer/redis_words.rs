@@ -7,7 +7,6 @@ use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
 use crate::redis::unreadable;
 
-/// The encoding of an intake.
 pub(crate) fn word(intake: Intake) -> &'static str {
     match intake {
         Intake::Open => "open",
@@ -16,7 +15,7 @@ pub(crate) fn word(intake: Intake) -> &'static str {
     }
 }
 
-/// Decodes an intake. A missing value means `at_first`.
+/// A missing value means `at_first`.
 pub(crate) fn intake(value: &Value, at_first: Intake) -> Result<Intake, ServiceError> {
     let known = match value {
         Value::Nil => Some(at_first),
@@ -40,7 +39,7 @@ pub(crate) fn stopped(answer: &Value) -> Result<StopCause, ServiceError> {
     }
 }
 
-/// Decodes a script's answer if the token is stale: the answer is the largest token, as text.
+/// If the token is stale, the answer is the largest token, as text.
 pub(crate) fn stale<T>(answer: &Value) -> Result<Fenced<T>, ServiceError> {
     let largest = match answer {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),

@@ -27,7 +27,6 @@ pub struct BucketSource {
     most: usize,
 }
 
-/// The numbers of a collection.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) events: u64,
@@ -37,15 +36,13 @@ pub(crate) struct Collected {
     pub(crate) error: Option<ServiceError>,
 }
 
-/// The closed buckets of one job, and how far each has been read.
 struct Reading {
     /// Buckets that are not read completely, oldest first, with the start of their next piece.
     waiting: VecDeque<(Bucket, Option<String>)>,
-    /// The first unreadable bucket, and its error.
+    /// The first unreadable bucket.
     unread: Option<(Bucket, ServiceError)>,
 }
 
-/// A piece of a bucket, and the judgement of each entry.
 struct JudgedPiece {
     bucket: Bucket,
     entries: Judged,
@@ -59,8 +56,9 @@ impl BucketSource {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets per job, oldest first, at least 1. Unreadable buckets count towards `most`.
-    /// If `most` buckets are unreadable, nothing else is collected until an operator removes them.
+    /// Reads up to `most` buckets per job, oldest first, at least 1. Unreadable buckets count
+    /// towards `most`. If `most` buckets are unreadable, the source collects nothing until an
+    /// operator removes them.
     #[must_use]
     pub fn with_max_buckets(mut self, most: usize) -> Self {
         self.most = most.max(1);
@@ -74,16 +72,14 @@ impl BucketSource {
 
     /// Appends the entries of closed buckets to `buffer`, then removes exactly these entries.
     ///
-    /// If several buckets in memory have the same key, only its latest value that makes an event is
-    /// sent. If the buckets are not in memory together, all values are sent, the latest last. Within
-    /// one bucket, each put replaces the earlier value, even if the new value makes no event.
+    /// If several buckets in memory have the same key, only the latest value that makes an event is
+    /// sent. If the buckets are not in memory together, all values are sent, the latest last.
     ///
-    /// A crash before the removal leaves entries that the next job collects again, with the same
-    /// ids. They are at most the entries of one step.
+    /// After a crash before the removal, the next job collects at most the entries of one step
+    /// again, with the same ids.
     ///
-    /// An unreadable bucket is logged, and stays for the next job. The other buckets are collected,
-    /// including later values of the same keys. After an error, the result counts the entries that were
-    /// collected before it.
+    /// An unreadable bucket stays for the next job, and the other buckets are collected. After an
+    /// error, the result counts the entries that were collected before.
     pub(crate) async fn collect(
         &self,
         token: FencingToken,
@@ -123,7 +119,7 @@ impl BucketSource {
         ended
     }
 
-    /// Moves `pieces` into `buffer`, and stops if the buffer has no room.
+    /// Stops if the buffer has no room.
     async fn move_pieces(
         &self,
         token: FencingToken,
@@ -134,13 +130,13 @@ impl BucketSource {
     ) -> Result<Fenced<ControlFlow<()>>, ServiceError> {
         let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
         // Moves one bucket after the other, so that the next job repeats little if the buffer is
-        // full. If a key was left out as replaced, its latest value is in a later bucket.
+        // full. A key that was left out as replaced has its latest value in a later bucket.
         for JudgedPiece { bucket, entries, is_last: is_last_piece } in pieces {
             // No job reads a bucket up to the marker again.
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
             loop {
-                // Limits the step: a step that is larger than the capacity would never succeed.
+                // A step that is larger than the capacity would never succeed.
                 let entries = portion(&mut rest, EVENTS_AT_ONCE.min(capacity));
                 let is_last = rest.peek().is_none();
                 let keys: Vec<_> = entries.iter().map(|(entry, _)| entry.key.clone()).collect();
@@ -155,8 +151,8 @@ impl BucketSource {
                     }
                 }
                 collected.events += events.len() as u64;
-                // Reports bad entries after the append: if the buffer is full, the entries stay in their
-                // bucket, and the next job reports them.
+                // If the buffer is full, the entries stay in their bucket, and the next job reports
+                // them. So bad entries are reported after the append.
                 let made = self.pipeline.make(others);
                 collected.filtered += made.filtered;
                 collected.bad += made.bad;
@@ -177,11 +173,11 @@ impl BucketSource {
         Ok(Fenced::Done(ControlFlow::Continue(())))
     }
 
-    /// Reads the next pieces, oldest first, as many as fit into memory together. Returns no piece at
-    /// the end.
+    /// Reads the next pieces, oldest first, as many as fit into memory together. Returns no piece
+    /// at the end.
     ///
-    /// Skips a bucket whose read fails. If the store does not answer at all, reading stops: each further
-    /// read would wait for its own time-out.
+    /// Skips a bucket whose read fails. Stops if the store does not answer, since each further read
+    /// would wait for its own timeout.
     async fn read(&self, reading: &mut Reading) -> Vec<(Bucket, Piece)> {
         let (mut pieces, mut left) = (Vec::new(), READ_BYTES);
         while left > 0
@@ -209,7 +205,7 @@ impl BucketSource {
         pieces
     }
 
-    /// Judges the entries of `pieces`, newest first, since newer values replace older values.
+    /// Newest first, since newer values replace older values.
     async fn judge(&self, pieces: Vec<(Bucket, Piece)>) -> Vec<JudgedPiece> {
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
@@ -220,7 +216,7 @@ impl BucketSource {
                     PARSED_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
                 if unbroken > UNBROKEN_BYTES {
                     unbroken = 0;
-                    // Yields, since the lease's heartbeats may run on the same thread.
+                    // The lease's heartbeats may run on the same thread.
                     yield_now().await;
                 }
                 let judgement = if replaced.contains(&entry.key) {
@@ -228,8 +224,7 @@ impl BucketSource {
                 } else {
                     self.pipeline.judge(&entry)
                 };
-                // A bad value replaces no value of an earlier bucket. Within its own bucket, it
-                // replaced the earlier value when it was put.
+                // A bad value replaces no value of an earlier bucket.
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }
@@ -241,7 +236,6 @@ impl BucketSource {
         judged
     }
 
-    /// Stops the intake of the buckets, since the buffer behind them is full.
     async fn stop(&self) -> Result<(), ServiceError> {
         let emergency = Intake::Stopped(StopCause::Emergency);
         if self.buckets.set_intake(emergency).await? == Intake::Open {
@@ -288,21 +282,20 @@ fn events_of(entries: Judged) -> (Vec<Event>, Judged) {
 
 type Judged = Vec<(Entry, Judgement)>;
 
-/// The largest number of entries per step.
 const EVENTS_AT_ONCE: usize = 1000;
 
-/// The largest number of bytes per step, about the size of a sink's request. A longer request may
-/// time out but still be applied, and each retry would append its events again.
+/// Per step, about the size of a sink's request. A longer request may time out but still be
+/// applied, and each retry would append its events again.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// The largest number of bucket bytes in memory: twice a step. Many small buckets are then read
+/// The largest number of bucket bytes in memory: twice a step. So many small buckets are read
 /// together, and a key in several of them is sent once.
 const READ_BYTES: usize = 8 * 1024 * 1024;
 
-/// Parsing yields after this many bytes. They take a few milliseconds, so a lease of 100 ms is extended
-/// in time.
+/// Parsing yields after this many bytes. They take a few milliseconds, so a lease of 100 ms is
+/// extended in time.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
-/// Added to the bytes of each entry, since even the shortest entry takes time. At most 256 entries are parsed
-/// without a yield.
+/// Added to the bytes of each entry, since even the shortest entry takes time. At most 256 entries
+/// are parsed without a yield.
 const PARSED_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! Makes events of collected entries: filters, parses and stamps them, and reports bad entries.
+//! Makes events of collected entries.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -14,11 +14,10 @@ use crate::event::{Event, EventId, beginning};
 
 /// Makes events of the entries of buckets.
 ///
-/// The pipeline calls its functions in this order for each [`Entry`]: the filters, the parser, the
-/// stamp. The stamp adds two fields: `time_gen`, the start of the entry's bucket, and `event_id`,
-/// by which a receiver recognises a repetition. Both depend on the bucket and the key alone, and
-/// the values of a closed bucket do not change. After a crash, another run therefore makes the same
-/// event again.
+/// The pipeline calls the filters, the parser and the stamp, in this order, for each [`Entry`]. The
+/// stamp adds two fields: `time_gen`, the start of the entry's bucket, and `event_id`, by which a
+/// receiver recognises a repetition. Both depend only on the bucket and the key. So an export after
+/// a crash makes the same event again.
 ///
 /// # Examples
 ///
@@ -76,16 +75,14 @@ pub trait BadEvents: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadEvent {
-    /// The parser failed. The string is the parser's message, cut after 300 characters, since it may
-    /// quote a long value.
+    /// The parser failed. The string is the parser's message, cut after 300 characters.
     Unparsable(String),
-    /// The entry has no value: the producer could not read it.
+    /// The producer could not read the value.
     NoValue,
     /// The parsed object is not a valid event.
     Refused(InvalidInput),
 }
 
-/// The judgement of an entry.
 #[derive(Debug)]
 pub(crate) enum Judgement {
     Event(Event),
@@ -118,8 +115,8 @@ impl fmt::Display for BadEvent {
 }
 
 impl Pipeline {
-    /// Parses entries with `parser`. The parser gets the entry and the value of the entry. The parser returns
-    /// the fields of the event, or the reason why the value cannot be parsed.
+    /// Parses entries with `parser`, which gets the entry and its value. The parser returns the
+    /// fields of the event, or the reason why the value cannot be parsed.
     pub fn new(
         parser: impl Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync + 'static,
     ) -> Self {
@@ -159,7 +156,6 @@ impl Pipeline {
         self.make(judged)
     }
 
-    /// Makes events of judged entries, and reports the bad entries.
     pub(crate) fn make(&self, judged: impl IntoIterator<Item = (Entry, Judgement)>) -> Made {
         let mut made = Made::default();
         for (entry, judgement) in judged {
@@ -208,8 +204,8 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// Returns the same id each time for the same key and bucket. If the key is too long for an id or has control
-/// characters, the id has the beginning of the key and a hash.
+/// Returns the same id each time for the same key and bucket. The id of a key that is too long or
+/// has control characters consists of the key's beginning and a hash.
 fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let whole = format!("{bucket}/{key}");
     if whole.len() <= EventId::MAX_BYTES && !whole.chars().any(char::is_control) {
@@ -222,7 +218,7 @@ fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     EventId::new(format!("{bucket}/{readable}~{:032x}", hasher.finish128().as_u128()))
 }
 
-/// The longest reason that is kept, in characters.
+/// In characters.
 const LONGEST_SENTENCE: usize = 300;
 
 #[cfg(test)]
@@ -232,7 +228,6 @@ mod tests {
 
     use super::*;
 
-    /// A writer that captures the log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -8,7 +8,7 @@ use crate::error::ServiceError;
 
 /// Why an export stopped, or why its outcome is unknown.
 ///
-/// In every case, events that were not removed are pending, and the lease is released or lost.
+/// Events that were not removed are pending, and the lease is released or lost.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -21,11 +21,12 @@ pub enum ExportError {
     /// The buffer, the buckets, the queue or the dead letters did not answer.
     #[error("export has stopped")]
     Service(#[from] ServiceError),
-    /// The lease was lost, and another exporter may run. The last request may still reach the sink.
+    /// The exporter lost the lease, and another exporter may run. The last request may still reach
+    /// the sink.
     #[error("export has stopped")]
     Lost(#[source] Lost),
-    /// The scheduler job that runs this export has the exporter's key as its name. So the job holds the
-    /// exporter's lease.
+    /// The job that runs this export has the same key as the exporter, and holds the lease of that
+    /// key.
     #[error(
         "export cannot obtain its lease: the job {key} that runs it holds the lease of that name; \
          use another key for the exporter"
@@ -45,8 +46,8 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether a retry may succeed without a change by an operator. This is also true if another exporter
-    /// has the lease, since that exporter releases the lease at its end.
+    /// Whether a retry may succeed without a change by an operator. This includes the case that
+    /// another exporter has the lease, since every exporter releases the lease at its end.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Lease(error) | Self::Switch(error) => error.is_retryable(),
@@ -56,7 +57,6 @@ impl ExportError {
         }
     }
 
-    /// Returns the answer of a call under `token`, or an error if the token is stale.
     pub(crate) fn unless_overtaken<T>(token: FencingToken, answer: Fenced<T>) -> Result<T, Self> {
         match answer {
             Fenced::Done(done) => Ok(done),

@@ -16,7 +16,7 @@ pub enum Scheduled {
     Disabled,
     /// Another process exports, or a job is in the queue already.
     Held(Holder),
-    /// The lease was lost before the job could be enqueued.
+    /// The exporter lost the lease before enqueueing the job.
     Lost(LossCause),
 }
 
@@ -37,25 +37,24 @@ pub enum Flushed {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Exported {
-    /// Events that the sink has taken. They are removed from the buffer.
+    /// Events that the sink has taken, and that were removed from the buffer.
     pub sent: u64,
-    /// Events that the sink has not taken. They stay pending. If the sink refuses all requests, the
-    /// export ends, and this count excludes the events that were not sent.
+    /// Events that the sink has not taken, and that stay pending. If the sink refuses all requests,
+    /// the export ends, and this count excludes the unsent events.
     pub failed: u64,
     /// Events that are larger than a record of the sink.
     pub too_large: u64,
-    /// Events that the sink refused twice, each in a record of its own. The sink took other events between the
-    /// two refusals.
+    /// Events that the sink refused twice, each in a record of its own. The sink took other events
+    /// between the two refusals.
     pub refused: u64,
     /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
     /// that sent other events.
     pub given_up: u64,
     /// Events that were too large, refused or given up, and went to the [dead
-    /// letters](crate::DeadLetters). They are removed from the buffer.
+    /// letters](crate::DeadLetters).
     pub dead_lettered: u64,
     /// Events that were too large, refused or given up, and were [set
-    /// aside](crate::EventBuffer::set_aside) in the buffer, for lack of dead letters. They are no
-    /// longer pending.
+    /// aside](crate::EventBuffer::set_aside), since the exporter has no dead letters.
     pub set_aside: u64,
     /// Events that were collected from buckets.
     pub collected: u64,
@@ -65,8 +64,8 @@ pub struct Exported {
     pub bad: u64,
     /// The sink's last error, if a request failed as a whole.
     pub sink_error: Option<ServiceError>,
-    /// Why some closed buckets were not collected. The next job tries them again. Pending events
-    /// were still sent.
+    /// Why some closed buckets were not collected. The next job collects them. Pending events were
+    /// still sent.
     pub source_error: Option<ServiceError>,
 }
 
@@ -74,7 +73,7 @@ pub struct Exported {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the lease was the job's or it was not")]
 pub enum JobFinished {
-    /// The job had the lease, which is free now.
+    /// The job had the lease. The key is free now.
     Freed,
     /// The job has lost the lease. Nothing was changed.
     NotOurs,

@@ -6,19 +6,18 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffer::Position;
 
-/// The failures of pending events, as this process has seen them.
+/// The failures of pending events, counted by this process.
 ///
-/// The counts are only in memory. After a restart, they start at 0, so an event may stay pending for
-/// longer.
+/// After a restart, the counts start at 0, so an event may stay pending for longer.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<BTreeMap<Position, u32>>);
 
 impl Failures {
-    /// Counts one more export in which the sink took other events, but not the events at `failed`.
+    /// Counts one export that sent other events, but not the events at `failed`.
     pub(crate) fn count(&self, failed: &[Position]) {
         let mut counts = self.counts();
         for position in failed {
-            // If the map is full, only the failures of events in the map are counted.
+            // If the map is full, only events in the map are counted.
             if counts.len() < MOST_COUNTED || counts.contains_key(position) {
                 let count = counts.entry(*position).or_default();
                 *count = count.saturating_add(1);
@@ -26,18 +25,16 @@ impl Failures {
         }
     }
 
-    /// The number of exports in which the event at `position` failed.
     pub(crate) fn of(&self, position: Position) -> u32 {
         self.counts().get(&position).copied().unwrap_or(0)
     }
 
-    /// Forgets events before `oldest`, the first pending event: another process has sent them.
+    /// Another process has sent the events before `oldest`, the first pending event.
     pub(crate) fn forget_before(&self, oldest: Position) {
         let mut counts = self.counts();
         *counts = counts.split_off(&oldest);
     }
 
-    /// Forgets events that are no longer pending.
     pub(crate) fn forget(&self, positions: &[Position]) {
         let mut counts = self.counts();
         for position in positions {
@@ -50,5 +47,5 @@ impl Failures {
     }
 }
 
-/// Bounds the memory of this map to a few megabytes.
+/// Bounds the memory of the map to a few megabytes.
 pub(crate) const MOST_COUNTED: usize = 100_000;

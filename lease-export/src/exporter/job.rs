@@ -17,7 +17,7 @@ use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::queue::{Delivery, JobId};
 
-/// A job in the queue, as JSON that an operator can read.
+/// The queue has jobs as JSON that an operator can read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ExportJob {
     hand_over: HandOver,
@@ -48,9 +48,10 @@ pub enum Worked {
     Returned(JobId, Holder),
     /// Export is disabled. The job was removed, and its lease released.
     Disabled(JobId),
-    /// The queue had an entry that is not an export job. It was removed, and its text logged.
+    /// The queue had an entry that is not an export job. The worker removed the entry and logged
+    /// its text.
     Unreadable(JobId),
-    /// The job belongs to an exporter with another key. It is back in the queue.
+    /// The job belongs to an exporter with another key, and is back in the queue.
     Foreign(JobId, LeaseKey),
 }
 
@@ -78,17 +79,17 @@ impl fmt::Display for Worked {
 }
 
 impl Exporter {
-    /// Takes a job from the queue, waiting up to `patience` for one, and runs it to its end.
+    /// Takes a job from the queue, waiting up to `patience` for one, and runs the job to its end.
     ///
-    /// The worker adopts the lease that the job carries. A lease can be adopted only once. If the lease was
-    /// adopted before or has expired, the worker obtains it anew. While another process holds the lease, the
-    /// job returns to the end of the queue, with a delay of 1 s. The delay doubles each time, up to 30 s. While
-    /// the job runs, the worker extends the job's visibility and the lease.
+    /// The worker adopts the job's lease. If the lease was adopted before or has expired, the
+    /// worker obtains the lease anew. If another process holds the lease, the job returns to the
+    /// end of the queue for 1 s. This delay doubles each time, up to 30 s. While the job runs, the
+    /// worker extends the job's visibility and the lease.
     ///
     /// # Errors
     ///
-    /// As for [`flush_pending_events`](Self::flush_pending_events), and if the queue did not answer.
-    /// After an error, the queue delivers the job again.
+    /// Fails as [`flush_pending_events`](Self::flush_pending_events) does, and if the queue did not
+    /// answer. After an error, the queue delivers the job again.
     ///
     /// # Cancel safety
     ///
@@ -142,7 +143,7 @@ impl Exporter {
             queued = ?delivery.waited(), "export job started"
         );
         let exported = self.export_keeping(delivery, lease).await?;
-        // Finishes the job last: if this fails, the job runs twice, which is harmless.
+        // The job is finished last: a failure makes the job run twice, which is harmless.
         queue.finish(delivery).await?;
         Ok(Worked::Done(id, exported))
     }
@@ -154,7 +155,6 @@ impl Exporter {
         }
     }
 
-    /// Exports, and extends the job's visibility meanwhile.
     async fn export_keeping(
         &self,
         delivery: &Delivery,
@@ -165,7 +165,7 @@ impl Exporter {
         let mut export = pin!(self.export_under(lease, |token| self.collect_and_send(token)));
         loop {
             select! {
-                // Polls the export first: it may have ended.
+                // Polls the export first, since the export may have ended.
                 biased;
                 exported = &mut export => return exported,
                 () = sleep(period) => (),
@@ -184,12 +184,12 @@ impl Exporter {
     }
 
     /// Runs jobs one after the other until `stop` is cancelled, then ends the current job within
-    /// the [grace](Self::with_stop_grace). Errors are logged and followed by a pause.
+    /// the [grace](Self::with_stop_grace). A pause follows each error.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the current job is dropped, and its lease is released. The queue delivers the job
-    /// again after its visibility has ended.
+    /// Cancel safe: the current job's lease is released, and the queue delivers the job again after
+    /// its visibility has ended.
     pub async fn run_jobs(&self, stop: &CancellationToken) {
         let grace_is_over = async {
             stop.cancelled().await;
@@ -207,7 +207,8 @@ impl Exporter {
 
     async fn run_jobs_until(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            // A stop does not drop this call: a job that the call has just taken would stay invisible.
+            // A stop does not drop this call, since a job that the call has just taken would stay
+            // invisible.
             match self.run_next_job(TAKE_FOR).await {
                 Ok(Worked::Idle) => (),
                 Ok(worked) => info!(key = %self.key, "{worked}"),
@@ -229,8 +230,7 @@ fn tell_failure(key: &LeaseKey, error: &ExportError) {
     warn!(%key, error = cause, "export job failed");
 }
 
-/// The delay before a job that could not run is delivered again. It doubles each time, so a job
-/// whose lease is held for an hour is tried twice a minute.
+/// The delay doubles each time, so a job whose lease is held for an hour is tried twice a minute.
 fn returned_for(delivery: &Delivery) -> Duration {
     let times = u32::try_from(delivery.number()).unwrap_or(u32::MAX).clamp(1, 6);
     (SHORTEST_RETURN * 2_u32.pow(times - 1)).min(LONGEST_RETURN)

@@ -33,14 +33,14 @@ mod setup;
 
 /// Sends pending events to a sink, one exporter at a time, each event at least once.
 ///
-/// An export holds the lease from before it reads the first event until after it has removed the last
-/// event. The buffer refuses an exporter with an old token. The exporter removes events after the sink has
-/// taken them. So a crash at any step loses no event, but may repeat events under the same ids.
+/// An export holds the lease from before the first read until after the last removal. The buffer
+/// refuses an exporter with an old token. The exporter removes events after the sink has taken
+/// them. So a crash at any step loses no event, but may repeat events under the same ids.
+///
 /// [`flush_pending_events`](Self::flush_pending_events) exports at once.
 /// [`schedule_job`](Self::schedule_job) leaves the export to a worker, which calls
-/// [`run_next_job`](Self::run_next_job) or [`run_jobs`](Self::run_jobs).
-///
-/// Clones share the parts and the counts of failures.
+/// [`run_next_job`](Self::run_next_job) or [`run_jobs`](Self::run_jobs). Clones share the parts and
+/// the counts of failures.
 ///
 /// # Examples
 ///
@@ -116,9 +116,9 @@ pub struct Parts {
 impl Exporter {
     /// Makes an exporter of `parts`, which exports under the lease `key`.
     ///
-    /// All processes must use the same `key`. No scheduler job may have that name: a job that runs
-    /// the exporter would hold the exporter's lease. The `locker`'s ttl is also the longest time
-    /// from a crash until another process can export.
+    /// All processes must use the same `key`. No scheduler job may have that name, since a job that
+    /// runs the exporter would hold the exporter's lease. After a crash, another process can export
+    /// at the latest after the ttl of `locker`.
     pub fn new(locker: Locker, key: LeaseKey, parts: Parts) -> Self {
         Self {
             locker,
@@ -152,7 +152,7 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     ///
     /// # Cancel safety
     ///
@@ -161,11 +161,11 @@ impl Exporter {
         self.parts.switch.turn_on().await.map_err(ExportError::Switch)
     }
 
-    /// Disables export. A running export finishes, and no new one starts.
+    /// Disables export. A running export finishes, and no other export starts.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     ///
     /// # Cancel safety
     ///
@@ -178,37 +178,37 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// If the switch did not answer.
+    /// Fails if the switch did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only reads.
+    /// Cancel safe: the call only reads.
     pub async fn is_enabled(&self) -> Result<bool, ExportError> {
         self.parts.switch.is_on().await.map_err(ExportError::Switch)
     }
 
-    /// Returns the number of pending events. Works without the lease, and while export is disabled.
+    /// Returns the number of pending events, without the lease, also while export is disabled.
     ///
     /// # Errors
     ///
-    /// If the buffer did not answer.
+    /// Fails if the buffer did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only reads.
+    /// Cancel safe: the call only reads.
     pub async fn num_pending_events(&self) -> Result<u64, ExportError> {
         Ok(self.parts.buffer.pending().await?)
     }
 
     /// Schedules an export for a worker. If export is enabled and the lease is free, this enqueues
     /// exactly one job, which carries the lease. Until that job has ended, no other process
-    /// schedules or flushes. The job replaces jobs in the queue that no worker has: one export
-    /// sends all pending events.
+    /// schedules or flushes. The job replaces jobs in the queue that no worker has, since one
+    /// export sends all pending events.
     ///
     /// # Errors
     ///
-    /// If the switch, the lease store or the queue did not answer. The lease is free then. If the
-    /// queue has the job after all, its worker obtains the lease anew.
+    /// Fails if the switch, the lease store or the queue did not answer. The lease is free then. If
+    /// the queue has the job after all, its worker obtains the lease anew.
     ///
     /// # Cancel safety
     ///
@@ -222,19 +222,18 @@ impl Exporter {
             Attempt::Held(holder) => return Ok(Scheduled::Held(self.held_elsewhere(holder)?)),
         };
         let exporter = self.clone();
-        // A hand-over that is dropped half way would reserve the key for no process.
+        // A dropped hand-over could reserve the key for no process.
         match tokio::spawn(async move { exporter.enqueue(lease).await }).await {
             Ok(scheduled) => scheduled,
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The runtime is shutting down, and drops this future, too.
+                // The runtime is shutting down, and also drops this future.
                 Err(_cancelled) => std::future::pending().await,
             },
         }
     }
 
-    /// Returns an error if the scheduler job that runs this code holds the key: each export would find
-    /// the key held.
+    /// Returns an error if the scheduler job that runs this code holds the key.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
         let is_own = |grant: Grant| grant.key == self.key && holder.holds(&grant);
         if current_grant().is_some_and(is_own) {
@@ -256,25 +255,25 @@ impl Exporter {
                 Ok(Scheduled::Enqueued(id))
             }
             Err(error) => {
-                // The queue may have the job after all. Then its worker cannot adopt the lease, and
-                // obtains it anew.
+                // If the queue has the job after all, its worker cannot adopt the lease, and
+                // obtains the lease anew.
                 self.job_finished(handed).await?;
                 Err(error.into())
             }
         }
     }
 
-    /// Releases the lease of a job that will not run, if the job still has it. Never releases
-    /// another holder's lease.
+    /// Releases the lease of a job that will not run, if the job still has the lease. Never
+    /// releases another holder's lease.
     ///
     /// # Errors
     ///
-    /// If the lease store did not answer. The key is free at the latest after the [hand-over
+    /// Fails if the lease store did not answer. The key is free at the latest after the [hand-over
     /// wait](Self::with_hand_over_wait).
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped, the lease is released in the background, or stays reserved until the
+    /// After a dropped call, the lease is released in the background, or stays reserved until the
     /// hand-over expires.
     pub async fn job_finished(&self, handed: HandOver) -> Result<JobFinished, ExportError> {
         match self.locker.resume(handed).await.map_err(ExportError::Lease)? {
@@ -286,15 +285,15 @@ impl Exporter {
         }
     }
 
-    /// Sends up to `limit` of the oldest pending events, or all that are pending now. Returns the number of
-    /// events that the sink has taken. The number is 0 if export is disabled or the lease is held:
-    /// [`flush`](Self::flush) distinguishes these cases. Events larger than a record do not count towards
-    /// `limit`.
+    /// Sends up to `limit` of the oldest pending events, or all that are pending now. Returns the
+    /// number of events that the sink has taken: 0 if export is disabled or the lease is held.
+    /// [`flush`](Self::flush) distinguishes these cases. Events larger than a record do not count
+    /// towards `limit`.
     ///
     /// # Errors
     ///
-    /// If the switch, the lease store or the buffer did not answer, or the lease was lost. An error of the sink
-    /// is no error of this call: the events stay pending.
+    /// Fails if the switch, the lease store or the buffer did not answer, or the lease was lost.
+    /// After an error of the sink, the events stay pending, and this call succeeds.
     ///
     /// # Cancel safety
     ///
@@ -311,11 +310,11 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// As for [`flush_pending_events`](Self::flush_pending_events).
+    /// Fails as [`flush_pending_events`](Self::flush_pending_events) does.
     ///
     /// # Cancel safety
     ///
-    /// As for [`flush_pending_events`](Self::flush_pending_events).
+    /// Cancel safe, as [`flush_pending_events`](Self::flush_pending_events) is.
     pub async fn flush(&self, limit: Option<u64>) -> Result<Flushed, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Flushed::Disabled);
@@ -329,8 +328,7 @@ impl Exporter {
         }
     }
 
-    /// Runs `work` while the lease is held, then releases the lease. If this future is dropped or
-    /// panics, dropping the lease releases it.
+    /// A drop or a panic of this future drops the lease, and so releases the lease.
     pub(crate) async fn under<T>(
         &self,
         lease: Lease,
@@ -348,7 +346,6 @@ impl Exporter {
         ended.map_err(ExportError::Lost)?
     }
 
-    /// Exports [under](Self::under) the lease, with its token, and logs the numbers.
     pub(crate) async fn export_under<W>(
         &self,
         lease: Lease,
@@ -378,7 +375,6 @@ impl Exporter {
         Ok(exported)
     }
 
-    /// Runs a job: collects from the buckets, then sends if enough events are pending.
     pub(crate) async fn collect_and_send(
         &self,
         token: FencingToken,
@@ -401,7 +397,6 @@ impl Exporter {
         Ok(Exported { collected, filtered, bad, source_error, ..exported })
     }
 
-    /// The minimum number of pending events for a job to send.
     async fn least(&self) -> Result<u64, ExportError> {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;
@@ -409,7 +404,7 @@ impl Exporter {
             // If the buckets do not answer, the job sends: a wait for their events might never end.
             is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
         }
-        // The job also sends if the intake is stopped: then the missing events will not come.
+        // If the intake is stopped, the job sends, since the missing events will not come.
         let least = if is_open { self.min_per_job.min(buffer.capacity().events()) } else { 1 };
         Ok(least.max(1))
     }

@@ -1,4 +1,4 @@
-//! The operator's commands, and the conditions under which they are refused.
+//! The operator's commands.
 
 use std::fmt;
 
@@ -12,11 +12,10 @@ use crate::exporter::exported::Flushed;
 
 /// The operator's commands on an exporter and its intake.
 ///
-/// The *intake* takes new data. With buckets, it consists of the buckets and the buffer behind them;
-/// without buckets, of the buffer alone. The intake of buckets is stopped at first. It may be open
-/// only while export is enabled, since only exports empty it. A buffer without buckets is open at
-/// first. This does no harm: the buffer is bounded, and drops events only with
-/// [`Overflow::DropOldest`](crate::Overflow::DropOldest).
+/// The *intake* takes new data: the buffer, or the buckets and the buffer behind them. The intake
+/// of buckets is stopped at first. The intake may be open only while export is enabled, since only
+/// exports remove the data. A buffer without buckets is open at first: the buffer is bounded, and drops
+/// events only with [`Overflow::DropOldest`](crate::Overflow::DropOldest).
 ///
 /// # Errors
 ///
@@ -24,7 +23,7 @@ use crate::exporter::exported::Flushed;
 ///
 /// # Cancel safety
 ///
-/// A dropped command may be applied in part: repeat it. Its lease is released.
+/// A dropped command may be applied in part, and can be repeated. Its lease is released.
 ///
 /// # Examples
 ///
@@ -69,12 +68,12 @@ pub struct Operator<'a> {
 #[must_use = "a command that was refused changed nothing"]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The intake cannot open while export is disabled: it would fill up.
+    /// The intake cannot open while export is disabled, since the intake would fill up.
     ExportIsDisabled,
-    /// Export cannot be disabled while the intake is open: it would fill up.
+    /// Export cannot be disabled while the intake is open, since the intake would fill up.
     IntakeIsOpen,
-    /// Export cannot be disabled while the intake is stopped for lack of room, since the intake reopens
-    /// when it is drained. Stop the intake first.
+    /// The intake is stopped for lack of room, and opens when no data is left. An operator must stop
+    /// the intake before export can be disabled.
     IntakeOpensByItself,
 }
 
@@ -115,7 +114,7 @@ impl<'a> Operator<'a> {
 
     /// Disables export, unless the intake is open or reopens by itself.
     pub async fn disable(self) -> Result<Result<(), Refusal>, ExportError> {
-        // Without exports, nothing moves from the buckets into the buffer, so the buckets' intake
+        // Without exports, no data moves from the buckets into the buffer. So the buckets' intake
         // decides.
         let entrance = match &self.exporter.source {
             Some(source) => source.buckets().intake().await?,
@@ -148,7 +147,7 @@ impl<'a> Operator<'a> {
         if !self.is_enabled().await? {
             return Ok(Err(Refusal::ExportIsDisabled));
         }
-        // Opens the buffer first: a job that finds the buffer stopped would stop the buckets again.
+        // The buffer opens first: a job that finds the buffer stopped would stop the buckets again.
         self.exporter.parts.buffer.set_intake(Intake::Open).await?;
         if let Some(source) = &self.exporter.source {
             source.buckets().set_intake(Intake::Open).await?;
@@ -156,8 +155,8 @@ impl<'a> Operator<'a> {
         Ok(Ok(()))
     }
 
-    /// Stops the intake of the buckets, or of the buffer if there are no buckets, until an operator
-    /// opens it. Data in the buckets and the buffer can still be exported.
+    /// Stops the intake of the buckets, or of a buffer without buckets, until an operator opens it.
+    /// Data in the buckets and the buffer can still be exported.
     pub async fn stop_intake(self) -> Result<(), ExportError> {
         match &self.exporter.source {
             Some(source) => source.buckets().set_intake(STOPPED).await?,
@@ -200,8 +199,8 @@ impl<'a> Operator<'a> {
     }
 
     /// Stops the intakes, then deletes all buckets and pending events under the exporter's lease.
-    /// Returns the number of buckets and events together. If another process has the lease, the
-    /// intake is stopped, and nothing is deleted.
+    /// Returns the number of buckets and events together. Deletes nothing if another process has
+    /// the lease.
     pub async fn delete(self) -> Result<Deleted, ExportError> {
         self.stop_intake().await?;
         self.alone(async {
@@ -217,8 +216,7 @@ impl<'a> Operator<'a> {
         .await
     }
 
-    /// Returns the number of events that are set aside in the buffer, since the sink never takes
-    /// them.
+    /// Returns the number of events that are set aside in the buffer.
     pub async fn num_set_aside(self) -> Result<u64, ExportError> {
         Ok(self.exporter.parts.buffer.state().await?.set_aside)
     }

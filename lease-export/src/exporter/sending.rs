@@ -1,4 +1,4 @@
-//! One export: reads events, packs them, sends full batches, and removes the events that were taken.
+//! One export: reads, packs and sends events, and removes the events that the sink took.
 
 use std::ops::ControlFlow;
 
@@ -22,19 +22,17 @@ pub(crate) struct Sending<'a> {
     exported: Exported,
     /// The number of successive batches of which the sink took nothing.
     failed_batches: u32,
-    /// Events that the sink refused, each in its own record. The refusal may be temporary, or may concern all
-    /// events.
+    /// Events that the sink refused, each in its own record. The refusal may be temporary, or may
+    /// concern all events.
     suspects: Vec<Refused>,
-    /// Events that the sink did not take, up to [`MOST_COUNTED`].
+    /// At most [`MOST_COUNTED`] positions.
     failed: Vec<Position>,
-    /// Events that reached the limit of failures, at most as many as fit into one request.
+    /// At most as many events as fit into one request.
     last_tries: Vec<Pending>,
 }
 
-/// The sink's answer for some records.
 struct SinkAnswer {
     has_taken: bool,
-    /// The sink refuses all requests.
     refuses_all: bool,
     refused: Vec<Refused>,
     failed: Vec<Record>,
@@ -53,13 +51,12 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Sends up to `limit` of the events that are pending now, oldest first, or all of them.
     pub(crate) async fn send_pending(
         mut self,
         limit: Option<u64>,
     ) -> Result<Exported, ExportError> {
         let Exporter { parts, events_at_once, .. } = self.exporter;
-        // The next export sends events that are appended meanwhile. Otherwise this export might never end.
+        // Excludes events that are appended meanwhile. Otherwise this export might never end.
         let mut unread = parts.buffer.pending().await?;
         let mut left = limit.unwrap_or(u64::MAX);
         let limits = parts.sink.limits();
@@ -86,7 +83,6 @@ impl<'a> Sending<'a> {
                     continue;
                 }
                 let packed = packer.push(pending);
-                // An event that cannot be sent does not count towards the limit.
                 left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
                 match packed {
                     Packed::Kept => (),
@@ -106,7 +102,7 @@ impl<'a> Sending<'a> {
             }
         }
         if let Some(batch) = packer.finish() {
-            // This is the last batch. If the sink refuses all requests, the last tries are not sent.
+            // After the last batch, a sink that refuses all requests gets no last tries.
             if self.send(batch).await?.is_break() {
                 return Ok(self.end().await);
             }
@@ -151,7 +147,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Ends the export. Remaining suspects count as failed: the sink may refuse all events now.
+    /// Remaining suspects count as failed, since the sink may refuse all events now.
     async fn end(mut self) -> Exported {
         for Refused { error, .. } in std::mem::take(&mut self.suspects) {
             self.exported.failed += 1;
@@ -170,9 +166,10 @@ impl<'a> Sending<'a> {
         self.exported
     }
 
-    /// Opens a paused buffer if it has only a few events left, and all of them failed in this export.
-    /// If the buffer stayed paused, no other event could be sent. Failures count only in an export
-    /// that sends other events, so the failed events would never be given up.
+    /// Opens a paused buffer that has only a few events left, if all of them failed in this export.
+    ///
+    /// Failures count only in an export that sends other events. A paused buffer would take no
+    /// other events, so the failed events would never be given up.
     async fn resume_intake(&self) -> Result<(), ServiceError> {
         let (key, buffer) = (&self.exporter.key, &self.exporter.parts.buffer);
         let paused = Intake::Stopped(StopCause::Emergency);
@@ -188,7 +185,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends a batch. Ends the export if the sink refuses all requests.
+    /// Ends the export if the sink refuses all requests.
     async fn send(&mut self, batch: Batch) -> Result<ControlFlow<()>, ExportError> {
         // A sink that takes nothing gets no retries. Each batch is still sent once, so that bad
         // batches do not block the others.
@@ -226,7 +223,6 @@ impl<'a> Sending<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sends `records`, removes the events that the sink took, and counts the events.
     async fn deliver(
         &mut self,
         records: Vec<Record>,
@@ -259,7 +255,7 @@ impl<'a> Sending<'a> {
         Ok(SinkAnswer { has_taken: !taken.is_empty(), refuses_all, refused, failed })
     }
 
-    /// Moves to the dead letters an event that the sink never takes, or sets it aside.
+    /// Moves the event to the dead letters, or sets the event aside.
     async fn remove_unsendable(
         &mut self,
         position: Position,
@@ -279,7 +275,7 @@ impl<'a> Sending<'a> {
         match remove_unsendable {
             Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
             Err(error) => {
-                // The event stays pending, and the other events are sent.
+                // The event stays pending. The other events are sent.
                 let cause: &(dyn std::error::Error + 'static) = &error;
                 warn!(
                     %key, id = %event.id(), error = cause,
@@ -296,6 +292,6 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// If the sink takes nothing of this many batches in a row, with retries, the other batches are sent
-/// without retries.
+/// After this many batches in a row of which the sink took nothing, with retries, the other batches
+/// are sent without retries.
 const FAILED_BATCHES: u32 = 3;

@@ -1,4 +1,4 @@
-//! The settings of an exporter, with their defaults and ranges.
+//! The settings of an exporter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::exporter::Exporter;
 use crate::sink::Retries;
 
 impl Exporter {
-    /// Collects closed buckets into the buffer at the start of each job. If that fails, the job
-    /// still sends pending events, and reports the error in
+    /// Collects closed buckets into the buffer at the start of each job. If the collection fails,
+    /// the job still sends pending events, and reports the error in
     /// [`source_error`](crate::Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
@@ -20,10 +20,10 @@ impl Exporter {
         self
     }
 
-    /// Moves to `dead_letters` the events that are too large, refused or given up.
-    /// Without dead letters they are [set aside](crate::EventBuffer::set_aside) in the buffer until an
-    /// operator [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and
-    /// no event blocks the others.
+    /// Moves to `dead_letters` the events that are too large, refused or given up. Without dead
+    /// letters, the buffer [sets them aside](crate::EventBuffer::set_aside) until an operator
+    /// [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and no event
+    /// blocks the others.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = Some(dead_letters);
@@ -37,13 +37,13 @@ impl Exporter {
         self
     }
 
-    /// Sets the time-out of a request to the sink, 1 ms to 1 hour. A request that exceeds it counts
-    /// as unavailable; without a limit, a sink that hangs would keep the lease. The default is 30
-    /// s, several times as long as the largest request takes over a slow line.
+    /// Sets the timeout of a request to the sink, 1 ms to 1 hour. A longer request counts as
+    /// unavailable, so a sink that hangs does not keep the lease. The default is 30 s, several
+    /// times as long as the largest request takes over a slow line.
     ///
     /// # Errors
     ///
-    /// If `limit` is out of range.
+    /// Fails if `limit` is out of range.
     pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&limit) {
             return Err(InvalidInput::new(format!(
@@ -54,12 +54,11 @@ impl Exporter {
         Ok(self)
     }
 
-    /// Gives up an event that failed in `exports` exports, 1 or more, in which the sink took other events.
-    /// The next export sends the event once more, in a record of its own. If that fails, too, the
-    /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour with one
-    /// export per minute, longer than a shard is throttled.
-    ///
-    /// Each process counts its own exports.
+    /// Gives up an event that failed in `exports` exports, 1 or more, in which the sink took other
+    /// events. The next export sends the event in a record of its own. If the event fails again,
+    /// the event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour
+    /// with one export per minute, longer than a shard is throttled. Each process counts its own
+    /// exports.
     #[must_use]
     pub fn with_max_failures(mut self, exports: u32) -> Self {
         self.max_failures = exports.max(1);
@@ -67,17 +66,17 @@ impl Exporter {
     }
 
     /// Sets how long the current job may run after [`run_jobs`](Self::run_jobs) is stopped. The
-    /// default is 30 s, as for a scheduler. A job that is dropped then releases its lease, and the
-    /// queue delivers it again.
+    /// default is 30 s, as for a scheduler. A dropped job releases its lease, and the queue
+    /// delivers the job again.
     #[must_use]
     pub fn with_stop_grace(mut self, grace: Duration) -> Self {
         self.stop_grace = grace;
         self
     }
 
-    /// Sets how many events must be pending before a job sends. The default is 1; receivers that
-    /// process whole records may prefer more. A flush always sends. A job also sends if the intake
-    /// is stopped or the buffer is full.
+    /// Sets how many events must be pending before a job sends. The default is 1. Receivers that
+    /// process whole records may need more. A flush always sends. A job also sends if the intake is
+    /// stopped or the buffer is full.
     #[must_use]
     pub fn with_min_per_job(mut self, events: u64) -> Self {
         self.min_per_job = events;
@@ -85,20 +84,20 @@ impl Exporter {
     }
 
     /// Sets how many events one read returns, 1 or more. The default is 5,000. A read also ends at
-    /// the size of a batch. Together with the batch that is being packed, this bounds memory.
+    /// the size of a batch, which bounds memory.
     #[must_use]
     pub fn with_events_at_once(mut self, events: usize) -> Self {
         self.events_at_once = events.max(1);
         self
     }
 
-    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is 6 minutes. A
-    /// job that waits longer obtains the lease anew. If a process crashes after it has obtained the lease and
-    /// before it has enqueued its job, no process can export for the time `wait`.
+    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is
+    /// 6 minutes. A job that waits longer obtains the lease anew. If a process crashes between
+    /// obtaining the lease and enqueueing its job, no process can export for `wait`.
     ///
     /// # Errors
     ///
-    /// If `wait` is out of range.
+    /// Fails if `wait` is out of range.
     pub fn with_hand_over_wait(mut self, wait: Duration) -> Result<Self, InvalidInput> {
         if !(LeaseOptions::MIN_TTL..=LeaseOptions::MAX_TTL).contains(&wait) {
             return Err(InvalidInput::new(format!(

@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl MemoryQueue {
-    /// Makes an empty queue. For `visibility`, the queue hides a taken job from other workers.
+    /// Makes an empty queue, which hides a taken job from other workers for `visibility`.
     pub fn new(visibility: Duration) -> Self {
         Self { visibility, clock: BootClock::new(), jobs: Arc::default(), changed: Arc::default() }
     }
@@ -71,7 +71,6 @@ impl Jobs {
         }
     }
 
-    /// Removes a job from the hidden jobs, if `delivery` is the job's last delivery.
     fn uncover(&mut self, delivery: &Delivery) -> bool {
         let Some(job) = self.bodies.get_mut(&delivery.id) else { return false };
         if job.deliveries != delivery.number {
@@ -81,7 +80,7 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Appends hidden jobs that become visible. At the front, a job that cannot run would block other jobs.
+    /// Due jobs go to the end: at the front, a job that cannot run would block other jobs.
     fn requeue_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
@@ -156,7 +155,7 @@ impl JobQueue for MemoryQueue {
             }
             let wake = due.map_or(until, |due| due.min(until));
             select! {
-                // A job takes precedence over the time-out.
+                // A job takes precedence over the timeout.
                 biased;
                 () = changed => (),
                 () = sleep(wake.since(now)) => (),

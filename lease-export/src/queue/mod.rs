@@ -18,81 +18,81 @@ pub use redis::RedisQueue;
 
 /// Carries jobs from schedulers to workers.
 ///
-/// A job that was taken is invisible to other workers for a time, the queue's *visibility*. Its worker
-/// [extends](Self::keep) the visibility while it runs the job, and then [finishes](Self::finish) the job. If
-/// the worker crashes, the queue delivers the job again, and counts the deliveries. Each job therefore runs at
-/// least once, and must tolerate running twice.
+/// A taken job is invisible to other workers for the queue's *visibility*. Its worker
+/// [extends](Self::keep) the visibility while the job runs, and then [finishes](Self::finish) the
+/// job. If the worker crashes, the queue delivers the job again, and counts the deliveries. So each
+/// job runs at least once, and must tolerate running twice.
 ///
 /// # To ensure correctness
 ///
-/// Each call is one atomic step. Only the last delivery of a job can finish, extend or return it.
-/// An earlier delivery whose visibility has ended changes nothing. The queue's own clock measures
-/// time.
+/// Each call is one atomic step. Only the last delivery of a job can finish, extend or return the
+/// job. An earlier delivery changes nothing. The queue's own clock measures time.
 ///
 /// # Cancel safety
 ///
-/// A dropped call may still be applied, as after an error.
+/// The queue may still apply a dropped call, as after an error.
 #[async_trait]
 pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// Appends a job with `body`.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown: the queue may have the job.
+    /// Fails if the outcome is unknown: the queue may have the job.
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Replaces all jobs that no worker has by one job with `body`. No worker has waiting jobs, or jobs whose
+    /// Replaces all jobs that no worker has by one job with `body`: waiting jobs, and jobs whose
     /// visibility has ended.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown: the queue has either the new job or the old jobs.
+    /// Fails if the outcome is unknown: the queue has either the new job or the old jobs.
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Takes the first job, and waits up to `patience` for one. A job that was returned, or whose worker
-    /// crashed, is at the end of the queue. A job that cannot run yet therefore does not block the others.
+    /// Takes the first job, and waits up to `patience` for one. A returned job, or the job of a
+    /// crashed worker, is at the end of the queue. So a job that cannot run yet does not block the
+    /// others.
     ///
     /// # Errors
     ///
-    /// If the queue did not answer.
+    /// Fails if the queue did not answer.
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped after the queue handed out a job, the job is delivered again after
-    /// its visibility has ended.
+    /// After a dropped call, a job that was handed out is delivered again after its visibility has
+    /// ended.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError>;
 
-    /// Hides a job for the queue's visibility, counted from now. Returns whether `delivery`
-    /// is still the job's last delivery.
+    /// Hides a job for the queue's visibility, counted from now. Returns whether `delivery` is
+    /// still the job's last delivery.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn keep(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
     /// Removes a job that was taken. Returns whether `delivery` was still the job's last delivery.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn finish(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
-    /// Returns a job that was taken, to be delivered again after `delay`. Returns whether
-    /// `delivery` was still the job's last delivery.
+    /// Returns a taken job, for another delivery after `delay`. The result is whether `delivery`
+    /// was still the job's last delivery.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown.
+    /// Fails if the outcome is unknown.
     async fn give_back(&self, delivery: &Delivery, delay: Duration) -> Result<bool, ServiceError>;
 
     /// Returns the number of jobs, including jobs that were taken.
     ///
     /// # Errors
     ///
-    /// If the queue did not answer.
+    /// Fails if the queue did not answer.
     async fn count(&self) -> Result<u64, ServiceError>;
 
-    /// How long a job that was taken is invisible.
+    /// How long a taken job is invisible to other workers.
     fn visibility(&self) -> Duration;
 }
 
@@ -111,7 +111,7 @@ pub struct Delivery {
 }
 
 impl JobId {
-    /// The id with this number. For implementers of [`JobQueue`].
+    /// Makes the id with this number. For implementers of [`JobQueue`].
     pub fn new(number: u64) -> Self {
         Self(number)
     }
@@ -129,8 +129,8 @@ impl fmt::Display for JobId {
 }
 
 impl Delivery {
-    /// The `number`th delivery of a job, `waited` after it was enqueued. For implementers of
-    /// [`JobQueue`].
+    /// Makes the `number`th delivery of a job, `waited` after the job was enqueued. For
+    /// implementers of [`JobQueue`].
     pub fn new(id: JobId, body: String, number: u64, waited: Duration) -> Self {
         Self { id, body, number, waited }
     }
@@ -145,7 +145,7 @@ impl Delivery {
         &self.body
     }
 
-    /// The number of deliveries of this job, including this one: 1 at the first delivery.
+    /// The number of deliveries of this job: 1 at the first delivery.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -156,7 +156,7 @@ impl Delivery {
     }
 }
 
-// `Arc` has to forward every method: a default method must not replace the queue's own method.
+// `Arc` forwards every method: a default method must not replace the queue's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: JobQueue + ?Sized> JobQueue for Arc<T> {

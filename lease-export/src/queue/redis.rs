@@ -13,10 +13,9 @@ use crate::redis::{RedisLink, key, script};
 
 /// Keeps jobs in Redis, for the workers of many processes.
 ///
-/// `jobs:{NAME}:ready` is the list of waiting jobs. `jobs:{NAME}:hidden` is a sorted set of the
-/// jobs that were taken, sorted by the end of their visibility. `jobs:{NAME}:job` is a hash of their
-/// contents. All times are of the server's clock. A job is in the list or in the set until it is
-/// finished.
+/// `jobs:{NAME}:ready` is the list of waiting jobs. `jobs:{NAME}:hidden` is a sorted set of taken
+/// jobs, sorted by the end of their visibility. `jobs:{NAME}:job` is a hash of their contents. All
+/// times are of the server's clock.
 #[derive(Debug, Clone)]
 pub struct RedisQueue {
     link: RedisLink,
@@ -25,7 +24,7 @@ pub struct RedisQueue {
 }
 
 impl RedisQueue {
-    /// Opens the queue `name`. A job that was taken is invisible for `visibility`, in whole milliseconds.
+    /// Opens the queue `name`. A taken job is invisible for `visibility`, in whole milliseconds.
     /// All processes that share the queue must use the same `visibility`.
     pub fn new(link: RedisLink, name: &str, visibility: Duration) -> Self {
         let keys = ["ready", "hidden", "job"].map(|part| key("jobs", name, part));
@@ -53,7 +52,7 @@ impl RedisQueue {
             self.run(&TAKE, &[visibility.as_bytes()]).await?;
         Ok(taken.map(|(id, body, number, waited)| {
             let body = String::from_utf8(body).unwrap_or_else(|error| {
-                // The worker removes an unreadable job. If this returned an error, the queue would deliver the
+                // The worker removes an unreadable job. After an error, the queue would deliver the
                 // job again and again.
                 let body = String::from_utf8_lossy(error.as_bytes()).into_owned();
                 warn!(id, body, "job is not UTF-8, decoded lossily");
@@ -76,8 +75,8 @@ impl JobQueue for RedisQueue {
         Ok(JobId::new(id))
     }
 
-    /// Polls at once, then every 100 ms, and a last time after `patience`. Only the pauses
-    /// count towards `patience`: each request is awaited, since its answer may be a job.
+    /// Polls at once, then every 100 ms, and a last time after `patience`. Only the pauses count
+    /// towards `patience`: each request is awaited, since its answer may be a job.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let mut left = patience;
         loop {

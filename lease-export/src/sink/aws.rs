@@ -5,11 +5,13 @@ use std::error::Error;
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::sink::{Put, SERVICE};
 
-/// Maps the error code of a request that failed as a whole. `None` means that the service did not answer.
+/// Maps the error code of a request that failed as a whole. `None` means that the service did not
+/// answer.
 ///
 /// The codes are those of "Common errors", `PutRecords` and `PutRecordBatch` in the API references
-/// of both services. A code that can concern either the records or the stream counts as an error
-/// of the records. That is safe: the exporter discards no event before the sink has taken another event.
+/// of both services. A code that can concern either the records or the stream counts as an error of
+/// the records. This is safe: the exporter discards no event before the sink has taken another
+/// event.
 pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     let kind = match code {
         Some("InvalidArgumentException" | "ValidationException") => ServiceErrorKind::Content,
@@ -24,12 +26,11 @@ pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     ServiceError::new(SERVICE, kind, text)
 }
 
-/// The error of a request that was not sent, because a record is not a valid entry.
+/// The error of an unsent request, since a record is not a valid entry.
 pub(super) fn refused(error: impl Error + Send + Sync + 'static) -> ServiceError {
     ServiceError::new(SERVICE, ServiceErrorKind::Content, error)
 }
 
-/// The answer for one record.
 pub(super) fn answer(code: Option<&str>, message: Option<&str>) -> Put {
     match code {
         None => Put::Taken,
@@ -37,7 +38,6 @@ pub(super) fn answer(code: Option<&str>, message: Option<&str>) -> Put {
     }
 }
 
-/// Implements a sink with an AWS client and a stream.
 macro_rules! stream_sink {
     ($sink:ident, $limits:expr, $name:literal) => {
         impl $sink {

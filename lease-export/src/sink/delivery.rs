@@ -14,9 +14,9 @@ use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// The number of retries of failed records, and the pauses between them. Each pause is twice as long as the
-/// previous pause, plus a random time of up to the same length. So exporters that failed at the same time retry
-/// at different times.
+/// The number of retries of failed records, and the pauses between retries. Each pause is twice as
+/// long as the previous pause, plus a random time of up to the same length. So exporters that
+/// failed together retry at different times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
     times: usize,
@@ -33,7 +33,7 @@ impl Retries {
     ///
     /// # Errors
     ///
-    /// If `times` or `longest` is out of range, or `first` is longer than `longest`.
+    /// Fails if `times` or `longest` is out of range, or `first` is longer than `longest`.
     pub fn new(times: usize, first: Duration, longest: Duration) -> Result<Self, InvalidInput> {
         if times > MOST_TIMES {
             return Err(InvalidInput::new(format!(
@@ -60,25 +60,24 @@ impl Retries {
 }
 
 impl Default for Retries {
-    /// 4 retries within about 3 s. A throttled shard recovers within a second. After a longer
+    /// Makes 4 retries within about 3 s. A throttled shard recovers within a second. After a longer
     /// outage, the next export sends the records.
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(100), longest: Duration::from_secs(2) }
     }
 }
 
-/// The result of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Delivered {
     pub(crate) taken: Vec<Record>,
     pub(crate) failed: Vec<Record>,
-    /// Events that the sink refused, each in a record of its own.
+    /// Each event was in a record of its own.
     pub(crate) refused: Vec<Refused>,
-    /// The last request's error, if it failed as a whole and its records count as failed.
+    /// The error of a last request that failed as a whole. The records of this request count as
+    /// failed.
     pub(crate) error: Option<ServiceError>,
 }
 
-/// An event that the sink refused in a record of its own.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) position: Position,
@@ -86,7 +85,6 @@ pub(crate) struct Refused {
     pub(crate) error: ServiceError,
 }
 
-/// A call of a sink under a token, with its time-out and retries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SinkCall<'a> {
     pub(crate) sink: &'a dyn Sink,
@@ -99,37 +97,36 @@ pub(crate) struct SinkCall<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BisectMode {
     Thorough,
-    /// Fewer refusals, for a sink that took nothing of the last batches.
+    /// The sink took nothing of the last batches.
     Brief,
 }
 
 impl SinkCall<'_> {
-    /// Sends `records`, with retries. If the sink refuses a request's content, bisects the request down to the
-    /// single events that the sink refuses.
+    /// Sends `records`, with retries. If the sink refuses a request's content, bisects the request
+    /// down to the single events that the sink refuses.
     ///
-    /// With n events in the batch, each refused event costs at most about 2 log₂ n requests, of which the sink
-    /// refuses half. After about log₂ n refusals in a row, the bisection continues at another place of the
-    /// batch, since the events there may be good. If the sink takes nothing at several places, the next export
-    /// sends the rest. That export has another token and therefore tries other places. So every good event is
-    /// found in the end, without any state between exports.
+    /// With n events in the batch, each refused event costs at most about 2 log₂ n requests. After
+    /// about log₂ n refusals in a row, the bisection continues at another place of the batch. If
+    /// the sink takes nothing at several places, the next export sends the rest, and tries other
+    /// places by its other token. So every good event is found in the end, without any state
+    /// between exports.
     ///
     /// If this future is dropped, it is unknown which records of the last request arrived.
     pub(crate) async fn deliver(self, records: Vec<Record>, mode: BisectMode) -> Delivered {
         let mut delivered = Delivered::default();
         let events = events_of(&records);
-        // The number of refusals until the bisection of all events has found one event.
+        // The number of refusals until a bisection of all events has found one event.
         let depth = events.checked_ilog2().unwrap_or(0) + 2;
         let places = if mode == BisectMode::Thorough { PLACES } else { BRIEF_PLACES };
         // Different tokens must choose different halves. Knuth's multiplicative hashing spreads
         // their bits.
         let choices = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut refusals = 0;
-        // A stack of parts, with the oldest records on top.
+        // The oldest records are on top.
         let mut parts = vec![records];
         while let Some(part) = parts.pop() {
             let sent = self.send(part).await;
             if !sent.taken.is_empty() {
-                // Continues with the postponed parts, oldest first.
                 if refusals > depth {
                     parts.sort_by_cached_key(|part| {
                         Reverse(part.iter().flat_map(Record::positions).min())
@@ -161,7 +158,6 @@ impl SinkCall<'_> {
                         parts.sort_by_cached_key(|part| events_of(part));
                     }
                 }
-                // The sink or the stream has failed, so the other parts would fail, too.
                 Some(error) => {
                     delivered.failed.extend(sent.failed);
                     delivered.error = Some(error);
@@ -173,7 +169,6 @@ impl SinkCall<'_> {
         delivered
     }
 
-    /// Sends `records` in one request, and retries the failed records.
     async fn send(self, records: Vec<Record>) -> Delivered {
         let mut pauses = self.retries.pauses();
         let mut sent = Delivered { failed: records, ..Delivered::default() };
@@ -210,7 +205,7 @@ impl SinkCall<'_> {
         }
     }
 
-    /// Sends one request. The sink must answer within the limit, with one answer per record.
+    /// The sink must answer within the limit, with one answer per record.
     async fn put(self, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let unavailable = |_elapsed| {
             let sentence = format!("not within {:?}", self.limit);
@@ -221,7 +216,6 @@ impl SinkCall<'_> {
         if answers.len() == records.len() {
             return Ok(answers);
         }
-        // The answers cannot be matched to the records.
         let sentence = format!("{} answers for {} records", answers.len(), records.len());
         Err(ServiceError::new(SERVICE, ServiceErrorKind::Corrupt, sentence))
     }
@@ -229,7 +223,6 @@ impl SinkCall<'_> {
 
 enum Halves {
     Two(Vec<Record>, Vec<Record>),
-    /// The records had one event.
     One(Position, Event),
 }
 
@@ -253,8 +246,8 @@ fn events_of(records: &[Record]) -> usize {
 
 const MOST_TIMES: usize = 20;
 
-/// The number of places at which a refused batch is bisected while the sink takes nothing.
-/// If one event in twenty is bad, all eight places are bad once in 10¹⁰ batches.
+/// The number of places at which a refused batch is bisected while the sink takes nothing. If one
+/// event in twenty is bad, all eight places are bad once in 10¹⁰ batches.
 const PLACES: u32 = 8;
 
 const BRIEF_PLACES: u32 = 2;

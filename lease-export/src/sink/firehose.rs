@@ -17,8 +17,8 @@ use crate::sink::{Put, Sink};
 
 /// Sends to a Firehose stream by `PutRecordBatch`.
 ///
-/// Firehose concatenates records, so each record ends with a line break. It bills each record rounded up
-/// to 5 KB, so packed records cost less. It cannot compare fencing tokens.
+/// Firehose concatenates records, so each record ends with a line break. Firehose bills each record
+/// rounded up to 5 KB, so packed records cost less. Firehose cannot compare fencing tokens.
 #[derive(Clone)]
 pub struct FirehoseSink {
     client: Client,

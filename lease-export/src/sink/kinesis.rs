@@ -18,9 +18,9 @@ use crate::sink::{Put, Sink};
 /// Sends to a Kinesis stream by `PutRecords`.
 ///
 /// A record's partition key is the id of its first event, so records spread over all shards,
-/// without an order between shards. Within a request, the service keeps no order if some records
-/// fail. The stream cannot compare fencing tokens: receivers recognise repetitions by the events'
-/// ids.
+/// without an order between shards. If some records of a request fail, the service does not keep
+/// the order of the others. The stream cannot compare fencing tokens: receivers recognise
+/// repetitions by the events' ids.
 #[derive(Clone)]
 pub struct KinesisSink {
     client: Client,

@@ -34,7 +34,7 @@ struct Seen {
 pub enum Response {
     /// Takes every record.
     TakeAll,
-    /// Takes all records but those at these indexes.
+    /// Takes all records except the records at these indexes.
     FailAt(Vec<usize>),
     /// Fails each record.
     FailAll,
@@ -58,13 +58,13 @@ impl MemorySink {
         Self { limits, seen: Arc::default() }
     }
 
-    /// Uses `responses` for the next requests, one per request. The sink takes all records of later requests.
+    /// Uses `responses` for the next requests, one per request. The sink takes all records of later
+    /// requests.
     pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
         self.seen().responses.extend(responses);
     }
 
-    /// Refuses each later request that contains any of these events, and takes none of its
-    /// records.
+    /// Refuses each later request that contains any of these events.
     pub fn refuse(&self, ids: impl IntoIterator<Item = EventId>) {
         self.seen().refused.extend(ids);
     }

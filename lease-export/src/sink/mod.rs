@@ -40,26 +40,25 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     fn limits(&self) -> Limits;
 
     /// Sends `records` in one request. A sink that can compare tokens refuses the whole request if
-    /// its token is smaller than the largest token seen.
+    /// `token` is smaller than the largest token seen.
     ///
     /// # Errors
     ///
-    /// If the request failed as a whole, or its outcome is unknown. The
-    /// [kind](crate::ServiceErrorKind) decides how the exporter continues:
+    /// Fails if the request failed as a whole, or its outcome is unknown. The exporter reacts to
+    /// the [kind](crate::ServiceErrorKind):
     ///
-    /// - [`Content`](crate::ServiceErrorKind::Content): the exporter sends the request in halves,
-    ///   to find the events that the sink refuses.
+    /// - [`Content`](crate::ServiceErrorKind::Content): the exporter bisects the request to find
+    ///   the events that the sink refuses.
     /// - [`Refused`](crate::ServiceErrorKind::Refused): the export ends, and all events stay
     ///   pending.
     /// - [`Unavailable`](crate::ServiceErrorKind::Unavailable) or
-    ///   [`Corrupt`](crate::ServiceErrorKind::Corrupt): the events stay pending. `Unavailable` is
-    ///   retried first.
+    ///   [`Corrupt`](crate::ServiceErrorKind::Corrupt): the events stay pending. The exporter first
+    ///   retries after `Unavailable`.
     ///
     /// # Cancel safety
     ///
-    /// The exporter drops a request that exceeds its [limit](crate::Exporter::with_put_limit),
-    /// which counts as unavailable. It sends the events again, under the same ids, even if
-    /// they arrived.
+    /// The exporter drops a request that exceeds its [limit](crate::Exporter::with_put_limit), and
+    /// sends the events again under the same ids.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }
 
@@ -69,11 +68,11 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
 pub enum Put {
     /// The sink has the record.
     Taken,
-    /// The sink does not have the record. The string is the error code and text, for logs.
+    /// The sink does not have the record. The string has the error code and text, for logs.
     Failed(String),
 }
 
-// `Arc` has to forward every method: a default method must not replace the sink's own method.
+// `Arc` forwards every method: a default method must not replace the sink's own method.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: Sink + ?Sized> Sink for Arc<T> {
@@ -86,5 +85,4 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
     }
 }
 
-/// The sink's name in errors.
 const SERVICE: &str = "sink";

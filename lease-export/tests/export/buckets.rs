@@ -41,7 +41,6 @@ async fn put(minutes: &Minutes, key: &str, value: &str) -> Bucket {
     }
 }
 
-/// Puts a change into each of `count` consecutive buckets.
 async fn fill(minutes: &mut Minutes, count: usize) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     for number in 0..count {
@@ -116,7 +115,7 @@ async fn late_change_goes_after_marker_in_future(_: World, mut minutes: Minutes)
     minutes.pass(MINUTE + MARGIN).await;
 
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
-    // The marker is ahead, as if the clock had gone back. The late change is still read.
+    // The marker is ahead, as if the clock had gone back.
     let late = put(&minutes, "b", "2").await;
     assert_eq!(late.seconds(), future.seconds() + 60);
     minutes.pass(Duration::from_secs(700)).await;
@@ -152,7 +151,6 @@ async fn marker_is_the_last_removed_bucket(_: World, mut minutes: Minutes) {
     assert_eq!(remove(&minutes, &buckets[..2]).await, 2);
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(buckets[1]));
 
-    // The marker never goes back.
     assert_eq!(remove(&minutes, &buckets[..1]).await, 0);
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(buckets[1]));
 }
@@ -239,7 +237,6 @@ const EMERGENCY: StopCause = StopCause::Emergency;
 
 async fn store_at_cap_takes_nothing_until_drained(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 5).await;
-    // The last bucket still takes its own changes.
     assert_eq!(put(&minutes, "b", "1").await, buckets[4]);
     minutes.pass(MINUTE).await;
 
@@ -323,7 +320,6 @@ async fn bucket_in_one_listpack_is_read_in_pieces() {
     }
 }
 
-/// Puts 1,000 entries of 10 kB into one bucket. Returns their keys.
 async fn put_large(minutes: &Minutes) -> (Bucket, Vec<String>) {
     let value = "x".repeat(10_000);
     let keys: Vec<_> = (0..1_000).map(|number| format!("key-{number:04}")).collect();
@@ -334,14 +330,12 @@ async fn put_large(minutes: &Minutes) -> (Bucket, Vec<String>) {
     }
 }
 
-/// Which entries the test removes from a bucket while it reads the bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remove {
     Nothing,
     EachPiece,
 }
 
-/// Reads a bucket in pieces of 1 MB. Returns all keys in order.
 async fn read_in_pieces(minutes: &Minutes, bucket: Bucket, remove: Remove) -> Vec<String> {
     let (mut read, mut from) = (Vec::new(), None);
     loop {
@@ -363,7 +357,7 @@ async fn read_in_pieces(minutes: &Minutes, bucket: Bucket, remove: Remove) -> Ve
     }
 }
 
-/// This test runs only on Redis: the clock of the store in memory never goes back.
+/// Runs only on Redis: the clock of the store in memory never goes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_bucket_takes_nothing_after_clock_goes_back() {
     let Some(mut minutes) = Minutes::on_redis(crate::world::minutes()).await else { return };

@@ -23,7 +23,6 @@ everywhere! {
 
 const ALL: usize = 1 << 20;
 
-/// Reads all events, in pieces, as an exporter does.
 async fn read(buffer: &dyn EventBuffer, number: u64) -> Vec<Pending> {
     let mut all: Vec<Pending> = Vec::new();
     loop {
@@ -64,7 +63,7 @@ async fn remove_removes_exactly_the_named_events(world: World) {
         world.append(1_000).await;
     }
     let before = read(&*buffer, 1).await;
-    // Removes every other event: more than the 8,000 events that fit on a script's stack.
+    // More than the 8,000 events that fit on a script's stack.
     let odd: Vec<_> = before.iter().step_by(2).map(Pending::position).collect();
     let _kept = buffer.append(&[event(9_999)]).await.unwrap();
 
@@ -103,7 +102,6 @@ async fn stale_token_reads_and_removes_nothing(world: World) {
     let buffer = world.buffer();
     world.append(2).await;
     let seen: Vec<_> = read(&*buffer, 7).await.iter().map(Pending::position).collect();
-    // A read is enough to make older tokens stale.
     read(&*buffer, 8).await;
 
     let stale = Fenced::Stale { largest: token(8) };

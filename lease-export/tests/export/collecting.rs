@@ -1,5 +1,4 @@
-//! Collecting from buckets through a pipeline into the buffer: nothing is lost, and no event has
-//! two ids.
+//! Collects from buckets through a pipeline into the buffer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,13 +52,12 @@ pub(crate) async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> 
     }
 }
 
-/// The warnings about stopped intakes.
 fn stops(warnings: &Warnings) -> Vec<String> {
     let is_stop = |line: &String| line.contains("stopped until drained");
     warnings.lines().into_iter().filter(is_stop).collect()
 }
 
-/// The events that arrived, by id. Events with the same id must be equal.
+/// Events with the same id must be equal.
 fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
     let mut arrived = BTreeMap::new();
     for (_, record) in world.sink.taken() {
@@ -152,7 +150,7 @@ async fn job_reads_at_most_its_number_of_buckets(world: World, mut minutes: Minu
 
 async fn many_jobs_send_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
-    // Fills twenty buckets, five at a time. Each bucket has a key of its own and one common key.
+    // Each bucket has a key of its own and one common key.
     for round in 0..4 {
         for number in 0..5 {
             let own = format!("key-{round}-{number}");
@@ -168,7 +166,7 @@ async fn many_jobs_send_each_key_once(world: World, mut minutes: Minutes) {
     assert_eq!((own.len(), values.len()), (20, 24));
 }
 
-/// One job collects twenty buckets. Each bucket has a key of its own and one common key.
+/// Each bucket has a key of its own and one common key.
 async fn one_job_of_many_buckets_sends_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     for number in 0..20 {
@@ -205,7 +203,7 @@ async fn crash_before_removal_makes_the_same_events_again(world: World, mut minu
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     let bucket = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap()[0].0;
     minutes.pass(CLOSED).await;
-    // The run appends the events, and crashes before the removal. Then other keys change.
+    // The run crashes between the append and the removal. Then other keys change.
     let made = pipeline().run(read_all(&*minutes.buckets, bucket).await);
     let kept = world.buffer().append(&made.events).await.unwrap();
     assert_eq!(kept, Appended::Kept { dropped: 0 });
@@ -213,7 +211,7 @@ async fn crash_before_removal_makes_the_same_events_again(world: World, mut minu
 
     assert_eq!(run(&exporter).await.sent, 4);
 
-    // Each event arrives twice, and is the same each time.
+    // Each event arrives twice, but has one id and one value.
     assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }
 
@@ -233,7 +231,6 @@ async fn full_buffer_stops_buckets_and_loses_nothing(world: World, mut minutes: 
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("event buffer intake stopped until drained"), "{lines:?}");
     assert!(lines[1].contains("bucket intake stopped until drained"), "{lines:?}");
-    // Pending events are still sent.
     assert_eq!((exported.collected, exported.sent), (0, 2));
     let emergency = Intake::Stopped(StopCause::Emergency);
     assert_eq!(minutes.buckets.intake().await.unwrap(), emergency);
@@ -282,7 +279,7 @@ async fn bucket_larger_than_the_buffer_moves_in_parts(world: World, mut minutes:
         bad += exported.bad;
     }
 
-    // Each event arrives once: a step removes the entries that it moved.
+    // Each event arrives once, since a step removes the entries that it moved.
     assert_eq!((sent, bad), (7, 1));
     assert_eq!(values(&world), keys.map(|key| (key.to_owned(), 1)));
     assert_eq!(minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap(), []);

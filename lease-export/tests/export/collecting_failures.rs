@@ -26,7 +26,6 @@ everywhere_with_buckets! {
     neighbouring_buckets_that_time_out_block_no_other
 }
 
-/// A bucket store that records its calls, and fails some of them.
 #[derive(Debug)]
 struct Watched {
     inner: Arc<dyn BucketStore>,
@@ -35,19 +34,13 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The number of keys of each removal, except removals of whole buckets.
+    /// Removals of whole buckets are not recorded.
     removed: Vec<usize>,
-    /// The number of removals that succeed before all later removals fail.
     removals_left: Option<usize>,
-    /// The buckets that were read.
     read: Vec<Bucket>,
-    /// The buckets that cannot be read.
     unreadable: BTreeMap<Bucket, ServiceErrorKind>,
-    /// Whether the whole store is unavailable.
     are_away: bool,
-    /// From the read of this bucket on, the whole store is unavailable.
     away_from: Option<Bucket>,
-    /// The size of each piece in bytes.
     pieces: Vec<usize>,
 }
 
@@ -154,7 +147,6 @@ impl BucketStore for Watched {
     }
 }
 
-/// A pipeline that takes each value as it is.
 fn verbatim() -> Pipeline {
     Pipeline::new(|_, value| Ok([("value".to_owned(), value.into())].into_iter().collect()))
 }
@@ -164,7 +156,6 @@ async fn exporter(world: &World, buckets: &Arc<Watched>, pipeline: Pipeline) -> 
     world.enabled().await.with_source(source)
 }
 
-/// Returns how often each event arrived.
 fn arrivals(world: &World) -> BTreeMap<String, usize> {
     let mut arrivals = BTreeMap::new();
     for id in world.sink.ids() {
@@ -195,8 +186,7 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert!(removed.iter().all(|keys| (1..=4).contains(keys)), "{removed:?}");
     let moved_at_first: usize = removed.iter().take(2).sum();
     assert_eq!(exported.collected, 21 - moved_at_first as u64);
-    // The event that is too large counts twice if the removal of its piece failed. This depends on
-    // the order of the pieces.
+    // The event that is too large counts twice if the removal of its piece failed.
     assert!((1..=2).contains(&(failed.too_large + exported.too_large)));
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
     assert!(twice.len() <= 4, "more than one step: {twice:?}");
@@ -206,7 +196,7 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 5_000_200), "{pieces:?}");
 }
 
-/// Fills and closes one bucket for each of `keys`. Each bucket also has the key `all`.
+/// Each bucket also has the key `all`.
 async fn fill(minutes: &mut Minutes, keys: &[&str]) -> Vec<Bucket> {
     let mut filled = Vec::new();
     for key in keys {
@@ -238,7 +228,7 @@ async fn unreadable_bucket_blocks_neither_others_nor_pending_events(
 
     assert_eq!((exported.collected, exported.sent), (4, 6));
     assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Corrupt);
-    // If the marker passed the bucket, no job would read it, even once it is readable.
+    // If the marker passed the bucket, no job would read the bucket later.
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(filled[0]));
     assert_eq!(all(&minutes).await, [filled[1]]);
 

@@ -1,5 +1,4 @@
-//! A crash at each step: an export is dropped at each of its awaits, together with its lease, and
-//! another export follows.
+//! Drops an export at each of its awaits, together with its lease. Another export follows.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -20,7 +19,7 @@ everywhere! {
     export_dropped_at_any_step_loses_nothing
 }
 
-/// Yields before and after each call, so that the export can be dropped there.
+/// Yields before and after each call, so that a test can drop the export there.
 #[derive(Debug)]
 struct Stepped<T>(T);
 
@@ -102,7 +101,6 @@ impl Sink for Stepped<MemorySink> {
     }
 }
 
-/// Polls `work` up to `polls` times, then drops it. Returns its output if it ended before.
 async fn dropped_after<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
     for _ in 0..polls {
@@ -133,7 +131,6 @@ async fn export_dropped_at_any_step_loses_nothing(world: World) {
 
         let ended = dropped_after(Box::pin(exporter.flush(None)), polls).await;
 
-        // The dropped exporter releases its lease.
         drop(exporter);
         let lease = world.locker().wait_until_obtained(&crate::world::key()).await.unwrap();
         lease.release().await.unwrap();
@@ -149,7 +146,6 @@ async fn export_dropped_at_any_step_loses_nothing(world: World) {
             break;
         }
     }
-    // An export has more than 15 steps, since it sends and removes three batches.
     assert!(steps > 15, "{steps} steps");
     assert!(world.sink.taken().is_sorted_by_key(|(token, _)| *token));
 }

@@ -141,7 +141,7 @@ async fn finished_job_releases_only_its_own_lease(world: World) {
     assert!(successor.is_held());
 }
 
-/// A queue that does not answer an enqueue, although it may have the job.
+/// The queue may have the job although the enqueue fails.
 #[derive(Debug)]
 struct Unreachable(Option<Arc<dyn JobQueue>>);
 

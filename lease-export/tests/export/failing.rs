@@ -23,7 +23,6 @@ everywhere! {
     events_set_aside_are_bounded_by_the_capacity
 }
 
-/// A sink that fails each record with any of these events.
 #[derive(Debug)]
 struct FailingSink {
     inner: MemorySink,
@@ -49,7 +48,6 @@ impl Sink for FailingSink {
     }
 }
 
-/// An exporter to a sink that fails the events of `numbers`.
 async fn failing(world: &World, numbers: impl IntoIterator<Item = u64>) -> Exporter {
     world.enabled().await;
     let inner = world.sink.clone();
@@ -87,7 +85,6 @@ async fn event_that_always_fails_is_set_aside_after_its_last_export(world: World
     let _kept = append(&world, [6]).await;
     let exported = flush(&exporter).await;
 
-    // The other event of the record is sent alone.
     assert_eq!((exported.sent, exported.given_up, exported.set_aside), (2, 1, 1));
     assert_eq!(world.arrived(), [3, 4, 5, 6, 1]);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
@@ -146,7 +143,6 @@ async fn paused_buffer_stays_closed_while_much_is_left(world: World) {
     let _kept = append(&world, 1..=20).await;
     assert_eq!(append(&world, [21]).await, Appended::Stopped(StopCause::Emergency));
 
-    // All events are in one record.
     let exported = flush(&exporter).await;
 
     assert_eq!((exported.sent, exported.failed), (0, 20));
@@ -188,10 +184,10 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
     assert_eq!(set_all_aside().await.unwrap(), Fenced::Done(1));
 }
 
-/// The largest number of counted failures: see `MOST_COUNTED` in the exporter.
+/// The exporter has the same constant.
 const MOST_COUNTED: u64 = 100_000;
 
-/// If the process did not forget these failures, its map would be full, and would count no other failures.
+/// Without forgetting, the map of failures would be full, and would count no other failures.
 #[tokio::test(start_paused = true)]
 async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let world = World::in_memory();

@@ -95,7 +95,7 @@ async fn limit_of_zero_sends_nothing(world: World) {
 async fn failed_record_is_not_counted_and_stays_pending(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
-    // The ten events fit into one record. The sink fails this record.
+    // The ten events fit into one record.
     world.sink.respond([Response::FailAt(vec![0])]);
 
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);
@@ -185,7 +185,6 @@ async fn equal_events_are_two_events(world: World) {
     assert_eq!(world.arrived(), [1, 1, 1]);
 }
 
-/// A sink that appends more events during its requests.
 #[derive(Debug)]
 struct Busy(MemorySink, Arc<dyn EventBuffer>);
 

@@ -1,5 +1,5 @@
-//! Data of other programs under the exporter's keys in Redis: the exporter skips, removes or sets aside
-//! the data, logs this, and continues.
+//! Data of other programs under the exporter's keys in Redis: the exporter skips, removes or sets
+//! aside the data, and logs it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use serde_json::Map;
 
 use crate::world::{event, run};
 
-/// An exporter whose buckets, buffer and queue are on one server, with access to these parts.
 struct Exporting {
     server: RedisServer,
     buckets: Arc<RedisBuckets>,

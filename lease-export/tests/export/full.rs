@@ -31,7 +31,6 @@ fn long(number: u64, bytes: usize) -> Event {
     Event::new(event(number).id().clone(), &Value::String("x".repeat(bytes))).unwrap()
 }
 
-/// Appends until the server has no memory left. Returns the number of events.
 async fn fill(buffer: &RedisBuffer) -> u64 {
     for number in 1.. {
         if buffer.append(&[long(number, 50_000)]).await.is_err() {
@@ -54,7 +53,7 @@ async fn full_server_is_drained() {
     let buffer = buffer_on(&server).await;
     let count = fill(&buffer).await;
     assert!(count > 10, "{count}");
-    // The leases are in a memory store: the full Redis server has no memory for a grant.
+    // The full Redis server has no memory for a grant, so a memory store has the leases.
     let store = MemoryStore::new();
     let locker = Locker::new(store.clone());
     let link = RedisLink::connect(&server.url()).await.unwrap();
@@ -67,7 +66,7 @@ async fn full_server_is_drained() {
     };
     let exporter = Exporter::new(locker, "export".parse().unwrap(), parts);
 
-    // Each flush has a new token. The full server has to store this token, too.
+    // Each flush has a new token, which the full server must store.
     assert_eq!(exporter.flush_pending_events(Some(2)).await.unwrap(), 2);
     let again = fill(&buffer).await;
     assert!(again + 5 > count, "refilled buffer holds only {again} events, not about {count}");
@@ -152,7 +151,6 @@ async fn entry_of_other_program_is_set_aside_and_blocks_nothing() {
     let _kept = buffer.append(&[event(1)]).await.unwrap();
     add("line {} id y");
 
-    // The read limit is one event. The buffer must skip the entries of other programs before this event.
     let read = read(&buffer, 1, ReadLimit::new(1, 1)).await;
 
     assert_eq!(read.len(), 1);

@@ -1,4 +1,4 @@
-//! Jobs: how a worker runs a job, and how the job continues after the worker has crashed.
+//! Runs of jobs, also after a worker has crashed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +155,7 @@ async fn hand_over_is_adopted_once(world: World) {
     world.append(1).await;
     schedule(&world).await;
     let queue = world.queue();
-    // The worker takes the job, adopts the lease, and crashes. The lease is no longer extended.
+    // The worker crashes after adopting the lease.
     let delivery = queue.take(Duration::ZERO).await.unwrap().unwrap();
     let job: serde_json::Value = serde_json::from_str(delivery.body()).unwrap();
     let handed: lease_core::HandOver = serde_json::from_value(job["hand_over"].clone()).unwrap();
@@ -163,7 +163,7 @@ async fn hand_over_is_adopted_once(world: World) {
     assert!(world.locker().resume(handed).await.unwrap().is_none());
     lease.abandon();
 
-    // The queue delivers the job again, first while the lease is held, and later after its expiry.
+    // The first delivery finds the lease held. A later delivery comes after its expiry.
     let held = exporter.run_next_job(VISIBILITY * 2).await.unwrap();
     assert!(matches!(held, Worked::Returned(..)), "{held:?}");
     let mut worked = held;
@@ -183,7 +183,6 @@ async fn job_with_expired_hand_over_obtains_lease_anew(world: World) {
     let scheduled = short.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
 
-    // Another process can obtain the lease once the hand-over has expired.
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
     lease.release().await.unwrap();
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
@@ -210,7 +209,6 @@ async fn job_returns_to_queue_while_lease_is_held(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
-/// Schedules a job whose hand-over expires at once.
 async fn schedule_expiring_job(world: &World) {
     let short = world.exporter().with_hand_over_wait(Duration::from_millis(100)).unwrap();
     let scheduled = short.schedule_job().await.unwrap();
@@ -258,7 +256,6 @@ async fn backlog_does_not_block_the_job_with_the_lease(world: World) {
             other => panic!("{other:?}"),
         }
         assert!(returned <= 3, "the job with the lease runs before the returned jobs");
-        // Waits until the returned job is visible again.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
@@ -341,7 +338,6 @@ async fn job_of_another_exporter_returns_to_queue(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
-/// A switch that is always on.
 #[derive(Debug)]
 struct NoSwitch;
 
@@ -352,7 +348,6 @@ impl Switch for NoSwitch {
     }
 }
 
-/// A sink that answers each request after a delay.
 #[derive(Debug)]
 struct Slow(lease_export::MemorySink, Duration);
 
@@ -381,7 +376,6 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
         assert!(matches!(worked, Worked::Idle), "{worked:?}");
         assert_eq!(other.flush_pending_events(None).await.unwrap(), 0);
     };
-    // The slow worker takes the job before the other worker polls the queue.
     let working = async {
         let worked = slow.run_next_job(Duration::ZERO).await.unwrap();
         assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
@@ -402,7 +396,6 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-/// A sink that, during its first request, lets another exporter obtain the lease.
 #[derive(Debug)]
 struct Overtaken(lease_export::MemorySink, Arc<dyn lease_export::EventBuffer>);
 

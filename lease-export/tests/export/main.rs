@@ -1,6 +1,4 @@
-//! Tests the exporter in memory and on a real Redis server, and its sinks over HTTP.
-//!
-//! Most tests run twice: in memory, and on a Redis server.
+//! Tests the exporter and its sinks. Most tests run twice: in memory, and on a Redis server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -157,7 +157,6 @@ async fn export_cannot_be_disabled_while_intake_reopens_by_itself(world: World, 
     assert_eq!(operator.disable().await.unwrap(), Err(Refusal::IntakeOpensByItself));
     assert!(operator.is_enabled().await.unwrap());
 
-    // An intake that an operator stopped does not open again by itself.
     operator.stop_intake().await.unwrap();
     assert_eq!(operator.disable().await.unwrap(), Ok(()));
     let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
@@ -188,7 +187,7 @@ async fn events_set_aside_are_counted_and_deleted(world: World, _: Minutes) {
     let Fenced::Done(read) = read else { panic!("stale") };
     let positions: Vec<_> = read.iter().map(Pending::position).collect();
     assert_eq!(world.buffer().set_aside(token(1), &positions).await.unwrap(), Fenced::Done(2));
-    // A repeated call changes nothing, as after a lost answer. A call with a stale token is refused.
+    // A repeated call changes nothing. A call with a stale token is refused.
     assert_eq!(world.buffer().set_aside(token(2), &positions).await.unwrap(), Fenced::Done(0));
     let stale = world.buffer().set_aside(token(1), &positions).await.unwrap();
     assert_eq!(stale, Fenced::Stale { largest: token(2) });

@@ -34,7 +34,6 @@ async fn jobs_are_delivered_in_order(world: World) {
     assert_eq!(queue.take(NOW).await.unwrap(), None);
     assert_eq!(queue.count().await.unwrap(), 3);
 
-    // The queue redelivers the jobs in the same order.
     for body in ["a", "b", "c"] {
         let delivery = queue.take(VISIBILITY * 4).await.unwrap().unwrap();
         assert_eq!((delivery.body(), delivery.number()), (body, 2));
@@ -169,7 +168,7 @@ async fn briefly_waiting_worker_gets_new_job(world: World) {
         }
 
         assert!(after >= patience, "no delivery, although the job was enqueued after {after:?}");
-        // The machine stalled, so the test enqueued the job after `patience`. Try again.
+        // The machine stalled, so the test enqueued the job after `patience`. The test tries again.
         let late = queue.take(NOW).await.unwrap().unwrap();
         assert!(queue.finish(&late).await.unwrap());
     }

@@ -37,7 +37,6 @@ fn refuse(world: &World, numbers: impl IntoIterator<Item = u64>) {
     world.sink.refuse(numbers.into_iter().map(|number| event(number).id().clone()));
 }
 
-/// Limits the sink to ten events per record and five records per request.
 fn tens(world: World) -> World {
     let limits = Limits::FIREHOSE.with_events_per_record(10);
     world.with_limits(limits.and_then(|limits| limits.with_records_per_batch(5)).unwrap())
@@ -84,7 +83,7 @@ async fn refused_event_is_set_aside_without_dead_letters(world: World) {
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// The cause may be, for example, a mistake that all events share.
+/// For example, all events share a mistake.
 async fn sink_that_refuses_everything_dead_letters_nothing(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
@@ -108,7 +107,8 @@ async fn bisection_of_fully_refused_batches_is_bounded(world: World) {
 
     assert_eq!((exported.sent, exported.failed), (0, 1_000));
     assert_eq!((exported.refused, exported.set_aside), (0, 0));
-    // The exporter bisects the first 3 of the 20 batches thoroughly, and the other batches only briefly.
+    // The exporter bisects the first 3 of the 20 batches thoroughly, and the other batches only
+    // briefly.
     assert!(world.sink.requests().len() <= 406, "{} requests", world.sink.requests().len());
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1_000);
 }
@@ -161,7 +161,7 @@ async fn temporarily_refused_event_is_sent_on_retry(world: World) {
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// The cause may be, for example, wrong credentials. The events themselves are valid.
+/// For example, the credentials are wrong, but the events are valid.
 async fn refused_request_ends_export_and_keeps_all_events(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
@@ -215,7 +215,6 @@ async fn failing_sink_gets_no_retries_after_three_batches(world: World) {
     assert_eq!(world.sink.requests().len(), 3 * 3 + 7);
 }
 
-/// Makes an event that does not fit into one record.
 fn large(number: u64) -> Event {
     let body = serde_json::Value::String("x".repeat(1000 * 1024));
     Event::new(event(number).id().clone(), &body).unwrap()

@@ -23,7 +23,6 @@ everywhere! {
     wrong_number_of_answers_is_refused
 }
 
-/// Limits the sink to ten events per record and five records per request.
 fn tens(world: World) -> World {
     world.with_limits(
         Limits::FIREHOSE

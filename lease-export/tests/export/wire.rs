@@ -35,7 +35,6 @@ fn bytes(number: u64, bytes: usize) -> Event {
     Event::new(id, &Value::String("x".repeat(bytes))).unwrap()
 }
 
-/// All events in `stream`, as lines.
 async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
     let client = server.client();
     let shards = client.list_shards().stream_name(stream).send().await.unwrap();
@@ -89,7 +88,6 @@ async fn flush_arrives_in_stream_of(server: &kinesis::Server) {
     assert_eq!(world.buffer().pending().await.unwrap(), 0);
 }
 
-/// Sends the batch with the most records, and the batch with the most bytes.
 async fn largest_batches_are_taken_by(server: &kinesis::Server) {
     server.create_stream("full", 5).await;
     let sink = KinesisSink::new(server.client(), "full");
@@ -123,7 +121,8 @@ async fn kinesis_takes_largest_record_and_no_larger() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 1).await;
     let sink = KinesisSink::new(server.client(), "orders");
-    // The quotes and the line break need 3 bytes. AWS counts the partition key, too; this server does not.
+    // The quotes and the line break need 3 bytes. This server does not count the partition key, but
+    // AWS does.
     let largest = sink.limits().record_bytes() - 3;
 
     let packed = records(&sink, [bytes(1, largest - "event-1".len())]);
@@ -157,7 +156,6 @@ async fn missing_server_is_unavailable() {
     assert!(error.is_retryable(), "{error:?}");
 }
 
-/// A server that returns scripted answers and records its requests.
 struct Service {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -171,7 +169,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Starts a server that returns `answers` in order, and then repeats the last answer.
+    /// Returns `answers` in order, and then repeats the last answer.
     async fn answering(answers: Vec<(StatusCode, Value)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -238,7 +236,7 @@ async fn only_records_failed_by_firehose_are_retried() {
     let (target, first) = &asked[0];
     assert_eq!(target, "Firehose_20150804.PutRecordBatch");
     assert_eq!(first["DeliveryStreamName"], "orders");
-    // {"number":2} and its line break.
+    // The text is {"number":2} with a line break.
     assert_eq!(first["Records"][1]["Data"], "eyJudW1iZXIiOjJ9Cg==");
     assert_eq!(asked[1].1["Records"], json!([first["Records"][1]]));
 }

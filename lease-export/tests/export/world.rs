@@ -122,13 +122,11 @@ impl World {
         }
     }
 
-    /// Makes a new locker, as another process would have.
     pub(crate) fn locker(&self) -> Locker {
         let options = LeaseOptions::new(TTL).unwrap();
         Locker::new(self.table()).with_options(options)
     }
 
-    /// Makes a new exporter, as another process would have.
     pub(crate) fn exporter(&self) -> Exporter {
         self.exporter_to(Arc::new(self.sink.clone()))
     }
@@ -150,28 +148,24 @@ impl World {
         Exporter::new(locker, key(), parts).with_retries(none).with_hand_over_wait(TTL).unwrap()
     }
 
-    /// Makes a new exporter, and enables the export.
     pub(crate) async fn enabled(&self) -> Exporter {
         let exporter = self.exporter();
         exporter.enable().await.unwrap();
         exporter
     }
 
-    /// Appends `count` events: `event-1`, `event-2`, and so on.
     pub(crate) async fn append(&self, count: u64) {
         let events: Vec<_> = (1..=count).map(event).collect();
         let kept = self.buffer().append(&events).await.unwrap();
         assert_eq!(kept, Appended::Kept { dropped: 0 });
     }
 
-    /// The numbers of all events that the sink took, in order.
     pub(crate) fn arrived(&self) -> Vec<u64> {
         let number = |id: &str| id.strip_prefix("event-").unwrap().parse().unwrap();
         self.sink.ids().iter().map(|id| number(id.as_str())).collect()
     }
 }
 
-/// Schedules and runs a job.
 pub(crate) async fn run(exporter: &Exporter) -> Exported {
     let scheduled = exporter.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
@@ -205,7 +199,6 @@ impl Minutes {
         Self::on_redis_with(options, &[]).await
     }
 
-    /// As `on_redis`, with more command-line options for the server.
     pub(crate) async fn on_redis_with(options: BucketOptions, server: &[&str]) -> Option<Self> {
         let server = RedisServer::with_clock_and(server)?;
         let link = link(&server).await;
@@ -221,12 +214,13 @@ impl Minutes {
         assert_eq!(self.buckets.set_intake(Intake::Open).await.unwrap(), stopped, "at first");
     }
 
-    /// Advances the clock to one second after a full minute, so that no test crosses a minute by accident.
+    /// Advances the clock to one second after a full minute, so that no test crosses a minute by
+    /// accident.
     async fn begin_a_minute(&mut self, now: u64) {
         self.pass(Duration::from_secs(61 - now % 60)).await;
     }
 
-    /// Advances the clock by `length`, in whole seconds.
+    /// `length` must be in whole seconds.
     pub(crate) async fn pass(&mut self, length: Duration) {
         match &mut self.clock {
             SetClock::Paused => tokio::time::advance(length).await,
@@ -237,7 +231,7 @@ impl Minutes {
         }
     }
 
-    /// Sets the server's clock back by `length`, in whole seconds.
+    /// `length` must be in whole seconds.
     pub(crate) fn go_back(&mut self, length: Duration) {
         match &mut self.clock {
             SetClock::Paused => panic!("a test in memory cannot set its clock back"),
@@ -250,8 +244,8 @@ impl Minutes {
     }
 }
 
-/// Sets the clock of `server`, and waits until the server uses the new time. The server reads the clock
-/// file for each command, but the file may change with a delay.
+/// Waits until `server` uses the new time. The server reads the clock file for each command, but
+/// the file may change with a delay.
 fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
     server.set_clock(&format!("{ahead:+}"));
     let aimed = i64::try_from(micros_since_1970() / 1_000_000).unwrap() + ahead;
@@ -261,12 +255,11 @@ fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
     });
 }
 
-/// Connects with a time limit of a minute, because a slow machine may answer slowly.
+/// A slow machine may answer slowly, so the limit is a minute.
 async fn link(server: &RedisServer) -> RedisLink {
     RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap()
 }
 
-/// Runs each test as [`everywhere`] does, and gives it buckets and a clock, too.
 macro_rules! everywhere_with_buckets {
     ($($story:ident)*) => {
         mod in_memory {
@@ -294,12 +287,11 @@ macro_rules! everywhere_with_buckets {
 }
 pub(crate) use everywhere_with_buckets;
 
-/// Options for at most five buckets. Each bucket spans one minute, and closes 10 s after its end.
+/// Each bucket spans one minute, and closes 10 s after its end.
 pub(crate) fn minutes() -> BucketOptions {
     BucketOptions::new(MINUTE).unwrap().with_cap(5).unwrap()
 }
 
-/// Reads all entries of a bucket.
 pub(crate) async fn read_all(buckets: &dyn BucketStore, bucket: Bucket) -> Vec<Entry> {
     let piece = buckets.read(bucket, None, usize::MAX / 2).await.unwrap();
     assert_eq!(piece.next, None, "one read returns the whole bucket");
@@ -321,7 +313,7 @@ pub(crate) fn token(number: u64) -> FencingToken {
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// The visibility of a job. It is longer than a machine stalls, and shorter than the lease's ttl.
+/// Longer than a machine stalls, and shorter than the lease's ttl.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(2);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);

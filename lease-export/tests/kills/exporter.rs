@@ -1,10 +1,10 @@
-//! The process of an exporter that is killed. It is this test program, started again to run only
+//! The process of an exporter that is killed: this test program, which runs only
 //! [`exporter_process`].
 //!
-//! The process prints a line before and after each step. If its environment
-//! names a line, the process kills itself once it has printed that line the given number of times.
-//! The sink is the list `sink` on the same Redis server. Each element has the token, the exporter's name,
-//! and the ids of a record's events.
+//! The process prints a line before and after each step, and kills itself at the step that its
+//! environment names.
+//! The sink is the list `sink` on the same Redis server. Each element has the token, the exporter's
+//! name, and the ids of a record's events.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use tokio::time::sleep;
 
 use crate::steps::{ListSink, Steps, TracedStep};
 
-/// Starts an exporter that kills itself when it prints `step` for the `times`th time, or never if `times` is 0.
+/// The exporter kills itself when it prints `step` for the `times`th time, or never if `times` is
+/// 0.
 pub(crate) fn start(server: &RedisServer, name: &str, step: &str, times: u64) -> Child {
     Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "exporter::exporter_process", "--ignored", "--nocapture"])
@@ -65,11 +66,12 @@ async fn exporter_process() {
 
     println!("ready");
     loop {
-        // Runs the jobs of killed exporters first: a new job would take the lease that these jobs need.
+        // A new job would take the lease that the jobs of killed exporters need. So those jobs run
+        // first.
         while let Ok(Worked::Done(..) | Worked::Returned(..)) =
             exporter.run_next_job(Duration::ZERO).await
         {}
-        // Errors do not matter here: the test checks the events that arrive.
+        // The test checks only the events that arrive.
         let scheduled = exporter.schedule_job().await;
         drop((scheduled, exporter.run_next_job(Duration::ZERO).await));
         drop(exporter.flush_pending_events(Some(100)).await);
@@ -79,5 +81,5 @@ async fn exporter_process() {
 
 const TTL: Duration = Duration::from_millis(500);
 
-/// The environment variable with the arguments of the process, one per line.
+/// The arguments of the process, one per line.
 const PROCESS: &str = "LEASE_EXPORT_KILLED_EXPORTER";

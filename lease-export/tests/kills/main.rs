@@ -1,5 +1,5 @@
-//! Kills exporters at each step, on a real Redis server. Each event must arrive, the number of pending
-//! events must be right, and no two exporters may run at the same time.
+//! Kills exporters at each step, on a real Redis server. Each event must arrive, and no two
+//! exporters may run at the same time.
 //!
 //! `cargo test -p lease-export --all-features --test kills -- five_hundred --ignored --nocapture`
 //! kills 500 times, and prints its figures.
@@ -40,10 +40,9 @@ async fn five_hundred_kills_lose_nothing() {
     kill(500).await;
 }
 
-/// The number of exporters that run at the same time.
 const EXPORTERS: u64 = 3;
 
-/// The steps at which an exporter may be killed, in the order of an export.
+/// The steps are in the order of an export.
 const STEPS: [&str; 11] = [
     "before enqueue",
     "after enqueue",
@@ -58,7 +57,6 @@ const STEPS: [&str; 11] = [
     "after finish",
 ];
 
-/// The time between two appends.
 const PACE: Duration = Duration::from_millis(20);
 
 struct Scene {
@@ -97,7 +95,7 @@ async fn kill(kills: u64) {
     }
     let appended = producer.await.unwrap();
 
-    // Redis may still run the last commands of killed exporters. Waits until it has closed their connections.
+    // Redis may still run the last commands of killed exporters until their connections are closed.
     until("their connections are closed", || connections() == ours);
     let waiting = pending(&scene.server).await;
     assert_eq!(buffer.pending().await.unwrap(), waiting.len() as u64, "seed {seed}");
@@ -106,7 +104,6 @@ async fn kill(kills: u64) {
     let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
     assert_eq!(known, (1..=appended).collect(), "event is neither sent nor pending, seed {seed}");
 
-    // Another exporter, which is not killed, sends the pending events.
     let last = exporter::start(&scene.server, "last", "none", 0);
     let drained = async {
         while buffer.pending().await.unwrap() > 0 {
@@ -130,7 +127,6 @@ async fn kill(kills: u64) {
     for (end, count) in &ends {
         println!("  {count:4} {end}");
     }
-    // With 500 kills or more, an exporter must have died at each step.
     for step in STEPS.iter().filter(|_| kills >= 500) {
         assert!(ends.contains_key(&format!("at \"{step}\"")), "no exporter died {step}: {ends:?}");
     }
@@ -140,7 +136,7 @@ async fn kill(kills: u64) {
 async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     let mut appended = 0;
     while scene.died.load(Ordering::SeqCst) < scene.kills {
-        // Keeps the backlog small, because the test often kills an exporter before it has sent much.
+        // A killed exporter has often sent little, so the backlog must stay small.
         if buffer.pending().await.unwrap() > 40 {
             sleep(PACE).await;
             continue;
@@ -160,7 +156,6 @@ fn id(number: u64) -> lease_export::EventId {
     format!("event-{number}").parse().unwrap()
 }
 
-/// Starts exporters until enough exporters were killed. Returns the step at which each exporter died.
 async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<String> {
     let mut ends = Vec::new();
     for life in 1.. {
@@ -180,7 +175,7 @@ async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<S
             seen += u64::from(line == step);
             last = line;
             if !by_itself && last == step && seen == times {
-                // Kills the exporter at a random moment between this step and the next one.
+                // A random moment between this step and the next step.
                 let moment = chance.random_range(0..2_000);
                 sleep(Duration::from_micros(moment)).await;
                 process.start_kill().unwrap();
@@ -201,7 +196,6 @@ async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<S
     ends
 }
 
-/// The numbers of the pending events, in order.
 async fn pending(server: &RedisServer) -> Vec<u64> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -215,8 +209,7 @@ fn number(id: &str) -> u64 {
     id.strip_prefix("event-").unwrap().parse().unwrap()
 }
 
-/// Reads the events that arrived. Tokens must never decrease, and each token must belong to one exporter.
-/// Otherwise, two exporters ran at the same time.
+/// Two exporters ran at the same time if tokens decrease, or if one token belongs to two exporters.
 async fn judge(server: &RedisServer) -> Vec<u64> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

@@ -31,7 +31,6 @@ impl Steps {
     fn take(&self, what: &str) {
         println!("{what}");
         if what == self.last && self.printed.fetch_add(1, Ordering::SeqCst) + 1 == self.times {
-            // No code runs after this call.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     }
@@ -128,7 +127,7 @@ impl<T: JobQueue> JobQueue for TracedStep<T> {
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let taken = self.inner.take(patience).await;
-        // Most polls find no job. Such a poll does not count as a step of an export.
+        // Most polls find no job, and do not count as steps.
         if matches!(taken, Ok(Some(_))) {
             self.steps.take("after take");
         }
@@ -167,7 +166,7 @@ impl<T: Sink> Sink for TracedStep<T> {
     }
 }
 
-/// A sink that appends records to a Redis list. The test reads the list in the order of arrival.
+/// The test reads the list in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct ListSink {
     url: String,

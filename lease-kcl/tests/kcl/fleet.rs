@@ -27,10 +27,10 @@ use crate::wire::client;
 /// The failover time of KCL workers, and the ttl of our workers.
 const FAILOVER: Duration = Duration::from_secs(2);
 
-/// The default number of seeds. The environment variable `LEASE_SEEDS` sets another number.
+/// The environment variable `LEASE_SEEDS` sets another number of seeds.
 const SEEDS: u64 = 6;
 
-/// A control is a test that removes a check. One of this number of seeds must then find a violation.
+/// A control, which removes a check, must find a violation with one of this number of seeds.
 const FEW: u64 = 60;
 
 #[derive(Clone, Default)]
@@ -273,7 +273,7 @@ impl World {
 /// After random events, stops one side. The other side must read all records.
 fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
     let mut world = World::new(seed, 4, setup);
-    // If the seed is odd, some requests of our workers fail, arrive twice or arrive late.
+    // With an odd seed, some requests of our workers fail, arrive twice or arrive late.
     world.faults = seed % 2 == 1;
     for side in [Side::Kcl, Side::Ours] {
         for _ in 0..world.random.random_range(1..=2) {

@@ -46,7 +46,7 @@ pub(crate) struct Setup {
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
     pub(crate) taken_by_kcl: usize,
-    /// The number of takes from an owner that had taken or renewed the lease shortly before.
+    /// Takes from another owner that had taken or renewed the lease shortly before.
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
@@ -100,7 +100,7 @@ impl Table {
         open.map(|(key, item)| (key.clone(), owner(item))).collect()
     }
 
-    /// Stores a row that no worker can read: its counter is not a number.
+    /// No worker can read the row, since its counter is not a number.
     pub(crate) fn spoil(&self, key: &str) {
         let item = json!({ KEY: { "S": key }, "leaseCounter": { "S": "many" } });
         let item = item.as_object().cloned();

@@ -1,4 +1,4 @@
-//! Tests on a live server that each write keeps the attributes of other programs.
+//! Rows that KCL has written: each write keeps the attributes of other programs.
 
 use async_trait::async_trait;
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
@@ -143,7 +143,6 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         let written = shop.table.update(&grant, &change).await.unwrap();
 
         assert_eq!(written, Written::Applied, "{word}");
-        // The first write changed the checkpoint.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
     }

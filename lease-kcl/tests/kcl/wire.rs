@@ -62,7 +62,7 @@ impl Wire {
                     sleep(delay).await;
                     serve();
                 }
-                // The table serves the request, and the reply never arrives.
+                // The table serves the request, but the reply never arrives.
                 Some(Fault::HangReply) => drop((serve(), reply)),
                 Some(_) => drop(reply),
             }

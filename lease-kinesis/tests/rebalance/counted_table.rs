@@ -49,7 +49,6 @@ pub(crate) struct TableFault(Arc<Mutex<State>>);
 
 struct State {
     is_cut: bool,
-    /// The percentage of throttled requests.
     throttled: u8,
     random: StdRng,
 }

@@ -3,13 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Milliseconds since the fleet's first moment.
+/// Since the fleet's first moment.
 pub(crate) type Millis = u64;
 
 pub(crate) trait Disturbances {
-    /// A worker pauses without noticing the pause, as in a long garbage collection.
+    /// The worker does not notice the pause, as in a long garbage collection.
     fn pause(&mut self, now: Millis, worker: usize, length: Millis);
-    /// A worker cannot reach the store for a while.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis);
     fn split_all(&mut self, now: Millis);
     /// Merges readable leases in pairs.
@@ -22,32 +21,25 @@ pub(crate) trait Fleet: Disturbances {
     fn step(&mut self, now: Millis);
     fn join(&mut self, now: Millis, worker: usize);
     fn crash(&mut self, now: Millis, worker: usize);
-    /// A worker stops after SIGTERM.
     fn leave(&mut self, now: Millis, worker: usize);
     fn leader(&self) -> Option<usize>;
     fn who_reads(&self) -> &Readers;
     fn costs(&self) -> Costs;
-    /// The models return `None`.
     fn observed(&self) -> Option<Observed> {
         None
     }
 }
 
-/// Observations of real workers since the start.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Observed {
     /// The time without a reader before each start of a reader.
     pub(crate) idle: Vec<Millis>,
     /// The time from the stop of the last reader to the first processed record, for each start of a reader.
     pub(crate) first_records: Vec<Millis>,
-    /// Records that were processed again.
     pub(crate) replayed: u64,
-    /// Old records that were not processed.
     pub(crate) unread: usize,
-    /// Shards that were read before their parents had ended.
     pub(crate) before_parents: u64,
     pub(crate) stale_writes: u64,
-    /// Claims that found the lease held.
     pub(crate) failed_claims: u64,
     pub(crate) ticks: u64,
 }
@@ -63,7 +55,6 @@ pub(crate) struct Readers {
 
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Costs {
-    /// Rows that were read, alone or in a list.
     pub(crate) reads: u64,
     pub(crate) writes: u64,
 }
@@ -124,7 +115,7 @@ impl Readers {
         &self.now
     }
 
-    /// Counts starts by a worker that was not the last reader of the lease.
+    /// Starts by a worker that was not the last reader of the lease.
     pub(crate) fn moves(&self) -> usize {
         self.moves
     }

@@ -19,14 +19,14 @@ pub(crate) struct Kcl2 {
 pub(crate) struct Lease {
     owner: Option<usize>,
     counter: u64,
-    /// Whether the row is at `SHARD_END`. Such a row does not count for its owner, as in later versions.
+    /// Whether the row is at `SHARD_END`. Such a row does not count for its owner, as in later
+    /// versions.
     has_ended: bool,
 }
 
 struct Worker {
     /// The worker may have lost a lease without noticing.
     holds: BTreeSet<usize>,
-    /// The last counter of each owned lease, and the time at which the worker first read this counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -122,7 +122,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`: returns the leases to steal from the worker with the most leases.
+    /// `chooseLeasesToSteal`: the leases to steal from the worker with the most leases.
     fn stolen(
         &mut self,
         worker: usize,
@@ -168,7 +168,6 @@ impl Row for Lease {
         self.has_ended
     }
 
-    /// The row keeps its owner.
     fn end(&mut self) {
         self.has_ended = true;
     }

@@ -22,7 +22,6 @@ pub(crate) struct Kcl3 {
     cpu_of_lease: f64,
 }
 
-/// The measure that the leader balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// `LeaseCountBasedLeaseAssignmentDecider`
@@ -33,7 +32,7 @@ pub(crate) enum By {
 
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
-    /// During a hand-over, this field has the next owner.
+    /// During a hand-over, the next owner.
     owner: Option<usize>,
     /// `checkpointOwner`: the worker that processes the lease until the end of a hand-over.
     hands_over: Option<usize>,
@@ -56,7 +55,6 @@ struct Metric {
 struct Leader {
     worker: usize,
     runs: u64,
-    /// The last counter of each owned lease, and the time at which the leader first read this counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -286,7 +284,8 @@ impl Fleet for Kcl3 {
         self.parts.away.insert(worker, Outage::default());
         self.workers.insert(worker, Worker { holds, shutting_down });
         let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
-        // As in version 2, a worker sleeps for up to half a minute at its start if the table is empty.
+        // As in version 2, a worker sleeps for up to half a minute at its start if the table is
+        // empty.
         let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
         let begins = now + delay;
         if is_new && self.workers.len() == 1 {
@@ -328,7 +327,7 @@ fn whole(number: usize) -> f64 {
     number as f64
 }
 
-/// The time between two renewals, as in version 2.
+/// The interval is the same as in version 2.
 const RENEWER: Millis = FAILOVER / 3 - EPSILON;
 
 const EPSILON: Millis = 25;
@@ -345,13 +344,13 @@ const REPORT: Millis = 30_000;
 /// `workerMetricsEMAAlpha`
 const ALPHA: f64 = 0.5;
 
-/// `DynamoDBLockBasedLeaderDecider`: the lock has a lease of 120 s and a heartbeat every 30 s. `TAKEOVER` is
-/// the resulting time to a new leader.
+/// `DynamoDBLockBasedLeaderDecider`: the lock has a lease of 120 s and a heartbeat every 30 s.
+/// `TAKEOVER` is the resulting time to a new leader.
 const LOCK_HEARTBEAT: Millis = 30_000;
 const TAKEOVER: std::ops::Range<Millis> = 120_000..165_000;
 
-/// The assumed time of a shutdown, the same for all rules.
+/// An assumption that is the same for all rules.
 const HAND_OVER: Millis = 2_000;
 
-/// The assumed load of a worker without leases, in percent.
+/// An assumption, in percent.
 const IDLE_CPU: f64 = 2.0;

@@ -35,9 +35,7 @@ enum Rule {
     Kcl2StealsTen,
     Kcl3Count,
     Kcl3Variance,
-    /// The store does not notify waiters of free leases.
     Worker,
-    /// The store notifies waiters of free leases.
     WorkerNotified,
     /// In a deployment, each new worker names the worker that it replaces.
     WorkerReplacing,
@@ -131,7 +129,6 @@ fn compare(leases: usize, workers: usize, events: &[Event], seeds: Range<u64>) -
     failures
 }
 
-/// Returns the promises that a run of real workers has broken.
 fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     let observed = run.observed.clone().unwrap();
     let mut broken = Vec::new();
@@ -145,7 +142,7 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     must(observed.unread == 0, format!("{} records unread", observed.unread));
     must(run.overlap == 0, format!("{} ms of overlap", run.overlap));
     must(run.spread <= 1, format!("the shares differ by {}", run.spread));
-    // In a deployment without `replacing`, no worker names its predecessor, so more moves are allowed.
+    // Without `replacing`, a deployment needs more moves, since no worker names its predecessor.
     if (rule, event) != (Rule::Worker, Event::RollingDeploy) {
         let (moves, fewest) = (run.moves, run.fewest_moves);
         must(moves == fewest, format!("{moves} moves, not {fewest}"));
@@ -163,12 +160,12 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     broken
 }
 
-/// The longest time without a reader that a moving lease may have.
 fn longest_idle(event: Event) -> Millis {
     match event {
         // A lease may have no reader until all workers have listed the table again.
         Event::ColdStart => 5_000,
-        // The lease expires after a ttl. Without a notification, the next reader notices this within a tick.
+        // The lease expires after a ttl. Without a notification, the next reader notices the expiry
+        // within a tick.
         Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff => {
             TTL + TICK + A_BATCH
         }
@@ -176,7 +173,7 @@ fn longest_idle(event: Event) -> Millis {
     }
 }
 
-/// Returns the measures in which a model's median is as good as ours or better.
+/// Compares medians. Returns the measures in which a model is as good or better.
 fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     let balanced =
         |runs: &[Measured]| table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole));
@@ -187,7 +184,8 @@ fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
     for (rule, runs) in models {
         let lost = match rule {
             Rule::Kcl2 | Rule::Kcl2StealsTen => idle_and_overlap(runs),
-            // A rule that never balances may still have a reader for each lease. It must not count as better.
+            // A rule that never balances must not count as better, although each lease may have a
+            // reader.
             _ if balanced(runs) >= f64::MAX => f64::MAX,
             _ => idle(runs),
         };
@@ -254,7 +252,8 @@ fn costs_for(workers: usize, sizes: &[usize]) {
         assert_eq!(fleet.who_reads().counts().min(), Some(1));
         let all = whole((leases + workers) as u64);
         assert!(rows_a_tick <= all, "{rows_a_tick} of {all}");
-        // Each lease has one heartbeat per tick. The margin covers heartbeats at the ends of the interval.
+        // Each lease has one heartbeat per tick. The margin covers heartbeats at the ends of the
+        // interval.
         assert!(writes_a_second <= all * 1.2 / (whole(TICK) / 1000.0), "{writes_a_second}");
     }
 }
@@ -311,7 +310,6 @@ const KNOWN: [&str; 1] = ["10x4, FleetDoubles"];
 /// Models have more seeds than real workers, because a model's run is cheap.
 const MODEL_SEEDS: Range<u64> = 0..15;
 
-/// The default ttl of workers.
 const TTL: Millis = 10_000;
 
 const TICK: Millis = TTL / 3;

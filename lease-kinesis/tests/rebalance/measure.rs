@@ -7,17 +7,16 @@ use crate::scenario::{Event, Scenario, Step};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// The time from the first step until each lease has one reader, and no worker has two leases more than
-    /// another. In a deployment or a reshard storm, the time starts at the last step.
+    /// The time from the first step until each lease has one reader, and no worker has two leases
+    /// more than another. In a deployment or a reshard storm, the time starts at the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
-    /// The minimum number of moves of a rule that keeps the fleet balanced.
     pub(crate) fewest_moves: usize,
     /// The time without a reader, in milliseconds, summed over all leases.
     pub(crate) idle: Millis,
-    /// The time with more than one reader, in milliseconds, summed over all leases and extra readers.
+    /// The time with more than one reader, in milliseconds, summed over all leases and extra
+    /// readers.
     pub(crate) overlap: Millis,
-    /// The final difference between the largest and the smallest share.
     pub(crate) spread: usize,
     /// Rows read per second while the fleet is at rest. `writes` counts writes per second.
     pub(crate) reads: f64,
@@ -42,7 +41,8 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let observed = fleet.observed();
     let fewest_moves = fewest_moves(scenario, &steps, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    // At the last step of a storm, the fleet may look balanced: no worker has noticed the new shards yet.
+    // At the last step of a storm, the fleet may look balanced, since no worker has noticed the new
+    // shards yet.
     let has_to_stay = scenario.event == Event::ReshardStorm;
     let mut watch = Watch { has_to_stay, ..Watch::default() };
     let mut steps = steps.into_iter().peekable();
@@ -90,7 +90,6 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     }
 }
 
-/// Returns the observations in `observed` that are not in `before`.
 fn since(observed: &Observed, before: &Observed) -> Observed {
     Observed {
         idle: observed.idle[before.idle.len()..].to_vec(),
@@ -126,7 +125,6 @@ struct Watch {
 }
 
 impl Watch {
-    /// The caller has changed the set of workers.
     fn invalidate(&mut self) {
         self.observed = None;
     }
@@ -194,7 +192,8 @@ fn fewest_moves(
             Step::Join(worker) => _ = has.insert(*worker, 0),
             Step::Crash(worker) | Step::Leave(worker) => _ = has.remove(worker),
             Step::Pause(worker, _) | Step::Cut(worker, _) => {
-                // The worker loses its leases, then gets the smaller share: the others keep larger shares.
+                // The worker loses its leases, then gets the smaller share: the others keep larger
+                // shares.
                 away += has[worker] + scenario.leases / has.len();
             }
             Step::SplitAll | Step::MergeAll => (),

@@ -67,7 +67,7 @@ struct ShardLife {
     has_ended: bool,
     /// The time at which the shard's last reader stopped, or the shard became readable.
     free_since: Millis,
-    /// Whether a reader has started, and no record was processed since then.
+    /// Whether no record was processed since the start of a reader.
     awaits_record: bool,
 }
 
@@ -250,7 +250,7 @@ impl RealWorkers {
         self.shards.get(&shard).is_none_or(|shard| shard.has_ended)
     }
 
-    /// A shard is readable after all of its parents have ended.
+    /// A shard is readable once all its parents have ended.
     fn open_children(&mut self, now: Millis) {
         let may_be_read: Vec<_> = self
             .shards
@@ -470,5 +470,5 @@ const OLD: Millis = 20_000;
 
 const A_BATCH: Duration = Duration::from_millis(100);
 
-/// The assumed time of a shutdown, the same for all rules.
+/// An assumption that is the same for all rules.
 const SHUT_DOWN: Duration = Duration::from_secs(2);

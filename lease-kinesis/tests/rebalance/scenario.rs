@@ -1,4 +1,4 @@
-//! The scenarios: the events, and the steps of each.
+//! The scenarios: the events, and the steps of each event.
 
 use crate::fleet::{Fleet, Millis};
 
@@ -21,7 +21,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The durations for models are long, because some rules balance slowly.
+    /// Models need long times, because some rules balance slowly.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
     /// Real workers come to rest within these times.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
@@ -29,7 +29,6 @@ impl Span {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// All workers start together on a new table.
     ColdStart,
     OneJoins,
     FleetDoubles,
@@ -44,7 +43,8 @@ pub(crate) enum Event {
     OnePauses,
     /// One worker cannot reach the store for as long as in `OnePauses`.
     OneIsCutOff,
-    /// The store rejects one in ten requests while a worker joins. The models' store rejects no request.
+    /// The store rejects one in ten requests while a worker joins. The models' store rejects no
+    /// request.
     ThrottledJoin,
     /// Half of the clocks are fast by 0.5 %, and half are slow. The clocks of the models are exact.
     SkewedJoin,

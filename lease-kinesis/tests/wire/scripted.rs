@@ -11,7 +11,6 @@ use lease_test_servers::kinesis::client_of;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Returns prepared answers in order and records the requests.
 #[derive(Clone)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
@@ -288,7 +287,8 @@ async fn removed_consumer_is_registered_again() {
     );
 }
 
-/// Kinesis returns one error type for a missing stream, shard or consumer. The error's text is not reliable.
+/// Kinesis returns one error type for a missing stream, shard or consumer. The error's text is not
+/// reliable.
 #[tokio::test]
 async fn list_of_shards_distinguishes_missing_shard_and_stream() {
     let not_found = |text| error_answer("ResourceNotFoundException", text);
@@ -297,7 +297,7 @@ async fn list_of_shards_distinguishes_missing_shard_and_stream() {
     for (then, expected) in [
         (listed(1), SourceErrorKind::NoSuchShard),
         (not_found(misleading), SourceErrorKind::NoSuchStream),
-        // The shard exists, so the failure may be temporary.
+        // A listed shard exists. The failure may be temporary.
         (listed(0), SourceErrorKind::Unavailable),
         (error_answer("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
     ] {

@@ -21,7 +21,6 @@ use tokio::time::sleep;
 #[cfg(feature = "aws")]
 use self::wire::Wire;
 
-/// A stream of three shards, simulated or on a server.
 pub(crate) struct TestStream {
     pub(crate) source: Arc<dyn Source>,
     stream: Stream,
@@ -113,13 +112,13 @@ impl TestStream {
         }
     }
 
-    /// Waits until the next record gets a later arrival time.
+    /// Afterwards, the next record gets a later arrival time.
     pub(crate) async fn advance_arrival_time(&self) {
         let of_a_second = !self.is_not("ferrokinesis");
         sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
-    /// `None` if this time is too long for a test.
+    /// `None` if an iterator expires too late for a test.
     pub(crate) fn iterator_lifetime(&self) -> Option<Duration> {
         match &self.stream {
             Stream::Sim(_) => Some(Duration::from_secs(301)),

@@ -1,5 +1,5 @@
-//! Tests a consumer that forwards messages in one batch per tag, and retries single messages. It checkpoints
-//! all records before the oldest unsent message.
+//! A consumer that forwards messages in one batch per tag, and retries single messages. The
+//! consumer checkpoints all records before the oldest unsent message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,6 @@ fn read(text: &str) -> (Vec<char>, String) {
 struct Sender {
     sink: Sink,
     unsent: BTreeMap<char, Vec<(RecordNumber, String)>>,
-    /// All records that were delivered since the last checkpoint.
     delivered: BTreeSet<RecordNumber>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests checkpointers that outlive their processors, and checkpoints that get no answer.
+//! Checkpointers that outlive their processors, and checkpoints that get no answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ enum End {
     StopsWorker,
 }
 
-/// The test keeps the checkpointer of a processor that ends at its first batch.
+/// The test keeps the checkpointer of this processor.
 struct LeavesCheckpointer {
     end: Arc<Mutex<Option<End>>>,
     left: Arc<Mutex<Vec<Checkpointer>>>,
@@ -159,7 +159,6 @@ async fn processor_after_panic_starts_after_pending_checkpoint() {
     running.await.unwrap().unwrap();
 }
 
-/// Starts a checkpoint in another task, and panics. The checkpoint gets no answer.
 struct HangingCheckpoint(Table);
 
 #[async_trait]
@@ -213,10 +212,8 @@ async fn factory_that_panics_is_called_again() {
 #[derive(Debug, Clone, Copy)]
 enum AtEnd {
     LeavesToWorker,
-    /// Checkpoints the end, and ignores the result.
     Checkpoints,
     Refuses,
-    /// Checkpoints a number beyond the last record.
     ExceedsLastRecord,
 }
 

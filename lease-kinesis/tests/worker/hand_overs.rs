@@ -77,7 +77,6 @@ async fn worker_stops_although_its_row_cannot_be_written() {
     }
 }
 
-/// Never returns from a batch or from `lease_lost`.
 struct Hanging;
 
 #[async_trait]
@@ -131,7 +130,6 @@ async fn worker_stopped_at_start_ends_after_grace_time() {
     assert!(timeout(Duration::from_millis(1_001), run).await.is_ok());
 }
 
-/// Injects a fault into the next write, which belongs to the shard's hand-over.
 #[derive(Clone)]
 struct FaultAtHandOver {
     table: Table,

@@ -1,4 +1,4 @@
-//! Tests rows without hash keys, which the Kinesis Client Library writes before version 2.3.
+//! Rows without hash keys, as the Kinesis Client Library writes before version 2.3.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Tests streams that do not answer, and processors that hang or stop outside of a batch.
+//! Streams that do not answer, and processors that hang or stop outside of a batch.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,7 +55,6 @@ impl Source for FaultyStream {
     }
 }
 
-/// The misbehavior of the processors, which occurs only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misbehavior {
     Nothing,

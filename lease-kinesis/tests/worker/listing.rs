@@ -1,4 +1,4 @@
-//! Tests listings of rows that are late, incomplete or unanswered.
+//! Listings of rows that are late, incomplete or unanswered.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,6 @@ use crate::setting::{IN_THE_END, Idle, SOON, checkpoint, table, until, worker};
 struct Incomplete {
     store: MemoryStore,
     unlisted: Arc<Mutex<BTreeSet<LeaseKey>>>,
-    /// Whether reads of unlisted rows hang.
     is_silent: Arc<AtomicBool>,
 }
 
@@ -124,10 +123,8 @@ impl RecordProcessor for Texts {
     }
 }
 
-/// Merges two shards. The table's list lacks the row of the second shard.
 async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
     let table = Incomplete::new();
-    // This worker creates the rows and stops.
     let first = reader(&table, stream, texts);
     let handle = first.handle();
     let running = tokio::spawn(first.run());
@@ -196,7 +193,7 @@ async fn end_of_shard_continues_after_read_without_answer() {
     sleep(Duration::from_secs(50)).await;
     assert_eq!(*texts.0.lock().unwrap(), ["of a parent"], "the other parent is not read yet");
 
-    // From now on, the table answers new reads. Earlier reads never get an answer.
+    // The table answers new reads from now on. Earlier reads never get an answer.
     table.is_silent.store(false, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;
     table.unlisted.lock().unwrap().clear();

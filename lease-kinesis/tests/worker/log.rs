@@ -101,7 +101,6 @@ impl Log {
         }
     }
 
-    /// Describes each case in which a shard had two processors at the same time.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut open: BTreeMap<ShardId, Vec<(Arc<str>, FencingToken)>> = BTreeMap::new();
         let mut overlaps = Vec::new();
@@ -134,7 +133,6 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Omits records and checkpoints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.events();
         let shown: Vec<_> = events

@@ -1,4 +1,4 @@
-//! Tests shards that have a row, but no longer exist in the stream.
+//! Shards that have a row, but no longer exist in the stream.
 
 use std::time::Duration;
 

@@ -25,7 +25,6 @@ enum Failure {
 struct EveryThird {
     failure: Failure,
     times: Arc<Mutex<usize>>,
-    /// For each call, the index of its first record in the stream and the number of records.
     calls: Arc<Mutex<Vec<(usize, usize)>>>,
     numbers: Arc<Mutex<Vec<RecordNumber>>>,
 }

@@ -1,4 +1,4 @@
-//! Tests pending checkpoints: the store fails for a while, and the worker writes the checkpoints later.
+//! Pending checkpoints: the store fails for a while, and the worker writes the checkpoints later.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,6 @@ impl Processed {
     }
 }
 
-/// Checkpoints each batch, as in the first example of the README.
 struct Checkpoints(Processed);
 
 #[async_trait]
@@ -157,7 +156,7 @@ async fn pending_checkpoint_is_dropped_with_lost_lease() {
     tokio::spawn(worker.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
-    // From now on, writes arrive late. The last write reaches the store after the next grant.
+    // Writes arrive late from now on. The last write reaches the store after the next grant.
     table.every(Call::Write, Fault::ApplyLate(Duration::from_secs(25)));
     put(&stream, 10);
     until("the checkpoint is pending", SOON, || processor.processed.count() == 10).await;
@@ -188,7 +187,7 @@ async fn pending_checkpoint_is_written_before_end_of_shard() {
     put(&stream, 10);
     sleep(Duration::from_secs(2)).await;
     stream.split(&shard, 1 << 127).unwrap();
-    // From now on, the worker can write neither the rows of the children nor the end of the parent.
+    // The worker can now write neither the rows of the children nor the end of the parent.
     table.every(Call::Write, Fault::Fail);
     put(&stream, 10);
     sleep(Duration::from_mins(2)).await;
@@ -232,7 +231,6 @@ async fn pending_checkpoint_is_written_at_shutdown() {
     assert_eq!(processed.count(), 10);
 }
 
-/// Checkpoints its batch, and asks the worker for another processor.
 struct NeedsReplacement;
 
 #[async_trait]

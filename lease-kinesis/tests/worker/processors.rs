@@ -1,4 +1,4 @@
-//! Tests processors that fail, panic, hang, are slow, or stop.
+//! Processors that fail, panic, hang, are slow, or stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -102,7 +102,6 @@ impl RecordProcessor for FaultyProcessor {
     }
 }
 
-/// The fault occurs `times` times in the processors of worker `a`.
 fn with_fault(fault: ProcessorFault, times: u32) -> (SimulatedFleet, Arc<AtomicU32>) {
     let mut fleet = SimulatedFleet::new(1, 3);
     let times = Arc::new(AtomicU32::new(times));

@@ -1,4 +1,4 @@
-//! Tests shards that are read from `LATEST`, and that have no records at first.
+//! Shards that are read from `LATEST`, and that have no records at first.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,8 @@ impl RecordProcessor for Remembering {
     }
 }
 
-/// During the outage, the iterator expires or the subscription ends. This crate or KCL wrote the row.
+/// During the outage, the iterator expires or the subscription ends. This crate or KCL wrote the
+/// row.
 #[tokio::test(start_paused = true)]
 async fn first_record_during_stream_outage_is_read() {
     for (retrieval, row_of_kcl) in [
@@ -55,7 +56,7 @@ async fn first_record_during_stream_outage_is_read() {
         sleep(Duration::from_secs(5)).await;
 
         stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
-        // After this time, the stream has no push under way.
+        // The stream has no push under way after this time.
         sleep(Duration::from_secs(10)).await;
         stream.put_all([("a", "first")]);
         sleep(Duration::from_mins(6)).await;

@@ -1,4 +1,4 @@
-//! Tests splits and merges of shards while workers read them.
+//! Splits and merges of shards while workers read them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -36,7 +36,6 @@ pub(crate) fn worker(
         .with_initial_position(InitialPosition::TrimHorizon)
 }
 
-/// After `limit`, panics with a message that contains `what`.
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
     let done = async {
         while !done() {

@@ -94,7 +94,6 @@ impl SimulatedFleet {
         self.workers.insert(name, Started { process, handle, connection, result });
     }
 
-    /// After `limit`, panics with a message that contains `what`.
     pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.simulation.now() + limit;
         while !done(self) {
@@ -146,7 +145,7 @@ impl SimulatedFleet {
         result.unwrap()
     }
 
-    /// Pending requests of the worker are never sent.
+    /// The worker's pending requests are never sent.
     pub(crate) fn kill(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
         worker.connection.choose(|_| Some(Fault::Hang));

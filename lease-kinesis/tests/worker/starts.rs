@@ -17,7 +17,7 @@ fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
     fleet.start_with(name, move |shard: &_| LoggingProcessor::new(log.clone(), shard), set_up);
 }
 
-/// The worker makes only `writes` writes before it is killed.
+/// The worker makes only `writes` writes before a kill.
 fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     let mut fleet = SimulatedFleet::new(seed, 6);
     start_at_latest(&mut fleet, "a");
@@ -31,7 +31,7 @@ fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     fleet
 }
 
-/// A start makes eight writes: one for the worker's own row, one for the start time, six for shards.
+/// A start makes eight writes: the worker's own row, the start time, and six shards.
 #[test]
 fn records_after_interrupted_start_are_read() {
     for writes in 2..=8 {

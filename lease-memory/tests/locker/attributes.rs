@@ -1,4 +1,4 @@
-//! Tests a locker that sets attributes with each grant.
+//! A locker that sets attributes with each grant.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests many leases that the application drops at once.
+//! Many leases that the application drops at once.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn dropped_lease_is_released_at_once_on_an_idle_locker() {
     drop(lease);
     locker.close().await;
 
-    // Paused time advances only while all tasks wait. So the release needed no wait.
+    // Paused time advances only while all tasks wait, so the release needed no wait.
     assert_eq!(BootClock::new().now(), start);
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }

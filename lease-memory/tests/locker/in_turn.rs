@@ -1,4 +1,4 @@
-//! Tests lockers that wait in turn: requests of idle waiters, positions, dropped waiters, late grants.
+//! Lockers that wait in turn.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ async fn waiter_at_rest_sends_at_most_four_requests_per_ttl() {
     assert!(sent >= WAITERS * TTLS, "{sent} requests are too few to keep the places");
 }
 
-/// Regular renewals come 5 s before and 5 s after the lease ends. The waiter must also renew at the end.
+/// Regular renewals come 5 s before and 5 s after the lease ends. The waiter must also renew at the
+/// end.
 #[tokio::test(start_paused = true)]
 async fn waiter_obtains_key_when_lease_of_silent_holder_ends() {
     let store = store();
@@ -111,7 +112,7 @@ async fn deadline_counts_from_the_request_that_the_grant_names() {
     sleep(Duration::from_millis(1)).await;
     // No renewal arrives from now on, so the grant names the first request.
     store.every(Call::Enqueue, Fault::Hang);
-    // Heartbeats hang, too, so none extends the lease.
+    // A hanging heartbeat does not extend the lease.
     store.every(Call::Heartbeat, Fault::Hang);
     let late = TTL * 13 / 30;
     sleep(late).await;

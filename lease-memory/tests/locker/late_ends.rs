@@ -1,4 +1,4 @@
-//! Tests leases that the holder releases, drops or hands over after the deadline.
+//! Leases that the holder releases, drops or hands over after the deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

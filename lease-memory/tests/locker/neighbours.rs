@@ -1,4 +1,4 @@
-//! Tests the heartbeater beside busy tasks of the application.
+//! The heartbeater beside busy tasks of the application.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ async fn heartbeats_do_not_rely_on_late_timers() {
     let clock = BootClock::new();
     let start = clock.now();
 
-    // tokio polls timers once in 61 turns. After 2 s, a turn takes 20 ms, so tokio polls timers every 1.2
-    // s.
+    // tokio polls timers once in 61 turns. After 2 s, a turn takes 20 ms, so tokio polls timers
+    // every 1.2 s.
     let turn = move || {
         let is_long = clock.now().since(start) > Duration::from_secs(2);
         let length = Duration::from_millis(if is_long { 20 } else { 5 });
@@ -98,7 +98,8 @@ async fn heartbeater_sleeps_once_busy_tasks_end() {
 
     tokio::time::sleep(Duration::from_secs(5)).await;
 
-    // The heartbeater reads the clock in each of 1,000 busy turns, and later only for about 20 heartbeats.
+    // The heartbeater reads the clock in each of 1,000 busy turns, and later only for about 20
+    // heartbeats.
     let idle = clock.looks.load(Ordering::Relaxed);
     assert!(lease.is_held() && idle * 5 < busy, "{idle} clock reads when idle, {busy} when busy");
 }

@@ -1,4 +1,4 @@
-//! Tests a locker on its own thread, beside an application that blocks its runtime.
+//! A locker on its own thread, beside an application that blocks its runtime.
 
 use std::pin::pin;
 use std::sync::{Arc, Barrier};
@@ -17,7 +17,6 @@ use crate::{key, obtained};
 /// Even a busy machine schedules each thread within this time.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
-/// The time limit for events that must happen, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn application() -> Runtime {
@@ -67,7 +66,7 @@ fn locker_on_own_thread_keeps_leases_of_blocked_application() {
     assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), leases.len());
 }
 
-/// A control: without its own thread, the locker loses the leases.
+/// A control: a locker without its own thread loses the leases.
 #[test]
 fn locker_on_runtime_loses_leases_of_blocked_application() {
     let application = application();
@@ -102,7 +101,6 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
     assert_eq!(lost.unwrap().cause, LossCause::Expired);
 }
 
-/// Sends a message when it is dropped. The test stores this value in the thread's runtime.
 #[derive(Debug)]
 struct ReportsDrop(std::sync::mpsc::Sender<()>);
 

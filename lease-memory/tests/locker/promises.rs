@@ -1,4 +1,4 @@
-//! Tests promises that the documentation makes about leases, hand-overs and metrics.
+//! Promises of the documentation about leases, hand-overs and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;

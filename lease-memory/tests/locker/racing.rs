@@ -1,4 +1,4 @@
-//! Tests lockers that race for a key: the attempts per hand-over, and the time that the key is free.
+//! Lockers that race for a key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +166,8 @@ async fn few_waiters_lose_no_time() {
     }
 }
 
-/// After each release, about one of the waiters claims the key at once. So the last holder may lose.
+/// After each release, about one of the waiters claims the key at once. So the last holder may
+/// lose.
 #[tokio::test(start_paused = true)]
 async fn locker_that_claims_again_at_once_is_not_always_granted_next() {
     let store = store();

@@ -1,4 +1,4 @@
-//! Tests that the log message about a lost lease names the cause.
+//! The log message about a lost lease names the cause.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

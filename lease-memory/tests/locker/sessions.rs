@@ -1,4 +1,4 @@
-//! Tests sessions: one lease, the session, covers many leases. Only the session sends heartbeats.
+//! Sessions: one lease covers many leases, and only that lease sends heartbeats.
 
 use std::time::Duration;
 
@@ -52,7 +52,6 @@ async fn ten_thousand_leases_send_one_heartbeat_per_period() {
     assert!(leases.iter().all(Lease::is_held));
 }
 
-/// A control: without a session, each lease sends its own heartbeats.
 #[tokio::test(start_paused = true)]
 async fn hundred_leases_without_a_session_send_a_hundred_heartbeats() {
     let store = store();

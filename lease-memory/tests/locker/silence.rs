@@ -1,4 +1,4 @@
-//! Tests outages of the store, and claims that lockers send during an outage.
+//! Outages of the store, and claims that lockers send during an outage.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Starts an outage of the given length. Requests of the outage arrive after it, in the same order.
+/// Requests that are sent during the outage arrive after it, in the same order.
 fn silence(store: &Faulty<MemoryStore>, length: Duration) {
     let until = BootClock::new().now() + length;
     let mut requests = 0;

@@ -1,4 +1,4 @@
-//! Tests writes to the record of a lease: update, transfer and delete.
+//! Writes to the record of a lease: update, transfer and delete.
 
 use std::time::Duration;
 
@@ -46,7 +46,8 @@ async fn transferred_key_is_granted_only_to_its_lessee() {
         (Locker::new(store.clone()), Locker::new(store.clone()).with_lessee(next.clone()));
     let lease = obtained(&locker, "job").await;
     let cancelled = lease.cancelled_on_loss();
-    // The repeated request finds that the key is already transferred. This must not count as a loss.
+    // The repeated request finds that the key is already transferred, which must not count as a
+    // loss.
     store.next(Call::Write, Fault::LoseReply);
 
     let released = lease.transfer(store.clone(), &next, minute()).await.unwrap();

@@ -168,7 +168,7 @@ impl Handle {
         self.store.obtain(claim).await
     }
 
-    /// Returns the grant with the stored token, because the handle may have returned another token.
+    /// The stored token, because the handle may have returned another token.
     fn real(&self, grant: &Grant) -> Grant {
         let mut real = grant.clone();
         if let Some(last) = self.last(&grant.key).filter(|last| last.nonce == grant.nonce)

@@ -19,12 +19,12 @@ use crate::apart::Apart;
 use crate::saboteur::Sabotage;
 use crate::sessions::Sessional;
 
-/// Returns `None` if exactly the promises `broken` fail, otherwise an error text.
+/// Returns an error text unless exactly the promises `broken` fail.
 fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
 {
-    // Broken promises panic, as expected. Printing these panics would hide an unexpected panic.
+    // Broken promises panic, as expected. Their output would hide an unexpected panic.
     std::panic::set_hook(Box::new(|_| ()));
     let promises = lock_promises::<F>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises
@@ -38,7 +38,7 @@ where
 
 macro_rules! sabotages {
     ($($kind:ident :: $sabotage:ident breaks $($promise:ident)*;)*) => {
-        /// One test for all bugs, because the panic hook belongs to the whole process.
+        /// The panic hook belongs to the whole process, so one test injects all bugs.
         #[test]
         fn each_sabotage_breaks_its_own_promises_and_no_other() {
             let tried = [$(breaks($kind::$sabotage, &[$(stringify!($promise)),*])),*];
@@ -48,7 +48,8 @@ macro_rules! sabotages {
     };
 }
 
-/// No step awaits, so the steps of two requests can interleave only on two threads and in real time.
+/// No step awaits, so the steps of two requests can interleave only on two threads and in real
+/// time.
 #[test]
 fn claim_in_two_blocking_steps_is_detected_on_two_threads() {
     let promises = lock_promises::<Apart>();

@@ -118,7 +118,6 @@ impl Sabotaged {
         self.waiting.lock().unwrap().clone()
     }
 
-    /// If the bug is `LetsPlainClaimsOvertake`, the queue is empty during a release.
     pub(crate) async fn before_release(&self, grant: &Grant) -> Result<(), StoreError> {
         self.waiting.lock().unwrap().retain(|waiting| waiting.nonce != grant.nonce);
         for waiting in self.waiting() {

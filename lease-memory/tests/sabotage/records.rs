@@ -128,7 +128,6 @@ impl LeaseTable for Sabotaged {
     }
 }
 
-/// Returns a copy of `change` with other expectations.
 fn expecting<'a>(
     change: &'a Change,
     expected: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,

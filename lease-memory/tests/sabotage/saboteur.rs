@@ -105,7 +105,6 @@ pub(crate) struct Sabotaged {
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) grant: Grant,
-    /// The underlying store's token for this grant.
     pub(crate) token: FencingToken,
     pub(crate) granted_at: tokio::time::Instant,
     pub(crate) released: bool,
@@ -178,7 +177,7 @@ impl Sabotaged {
         self.is(Sabotage::AnswersTheWrongClaim) || self.is(Sabotage::CallsALostBatchRefused)
     }
 
-    /// Sends all claims that are made at the same time in one batch. The bug needs two claims in a batch.
+    /// The bug needs two claims in a batch, so this sends all simultaneous claims together.
     pub(crate) async fn obtain_in_batch(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.batch.lock().unwrap().push((claim.clone(), answer));
@@ -200,7 +199,7 @@ impl Sabotaged {
                 }
                 held @ Obtained::Held(_) => held,
             };
-            // An error means that the caller of the claim was dropped.
+            // The caller of the claim may have been dropped.
             drop(answer.send(reply));
         }
         Ok(answered.await.unwrap())
@@ -229,8 +228,7 @@ impl Sabotaged {
         self.known.lock().unwrap().insert(grant.key.clone(), known);
     }
 
-    /// Returns the grant with the underlying store's token, because the bug may have returned another
-    /// token.
+    /// The underlying store's token, because the bug may have returned another token.
     pub(crate) fn as_granted(&self, grant: &Grant) -> Grant {
         let mut grant = grant.clone();
         if let Some(known) = self.known(&grant.key).filter(|known| known.grant == grant) {

@@ -46,7 +46,6 @@ fn keeps(promises: &[Violation], what: &str, setup: &Setup) {
     assert!(found.violation.is_none(), "{what}: {found}");
 }
 
-/// The search must find `violation` without `rule`.
 #[track_caller]
 fn finds(rule: Rule, violation: Violation, setup: Setup) {
     let found = search(&Protocol::new(&Setup { without: Some(rule), ..setup }), &[violation]);

@@ -1,4 +1,4 @@
-//! Lists the steps that are possible in a state, and checks the promises after each step.
+//! The steps that are possible in a state, and the promises after each step.
 
 use super::normal::{normalize, renamed};
 use super::setup::Setup;
@@ -42,7 +42,7 @@ impl Model for Protocol {
         }
     }
 
-    /// Equal for states that differ only by the order of shards, or of workers with the same limits.
+    /// Ignores the order of shards, and of workers with the same limits.
     fn fingerprint(&self, state: &State) -> u64 {
         match self.orders.as_slice() {
             [_] => fingerprint(state),

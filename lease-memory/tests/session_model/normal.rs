@@ -22,7 +22,8 @@ pub(crate) fn normalize(setup: &Setup, state: &mut State) {
                 break;
             }
         }
-        // Claims without an effect come first, so that two states do not differ only by these places.
+        // Claims without an effect come first, so that two states do not differ only by these
+        // places.
         sort_spent_first(name, &mut worker.claims, &mut state.shards);
         if !worker.is_live {
             worker.acked_beat = 0;

@@ -1,4 +1,4 @@
-//! The parameters of a search: the workers, the limits of their actions, and the rule that is left out.
+//! The parameters of a search.
 
 use super::state::{CLAIMS, SHARDS, WORKERS};
 
@@ -7,7 +7,7 @@ pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) shards: usize,
     pub(crate) sessions: [u8; WORKERS],
-    /// The maximum number of claims of each worker, over all sessions and shards.
+    /// The maximum per worker, over all sessions and shards.
     pub(crate) claims: [usize; WORKERS],
     pub(crate) beats: u8,
     pub(crate) checkpoints: bool,
@@ -15,12 +15,10 @@ pub(crate) struct Setup {
     pub(crate) without: Option<Rule>,
 }
 
-/// When the store may count a session as expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// A session expires only after its worker has stopped relying on it.
+    /// A session expires only after its worker has stopped relying on the session.
     Right,
-    /// A session may expire at any time.
     Wrong,
 }
 
@@ -38,7 +36,7 @@ pub(crate) enum Rule {
     /// An absent row proves nothing. Without this rule, a read before the first grant of the session counts
     /// as a proof.
     AbsenceProvesNothing,
-    /// When a worker starts a new session, it has lost the shards of its former session.
+    /// A worker that starts a new session has lost the shards of its former session.
     NewSessionLosesShards,
     TokenGrows,
     /// A release names the grant. Without this rule, a release names only the session.
@@ -47,7 +45,8 @@ pub(crate) enum Rule {
     CheckpointNamesGrant,
     /// A claim names the shard's token that its worker has read.
     ClaimNamesToken,
-    /// A worker repeats an unanswered claim or release until it gets an answer, or its session ends.
+    /// A worker repeats an unanswered claim or release until an answer arrives, or its session
+    /// ends.
     Settle,
 }
 
@@ -70,7 +69,6 @@ impl Setup {
         self.without == Some(rule)
     }
 
-    /// The permutations of workers with the same limits.
     pub(crate) fn worker_orders(&self) -> Vec<[usize; WORKERS]> {
         let is_same = |one: usize, other: usize| {
             one == other

@@ -1,4 +1,4 @@
-//! The state of the model: the rows of the store, the processes, and the messages that were sent.
+//! One state: the rows of the store, the processes, and the messages that were sent.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Worker {
     pub(crate) row: Row,
-    /// Whether the process relies on its session. The row has this session's token.
+    /// Whether the process relies on the session whose token the row has.
     pub(crate) is_live: bool,
     pub(crate) sent_beat: u8,
     /// The last heartbeat whose answer arrived in time.
@@ -30,7 +30,8 @@ pub(crate) struct Row {
     /// False after a release, or after the end was written.
     pub(crate) has_lessee: bool,
     pub(crate) beat: u8,
-    /// The number of expiry times that have passed. The grant and each heartbeat set one expiry time.
+    /// The number of expiry times that have passed. The grant and each heartbeat set one expiry
+    /// time.
     pub(crate) passed: u8,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Shard {
     pub(crate) holder: Option<ClaimId>,
 }
 
-/// Identifies a claim by its worker and its number, as a nonce does.
+/// Worker and number identify a claim, as a nonce does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ClaimId {
     pub(crate) worker: u8,
@@ -60,17 +61,16 @@ pub(crate) struct Claim {
     pub(crate) session: u8,
     /// The token that the worker read in the shard's row before the claim.
     pub(crate) seen: u8,
-    /// The session that held the shard before. The claim contains the proof that this session has ended.
+    /// The claim contains the proof that this former session of the shard has ended.
     pub(crate) former: Option<Session>,
-    /// The token of the grant; zero if the claim was not granted.
+    /// The token of the claim's grant, or zero if the claim was not granted.
     pub(crate) granted: u8,
-    /// After a refusal, the answer may arrive at any time.
+    /// The answer of the refusal may arrive at any time.
     pub(crate) is_refused: bool,
     pub(crate) release: Message,
     pub(crate) checkpoint: Message,
 }
 
-/// The state of a claim, as its worker knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) enum Phase {
     #[default]
@@ -96,7 +96,6 @@ pub(crate) enum Message {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
-    /// Two workers rely on grants of one shard at the same time.
     HeldByTwo,
     /// No process frees the shard: the worker still relies on the session, but does not know of the grant.
     Orphaned,

@@ -17,7 +17,8 @@ impl Steps<'_> {
         for number in (0..).take(setup.claims[index]) {
             let id = ClaimId { worker: name, number };
             let claim = worker.claims[usize::from(number)];
-            // `normalize` has cleared a claim without a session: none of its messages has an effect.
+            // `normalize` has cleared a claim without a session, since none of its messages has an
+            // effect.
             if claim.phase == Phase::Unused || claim.session == 0 {
                 continue;
             }
@@ -38,8 +39,8 @@ impl Steps<'_> {
     }
 }
 
-/// Grants a claim if the shard has the token that the claim names. The shard must also be free, or held
-/// under the session whose end the claim proves.
+/// The shard must have the token that the claim names. The shard must also be free, or held under
+/// the session whose end the claim proves.
 fn apply_claim(setup: &Setup, state: &mut State, id: ClaimId) -> Option<Violation> {
     let claim = *state.claim(id);
     let shard = state.shards[usize::from(claim.shard)];

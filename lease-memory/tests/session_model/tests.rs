@@ -4,7 +4,6 @@ use super::setup::{Clocks, Setup};
 use super::state::Violation;
 use super::{keeps, sound};
 
-/// These promises hold even if the clocks are wrong.
 const WITHOUT_CLOCKS: [Violation; 3] =
     [Violation::Orphaned, Violation::TokenNotLarger, Violation::CheckpointNotFenced];
 

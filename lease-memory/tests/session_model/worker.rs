@@ -6,7 +6,6 @@ use super::state::{Claim, ClaimId, Message, Phase, Session, Worker};
 use super::step::{Action, Step};
 
 impl Steps<'_> {
-    /// Adds the steps of a worker's session.
     pub(crate) fn change_session(&mut self, name: u8) {
         let index = usize::from(name);
         let worker = self.state.workers[index];
@@ -45,8 +44,8 @@ impl Steps<'_> {
 
     fn expire(&mut self, name: u8, worker: &Worker) {
         let (index, row) = (usize::from(name), worker.row);
-        // The deadline counts from the time at which the last answered heartbeat was sent. The expiry
-        // counts from the arrival of the last applied heartbeat. So the deadline comes first.
+        // The deadline counts from the send of the last answered heartbeat. The expiry counts from
+        // the arrival of the last applied heartbeat. So the deadline comes first.
         let relies_on_it = worker.is_live && worker.acked_beat <= row.passed;
         let may_pass = !relies_on_it || self.setup.clocks == Clocks::Wrong;
         if row.has_lessee && row.passed <= row.beat && may_pass {
@@ -93,7 +92,6 @@ impl Steps<'_> {
         }
     }
 
-    /// Claims a shard that is free, or held under a session that has ended.
     fn claim(&mut self, name: u8, worker: &Worker, number: u8) {
         let is_busy = |claim: &Claim| {
             claim.shard == number
@@ -120,7 +118,6 @@ impl Steps<'_> {
         });
     }
 
-    /// Whether a worker that reads the session's row treats `session` as ended.
     fn seems_ended(&self, session: Session) -> bool {
         let row = &self.state.workers[usize::from(session.worker)].row;
         if self.setup.leaves_out(Rule::EndIsWritten) && row.passed > 0 {

@@ -1,4 +1,4 @@
-//! A memory store that does not follow one rule of sessions.
+//! A memory store without one rule of sessions.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lease_core::store::{
 use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_memory::MemoryStore;
 
-/// A rule of sessions, with the name that it has in the test `session_model`.
+/// The names are those of the test `session_model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A session has ended only if its end is written.
@@ -27,7 +27,8 @@ pub(crate) enum Rule {
     ClaimNamesToken,
     /// If a granted claim is repeated, the store returns its grant again.
     Settle,
-    /// A claim contains the proof of the former session's end. The store does not check the session's row.
+    /// A claim contains the proof of the former session's end. The store does not check the
+    /// session's row.
     ProofBeforeClaim,
 }
 
@@ -35,7 +36,6 @@ pub(crate) enum Rule {
 pub(crate) struct Broken {
     store: MemoryStore,
     without: Option<Rule>,
-    /// The last grant under a session.
     child: Arc<Mutex<Option<Grant>>>,
 }
 
@@ -48,8 +48,8 @@ impl Broken {
         self.without == Some(rule)
     }
 
-    /// Sends `claim` with a vacancy that fits the record. If the key is held under a session for which
-    /// `seems_ended` returns true, forges the proof of its end.
+    /// The vacancy fits the record. If `seems_ended` returns true for the key's session, the proof
+    /// of its end is forged.
     async fn obtain_anyhow(
         &self,
         claim: &Claim,
@@ -139,7 +139,7 @@ impl Sessions for Broken {
     }
 }
 
-/// Returns a copy of a claim with another nonce, so that the store does not recognise it.
+/// With another nonce, so that the store does not recognise the claim.
 fn again(claim: &Claim) -> Claim {
     let mut again = claim.clone();
     again.nonce = Nonce::new(uuid::Uuid::from_u128(!claim.nonce.get().as_u128()));

@@ -1,7 +1,7 @@
 //! Trials of leases under sessions, on the memory store. Each control breaks one rule of the store.
 //!
-//! The real locker runs on a bad network in virtual time. [`broken`] is the store without one rule. The test
-//! `session_model` covers the rules of the locker. At full size:
+//! The real locker runs on a bad network in virtual time. The test `session_model` covers the rules
+//! of the locker. At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-memory --test session_trials -- --nocapture keep`
 #![expect(
     clippy::unwrap_used,
@@ -24,17 +24,13 @@ use rand::{RngExt, SeedableRng};
 
 use broken::{Broken, Rule};
 
-/// The hand-overs that no contender has resumed yet.
 type Mail = Arc<Mutex<Vec<HandOver>>>;
 
 type Store = Faulty<Arc<RecordingStore<Broken>>>;
 
-/// The time for which a contender keeps its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
-    /// The contender keeps a session for a few leases.
     Short,
-    /// The contender keeps a session until it is lost.
     Long,
 }
 
@@ -97,8 +93,6 @@ fn condition_on_the_sessions_record_is_detected() {
     detects(Rule::ProofBeforeClaim, Sessions::Long, "no progress");
 }
 
-/// Expects that the trials find a violation that begins with `what` if `rule` is left out. Prints the
-/// violation.
 fn detects(rule: Rule, sessions: Sessions, what: &str) {
     let is_meant = |verdict: Verdict| {
         let meant =
@@ -125,7 +119,6 @@ fn run(seed: u64, sessions: Sessions, without: Option<Rule>) -> Verdict {
     )
 }
 
-/// Obtains one key again and again, under its own session. Starts another session after a loss.
 async fn contend(contender: Contender<Store>, mail: Mail, sessions: Sessions) {
     let mut random = StdRng::seed_from_u64(!contender.seed);
     let own: LeaseKey = format!("workers/{}", contender.locker.lessee()).parse().unwrap();
@@ -163,11 +156,11 @@ async fn work(contender: &Contender<Store>, lease: Lease, mail: &Mail, random: &
     let ttl = contender.locker.options().ttl();
     contender.witness.watch(&lease);
     let work = part_of(random, ttl * 4);
-    // Ignores a loss, because the calls below return it, too.
+    // The calls below return a loss.
     let worked = lease.run_until_lost(async {
         tokio::time::sleep(work / 2).await;
         let change = Change::new().set("token", lease.token().get());
-        // Ignores the result. The recording store checks whether the write was allowed.
+        // The recording store checks whether the write was allowed.
         drop(contender.store.update(lease.grant(), &change).await);
         tokio::time::sleep(work / 2).await;
     });

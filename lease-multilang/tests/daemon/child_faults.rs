@@ -1,4 +1,4 @@
-//! Children that break the protocol. Their faults must not affect other children.
+//! Children that break the protocol, without effect on other children.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -100,7 +100,7 @@ async fn child_that_does_not_read_is_killed_after_lease_loss() {
     let place = Place::of_shards(1, command).await.with_fault("reads no reply afterwards");
     let daemon = place.start("one");
     place.put("small", 1).await;
-    // From now on, the daemon waits for the child to read a reply.
+    // The daemon waits for the child to read a reply from now on.
     let is_full = |notes: &Notes| !notes.of("full").is_empty();
     let notes = place.until("the child's stdin is full", &[&daemon], is_full).await;
 

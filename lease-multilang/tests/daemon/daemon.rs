@@ -71,7 +71,6 @@ impl Daemon {
         panic!("timed out: {what}\n{}", self.log());
     }
 
-    /// Waits until the daemon has exited and its log is complete.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         for _ in 0..LOOKS {
             match self.process.try_wait().unwrap() {
@@ -98,7 +97,7 @@ impl Daemon {
         self.log()
     }
 
-    /// Returns the peak resident set size in kilobytes.
+    /// The peak resident set size in kilobytes.
     pub(crate) fn most_memory(&self) -> u64 {
         memory(self.id(), "VmHWM:")
     }

@@ -106,7 +106,7 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     replaced.await;
     producer.has_put_more(100).await;
 
-    // After a daemon is killed, its children exit and the other daemon takes over.
+    // After a kill of a daemon, its children exit and the other daemon takes over.
     let log = other.log();
     let is_other = |child: &i32| log.contains(&format!("pid={child}"));
     let orphans: Vec<_> = place.notes().children().into_iter().filter(is_other).collect();
@@ -129,8 +129,7 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     notes
 }
 
-/// The sample checkpoints its first batch, and later once in 30 s. It checkpoints the rest at
-/// `shutdownRequested`.
+/// The sample checkpoints its first batch, later once in 30 s, and the rest at `shutdownRequested`.
 #[tokio::test(flavor = "multi_thread")]
 async fn unchanged_python_sample_checkpoints_all_its_records() {
     let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);
@@ -138,7 +137,8 @@ async fn unchanged_python_sample_checkpoints_all_its_records() {
     let mut place = Place::of_shards(2, sample.display().to_string()).await;
     let producer = place.stream.produce();
     let daemon = place.start("one");
-    // The sample prints no line feeds. The output for 20 records still fits into one line of the log.
+    // The sample prints no line feeds. The output for 20 records still fits into one line of the
+    // log.
     producer.has_put_more(20).await;
     let total: usize = producer.end().await.values().sum();
     let shards = place.stream.open_shards().await;

@@ -21,7 +21,7 @@ async fn measured_time_from_the_start_to_the_first_record() {
         let place = place.with(&format!("settleMillis = {settle}"));
         let place = place.with_variable("RUST_LOG", "info");
         let mut times = Vec::new();
-        // The first run creates the table, so it is not measured.
+        // The first run creates the table, so it does not count.
         for run in 0..6 {
             let producer = place.stream.produce();
             producer.has_put_more(1).await;

@@ -1,4 +1,5 @@
-//! The daemon continues a lease table of the Kinesis Client Library (KCL) and keeps it valid for KCL.
+//! The daemon continues a lease table of the Kinesis Client Library (KCL) and keeps it valid for
+//! KCL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -102,7 +103,8 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
             assert_ne!(&last, &before.to_string());
             assert!(number(&row["leaseCounter"]) > COUNTER, "a worker of KCL sees no new owner");
             for (name, value) in beside {
-                // As in KCL, a checkpoint replaces a pending checkpoint, and a new owner ends a hand-over.
+                // As in KCL, a checkpoint replaces a pending checkpoint, and a new owner ends a
+                // hand-over.
                 let is_kept = !name.starts_with("pending") && *name != "checkpointOwner";
                 let kept = is_kept.then_some(value);
                 assert_eq!(row.get(*name), kept, "{row:?}");

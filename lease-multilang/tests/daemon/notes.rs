@@ -136,7 +136,6 @@ impl Note {
 }
 
 impl fmt::Display for Notes {
-    /// Prints the number of records before each other event, but not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for note in &self.0 {

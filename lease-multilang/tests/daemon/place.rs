@@ -48,7 +48,6 @@ impl Place {
         self
     }
 
-    /// One child of shard 0 injects the fault `name` of `raw.py` once.
     pub(crate) fn with_fault(self, name: &str) -> Self {
         let file = self.fault_file().display().to_string();
         let place = self.with_variable("FAULT", name).with_variable("FAULT_SHARD", "0");

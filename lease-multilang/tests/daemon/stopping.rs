@@ -179,7 +179,6 @@ async fn hanging_child_is_killed_after_the_grace_time() {
     );
 }
 
-/// A hanging child does not notice the end of its stdin.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg(target_os = "linux")]
 async fn hanging_child_dies_with_a_killed_daemon() {

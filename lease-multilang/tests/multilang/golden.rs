@@ -306,7 +306,8 @@ fn daemon_accepts_what_jackson_accepts() {
         // Children in some languages never send a sub-sequence number.
         (r#"{"action":"checkpoint","sequenceNumber":"456"}"#, checkpoint(Some("456"), None)),
         (r#"{"action":"checkpoint"}"#, checkpoint(None, None)),
-        // The first field has a number in place of a text, and the second a text in place of a number.
+        // The first field has a number in place of a text. The second field has a text in place of
+        // a number.
         (
             r#"{"action":"checkpoint","sequenceNumber":456,"subSequenceNumber":"3"}"#,
             checkpoint(Some("456"), Some(3)),
@@ -324,7 +325,7 @@ fn daemon_accepts_what_jackson_accepts() {
             r#"{"error":null,"sequenceNumber":"456","action":"checkpoint"}"#,
             checkpoint(Some("456"), None),
         ),
-        // If two fields have the same name, the last field applies. Text after the object is ignored.
+        // The last of two fields with the same name applies. Text after the object is ignored.
         (
             r#"{"action":"checkpoint","sequenceNumber":"1","sequenceNumber":"2"} and so on"#,
             checkpoint(Some("2"), None),

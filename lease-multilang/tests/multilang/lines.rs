@@ -13,7 +13,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
     read_lines(bytes, limit).await
 }
 
-/// Returns each line as a text that begins with the kind of line.
+/// Each returned text begins with the kind of line.
 async fn read_lines(input: impl AsyncRead + Unpin, limit: usize) -> Vec<String> {
     let mut reader = LineReader::new(input, limit);
     let mut lines = Vec::new();
@@ -189,7 +189,7 @@ async fn writer_fails_after_half_a_line() {
 }
 
 proptest! {
-    /// Compares the lines with those of a simple parser of the whole text.
+    /// A simple parser of the whole text must return the same lines.
     #[test]
     fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",

@@ -1,6 +1,6 @@
 //! The MultiLang protocol: its messages, its lines, and a child of this library under a daemon.
 //!
-//! This table lists requirements (S5-…) and faults (f…) of earlier systems, with the tests that cover them:
+//! Requirements (S5-…) and faults (f…) of earlier systems, with the tests that cover them:
 //!
 //! | requirement or fault | test |
 //! |---|---|
@@ -21,10 +21,11 @@
 //! | f8: endless retries | `throttled_checkpoint_is_retried_a_few_times` |
 //! | f9: two writers | `message_is_one_write_with_line_feeds` |
 //!
-//! S5-3 to S5-6 concern processors that forward batches. `worker/batches.rs` tests one of them. S5-14, S5-15
-//! and S5-17 concern the daemon. `src/daemon/conversation/tests.rs` has the tests of S5-16,
-//! `unread_reply_fails_the_action`, and S5-20, `wrong_answer_to_initialize_ends_the_conversation`. In S5-20,
-//! Amazon's daemon exits with 1, but this daemon starts another child.
+//! S5-3 to S5-6 concern processors that forward batches: see `worker/batches.rs` of lease-kinesis.
+//! S5-14, S5-15 and S5-17 concern the daemon. `src/daemon/conversation/tests.rs` covers S5-16 by
+//! `unread_reply_fails_the_action`, and S5-20 by
+//! `wrong_answer_to_initialize_ends_the_conversation`. In S5-20, Amazon's daemon exits with 1, but
+//! this daemon starts another child.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 

@@ -84,7 +84,6 @@ impl Scripted {
 pub(crate) struct Talk {
     pub(crate) ended: Result<Ended, ChildError>,
     pub(crate) log: Vec<String>,
-    /// The output of the child after the end of the script.
     pub(crate) rest: String,
 }
 

@@ -1,4 +1,4 @@
-//! The contestants: this library, and the statements of other locks over the same driver, all unprepared.
+//! This library, and the statements of other locks over the same driver, all unprepared.
 
 use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
@@ -22,7 +22,7 @@ pub(crate) struct Bare(pub(crate) Pool);
 /// The statements of `ShedLock`'s JDBC provider, with the database's clock.
 pub(crate) struct ShedLock(pub(crate) Pool);
 
-/// An advisory lock. It keeps its connection until the release, and has neither token nor expiry.
+/// An advisory lock keeps its connection until the release, and has neither token nor expiry.
 pub(crate) struct Advisory(pub(crate) Pool);
 
 pub(crate) struct Store(pub(crate) PostgresStore);

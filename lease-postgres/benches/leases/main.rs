@@ -1,5 +1,5 @@
-//! Measures leases against bare statements over the same driver: `cargo bench -p lease-postgres`. Arguments
-//! select measurements by name.
+//! Measures leases against bare statements over the same driver: `cargo bench -p lease-postgres`.
+//! Arguments select measurements by name.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

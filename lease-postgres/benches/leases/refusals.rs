@@ -1,4 +1,4 @@
-//! Measures how much claims of held keys write. They should write nothing.
+//! Claims of held keys should write nothing.
 
 use lease_core::store::{LockStore, Obtained};
 use lease_test_servers::postgres::PostgresServer;

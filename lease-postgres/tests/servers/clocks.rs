@@ -14,7 +14,7 @@ use lease_test_servers::tools::libfaketime;
 
 use crate::setting::{builder, connected, key};
 
-/// A busy machine needs much less.
+/// Long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 const URL: &str = "LEASE_POSTGRES_WORKER_URL";
 const SABOTAGE: &str = "LEASE_POSTGRES_WORKER_SABOTAGE";

@@ -13,7 +13,6 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::REQUESTS;
 use crate::setting::{TTL, builder, connected, key};
 
-/// A condition: its text in each statement, and the change of the row.
 struct Condition {
     of_heartbeat: &'static str,
     of_release: &'static str,
@@ -102,7 +101,6 @@ async fn request_is_applied_without_its_condition() {
     assert!(wrong.is_empty(), "not needed: {wrong:?}");
 }
 
-/// A probe returns whether the store does what the removed condition forbids.
 type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
 
 /// A claim that was granted and released arrives again, after the release of another grant.
@@ -126,7 +124,8 @@ fn grants_a_held_key(store: PostgresStore, _server: &PostgresServer) -> BoxFutur
     })
 }
 
-/// A lease that had heartbeats has expired. The first heartbeat of the next lease has a smaller number.
+/// A lease that had heartbeats has expired. The first heartbeat of the next lease has a smaller
+/// number.
 fn counts_heartbeats_on(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let expired = obtain(&store, &key(), "a", TTL).await;

@@ -121,7 +121,7 @@ async fn connection_to_a_read_only_server_is_closed() {
     assert_eq!(beat, Heartbeat::Extended);
 }
 
-/// A session that keeps the table locked must not let statements pile up at the server.
+/// While another session locks the table, statements must not pile up at the server.
 #[tokio::test]
 async fn late_request_is_cancelled_at_the_server() {
     let Some((server, _)) = setting().await else { return };

@@ -1,4 +1,4 @@
-//! Watches: notifications of releases, and the behaviour where notifications do not arrive.
+//! Watches: notifications of releases, also where notifications do not arrive.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn missing_notification_is_noticed() {
         let store = connected(builder).await;
         let grant = obtain(&store, &key(), "a", TTL).await;
         let mut freed = store.watch(&key()).await.unwrap();
-        // Long enough for the watch to mark the row, since the release must come after the mark.
+        // The watch marks the row in this time, since the release must come after the mark.
         let early = tokio::time::timeout(Duration::from_secs(2), &mut freed).await;
         assert!(early.is_err(), "the key is held");
 

@@ -1,4 +1,5 @@
-//! Requests that wait for a row that another session has locked. Meanwhile the lease ends or is taken over.
+//! Requests that wait for a row that another session has locked, while the lease ends or is taken
+//! over.
 
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use lease_test_servers::postgres::PostgresServer;
 
 use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
 
-/// Returns whether the request was applied.
 pub(crate) type Request =
     fn(PostgresStore, Grant) -> futures_util::future::BoxFuture<'static, bool>;
 
@@ -86,11 +86,11 @@ async fn request_that_waited_for_a_takeover_is_refused() {
     }
 }
 
-/// The altered statements compare with the row as it was before they waited.
+/// Negative control: the statements compare with the row from before their wait.
 #[tokio::test]
 async fn statement_that_does_not_lock_first_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
-    // The conditions of a release do not depend on the time, so the release needs no lock.
+    // The conditions of a release do not depend on the time, so a release needs no lock.
     for (name, request) in REQUESTS.into_iter().filter(|(name, _)| *name != "release") {
         let lock = if name == "heartbeat" { "FOR UPDATE OF l" } else { "FOR UPDATE OF h" };
         let store = connected(builder(&server).with_altered_statement(name, lock, "")).await;

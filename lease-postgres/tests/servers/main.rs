@@ -1,10 +1,5 @@
-//! `PostgresStore` on a real server.
-//!
-//! [`clocks`] runs processes whose wall clocks differ. [`conditions`] tests single conditions of statements.
-//! [`setting`] makes a store. [`sabotage`] removes conditions of statements and expects broken promises.
-//! [`locks`] makes requests wait for a row. [`faults`] crashes and hangs the server. [`rows`] writes invalid
-//! rows. [`listening`] watches keys. [`tls`] encrypts connections. [`records`] and [`tokens`] test what the
-//! conformance tests do not.
+//! `PostgresStore` on a real server: the order of requests, invalid rows, faults of the server.
+//! [`setting`] makes a store.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod clocks;

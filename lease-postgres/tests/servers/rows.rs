@@ -1,4 +1,5 @@
-//! Rows that another program has written. Each request returns an error or an answer, and does not panic.
+//! Rows that another program has written: each request returns an error or an answer, and does not
+//! panic.
 
 use futures_util::StreamExt;
 use lease_core::store::{Beat, LeaseTable, LockStore};

@@ -1,4 +1,4 @@
-//! Negative controls: each control removes one condition of a statement, and a conformance test fails.
+//! Negative controls: without one condition of a statement, a conformance test fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,6 @@ use lease_test_servers::promises::broken_of_these;
 /// The name of a statement, a part of its text, and the replacement for this part.
 type Alteration = (&'static str, &'static str, &'static str);
 
-/// Alterations, and the names of the promises that they break.
 type Sabotage = (&'static [Alteration], &'static [&'static str]);
 
 struct Altered {

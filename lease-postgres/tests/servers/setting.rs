@@ -7,7 +7,7 @@ use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::postgres::{PATIENT, PostgresServer};
 use tokio_postgres::{Client, NoTls};
 
-/// A ttl that no test outlasts.
+/// No test outlasts this ttl.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
 
 pub(crate) fn key() -> LeaseKey {

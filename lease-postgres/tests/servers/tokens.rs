@@ -11,7 +11,7 @@ use lease_test_servers::postgres::PostgresServer;
 use crate::locks::{REQUESTS, Request};
 use crate::setting::{TTL, builder, connected, key};
 
-/// The server's clock seems to have been set back by an hour since the last grant.
+/// Simulates a server whose clock was set back by an hour since the last grant.
 const FUTURE: &str = "UPDATE lease SET token = token + 3600000000";
 
 /// Obtains the key again, and adopts it, on a server whose clock was set back. Returns the tokens.
@@ -72,8 +72,8 @@ async fn first_token_is_the_servers_time() {
     assert!((before..=after).contains(&grant.token.get()), "{grant:?}");
 }
 
-/// The claim arrives again after the release of its grant and the expiry of the next grant. `attributes` are
-/// those of the next claim.
+/// A claim arrives again after the release of its grant, and after the expiry of the next grant.
+/// `attributes` belong to the next claim.
 async fn late_claim_is_granted(
     builder: PostgresStoreBuilder,
     server: &PostgresServer,

@@ -21,7 +21,8 @@ enum Writes {
     Never,
     /// A heartbeat with a shorter ttl than the heartbeat before it.
     WhenShorter,
-    /// A heartbeat after a shorter heartbeat, until the client knows that a number is written since then.
+    /// A heartbeat after a shorter heartbeat, until the client knows that a number was written
+    /// since.
     AfterShorter,
 }
 

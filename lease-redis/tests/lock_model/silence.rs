@@ -24,9 +24,9 @@ enum Again {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nonce {
     OfTheWait,
-    /// A new nonce after each time-out, without a release of the old nonce.
+    /// A new nonce after each timeout, without a release of the old nonce.
     PerRequest,
-    /// A new nonce after each time-out. A release of the old nonce follows its request.
+    /// A new nonce after each timeout. A release of the old nonce follows its request.
     PerRequestReleased,
     /// The release overtakes the request, and finds nothing.
     PerRequestReleasedBefore,

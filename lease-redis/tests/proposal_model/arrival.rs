@@ -20,7 +20,8 @@ impl<const N: usize> Steps<'_, N> {
         if link.heartbeat == HeartbeatState::Sent {
             self.deliver_heartbeat(place, node);
         }
-        // The restore may be sent at any time after the grant, so the state need not store its send.
+        // The restore may be sent at any time after the grant, so the state need not store the
+        // send.
         if place < self.setup.lasting && self.state.restores > 0 {
             for token in claim.granted_tokens() {
                 self.deliver_restore(place, node, token);

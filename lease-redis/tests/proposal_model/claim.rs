@@ -81,7 +81,7 @@ impl<const N: usize> Steps<'_, N> {
                 if !(keeps_votes && link.vote == Vote::Granted) {
                     link.vote = Vote::Asked;
                 }
-                // From now on, the claim counts only new votes, and its lease begins now.
+                // The claim now counts only new votes, and its lease begins.
                 node.counting &= !bit(place);
                 node.awaited &= !bit(place);
             }

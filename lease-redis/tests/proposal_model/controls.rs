@@ -1,4 +1,4 @@
-//! Negative controls: if a rule is left out, the search finds a broken promise.
+//! Negative controls: without a rule, the search finds a broken promise.
 
 use crate::setup::{Rule, Setup};
 use crate::violation::Violation;

@@ -1,4 +1,4 @@
-//! The scripts of a node: how it handles withdrawals and releases that arrive.
+//! The scripts of a node that handle withdrawals and releases.
 
 use crate::claim::is_held;
 use crate::next::Steps;

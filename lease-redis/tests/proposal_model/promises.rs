@@ -63,7 +63,7 @@ fn reserved_key_is_not_granted() {
     sound("reserved, right clocks", &on_time(reserves));
 }
 
-/// If a withdrawn vote left a trace, it could prevent a restore of the former grant on the node.
+/// A trace of a withdrawn vote could prevent a restore of the former grant on the node.
 #[test]
 fn withdrawn_vote_leaves_the_node_to_the_former_holder() {
     let begun = Setup::<3> { withdrawing: 2, ..Setup::begun() };

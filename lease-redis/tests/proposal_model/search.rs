@@ -1,7 +1,7 @@
 //! Searches all states breadth first, so that the first path to a violation is a shortest path.
 //!
-//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
-//! shortest.
+//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not
+//! the shortest.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -75,7 +75,6 @@ pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -
     Found { states: origins.len(), depth, violation: None }
 }
 
-/// The path has the names that nodes and claims had at its beginning.
 fn retrace<const N: usize>(
     setup: &Setup<N>,
     roots: &[State<N>],

@@ -5,21 +5,21 @@ use crate::state::MOST_CLAIMS;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
-    /// The first `lasting` claims send heartbeats, are restored and release. Other claims end when they are
-    /// granted.
+    /// The first claims that send heartbeats, are restored and release. Other claims end when they
+    /// are granted.
     pub(crate) lasting: usize,
-    /// The first `withdrawing` claims may withdraw before they are granted.
+    /// The first claims that may withdraw before they are granted.
     pub(crate) withdrawing: usize,
     /// These claims may be repeated once, with a larger proposal.
     pub(crate) repeating: [bool; MOST_CLAIMS],
     /// These claims may also be repeated after they were granted or released.
     pub(crate) repeats_grants: bool,
-    /// This number of claims, after the first, adopts the grant of the first claim.
+    /// The claims after the first claim that adopt its grant.
     pub(crate) adopting: usize,
     pub(crate) reserves: bool,
-    /// A bare majority granted the first claim before the search begins.
+    /// Whether a bare majority granted the first claim before the search begins.
     pub(crate) begun: bool,
-    /// The largest initial counter. The search covers all sets of counters and of absent counters.
+    /// The search covers all sets of counters up to this counter, and of absent counters.
     pub(crate) skew: u8,
     pub(crate) largest: u8,
     /// The number of restores on all nodes together.
@@ -32,10 +32,10 @@ pub(crate) struct Setup<const N: usize> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// A lease may expire at any instant. So promises that are kept do not depend on clocks.
+    /// At any instant, so a promise that the search finds kept depends on no clock.
     Wrong,
-    /// A lease expires only after the holder has stopped relying on it. Until then, a restarted node does not
-    /// vote. No grant is restored on such a node while earlier votes may be counted.
+    /// Only after the holder has stopped relying on the lease. Until then, a restarted node does
+    /// not vote. No grant is restored on the node while earlier votes may be counted.
     Right,
 }
 

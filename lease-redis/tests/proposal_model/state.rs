@@ -75,18 +75,19 @@ pub(crate) enum Freed {
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
     pub(crate) token: u8,
-    /// Zero if the claim has no earlier proposal.
+    /// Zero if the claim has one proposal.
     pub(crate) earlier: u8,
     pub(crate) earlier_granted: bool,
-    /// The largest token that was granted before the last proposal. The claim's token must be larger.
+    /// The largest token that was granted before the last proposal. The claim's token must be
+    /// larger.
     pub(crate) floor: u8,
     pub(crate) may_repeat: bool,
     pub(crate) may_send_heartbeat: bool,
     /// Whether the heartbeat carries the earlier token.
     pub(crate) beat_earlier: bool,
-    /// Whether a larger token had been granted when the heartbeat was sent.
+    /// Whether a larger token was granted before the heartbeat was sent.
     pub(crate) followed: bool,
-    /// Whether a node had restarted when the heartbeat was sent.
+    /// Whether a node restarted before the heartbeat was sent.
     pub(crate) renews: bool,
     pub(crate) may_release: bool,
     pub(crate) release_earlier: bool,

@@ -9,7 +9,7 @@ pub(crate) enum Violation {
     HeldByTwo,
     /// A majority extends a lease by a heartbeat that was sent after a larger token was granted.
     ExtendedAfterASuccessor,
-    /// A node that has the counter of a release lets that grant occupy the key again.
+    /// A node that has the counter of a release lets the released grant occupy the key again.
     TakenAfterItsRelease,
     /// A late release reserves the key on a majority after a larger token was granted.
     ReservedAfterASuccessor,

@@ -110,7 +110,7 @@ fn forget_handed(setup: &Setup, client: &mut Client, place: usize) {
     let may_ask = matches!(client.phase, Phase::Idle | Phase::Waiting);
     let adopts = setup.roles[place].adopts.is_some();
     if adopts && !may_ask && client.flying == 0 && client.handed.number != 0 {
-        // Keeps a mark of the hand-over, so that the grant is not handed over again.
+        // A mark shows that a grant was handed over, so that no second hand-over follows.
         client.handed = Grant { number: u8::MAX, ..Grant::default() };
     }
 }

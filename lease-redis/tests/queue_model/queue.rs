@@ -17,7 +17,6 @@ pub(crate) struct Place {
     pub(crate) number: u8,
     /// The client has been silent for so long that its place times out.
     pub(crate) silent: bool,
-    /// The server regards the client as silent.
     pub(crate) dead: bool,
     /// The place in the order of arrival, even if the queue has another order.
     pub(crate) arrival: u8,

@@ -1,4 +1,4 @@
-//! The server's handling of requests that arrive: the scripts, and `SET NX`.
+//! The server's handling of requests: the scripts, and `SET NX`.
 
 use crate::model::Steps;
 use crate::queue::{
@@ -60,7 +60,7 @@ impl Steps<'_> {
             }
             let is_own = is_tenure(*lock, beat.grant);
             lock.beat = number;
-            // The expiry is one ttl after the arrival, so it is never earlier than before.
+            // The expiry is one ttl after the arrival, and so never earlier than before.
             lock.expiry = lock.expiry.max(beat.sent);
             if lock.grant.token < beat.grant.token {
                 (lock.grant.token, lock.grant.followed) = (beat.grant.token, beat.grant.followed);
@@ -142,7 +142,7 @@ fn renew(setup: &Setup, state: &mut State, index: usize, number: u8) {
     }
 }
 
-/// Applies `SET NX GET` and `XADD` in one transaction, which ignores the queue.
+/// `SET NX GET` and `XADD` in one transaction, which ignores the queue.
 fn obtain(setup: &Setup, state: &mut State, place: usize, number: u8) {
     if state.data.lock.is_held_by(place) {
         tell_of_lock(setup, state, place, number);

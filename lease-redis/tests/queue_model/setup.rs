@@ -26,13 +26,12 @@ pub(crate) struct Setup {
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Role {
-    /// The requests are one enqueue, and then renewals.
     pub(crate) requests: u8,
-    /// The number of these requests, from the first, that are a plain `SET NX`.
+    /// The first requests that are a plain `SET NX`.
     pub(crate) plain: u8,
     pub(crate) beats: u8,
     pub(crate) leaves: bool,
-    /// The requests of this client adopt the grant of the client at this place.
+    /// The requests of this client adopt the grant of that client.
     pub(crate) adopts: Option<usize>,
 }
 
@@ -58,7 +57,7 @@ pub(crate) enum Skip {
 pub(crate) enum Counts {
     /// The ttl counts from the send of the request that the grant names.
     NamedSend,
-    /// The ttl counts from the send of the answered request. For a message, it counts from the last send.
+    /// From the send of the answered request. A message counts from the last send.
     AnsweredSend,
     LastSend,
     Receipt,
@@ -82,7 +81,6 @@ pub(crate) enum Rule {
     ReleaseLeavesQueue,
     LeaveLeavesQueue,
     GrantLeavesQueue,
-    /// A place that timed out is not granted the key.
     DeadAreSkipped,
     /// A place that timed out does not block the places behind it.
     DeadBlockNobody,
@@ -99,7 +97,7 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Each client sends two requests. The first client also sends a heartbeat.
+    /// Two requests per client, and a heartbeat of the first client.
     pub(crate) fn of(clients: usize, clocks: Clocks) -> Self {
         let role = Role { requests: 2, leaves: true, ..Role::default() };
         Self {

@@ -17,7 +17,6 @@ const MOST_BEATS: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct State {
     pub(crate) data: Data,
-    /// The data of the replica that no longer receives writes.
     pub(crate) lagging: Option<Data>,
     pub(crate) clients: [Client; MOST_CLIENTS],
     /// The server's time is larger than this token.
@@ -37,7 +36,6 @@ pub(crate) struct Data {
     pub(crate) stream: u8,
 }
 
-/// The string that exists while the key is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Lock {
     pub(crate) kind: Kind,
@@ -45,7 +43,8 @@ pub(crate) struct Lock {
     /// The token is zero until a heartbeat or a script writes it.
     pub(crate) grant: Grant,
     pub(crate) beat: u8,
-    /// The lock expires no earlier than one ttl after this send of its client. Zero if that ttl has passed.
+    /// The lock expires no earlier than one ttl after this send of its client. Zero if this ttl has
+    /// passed.
     pub(crate) expiry: u8,
 }
 
@@ -95,7 +94,6 @@ pub(crate) struct Grant {
     pub(crate) number: u8,
     pub(crate) token: u8,
     pub(crate) plain: bool,
-    /// Whether another client has a larger token.
     pub(crate) followed: bool,
 }
 

@@ -7,14 +7,14 @@ pub(crate) enum Violation {
     /// A token is not larger than a token that was accepted before the request was sent.
     TokensOutOfOrder,
     OneTokenTwice,
-    /// The server extends a lease that its client relies on, after it granted a larger token to another
-    /// client.
+    /// The server extends a lease that its client relies on, after granting a larger token to
+    /// another client.
     ExtendedAfterASuccessor,
     /// A heartbeat prolongs another tenure of its nonce, which may have no holder.
     ProlongedForNobody,
     /// A late release reserves the key in another tenure of its nonce.
     ReservedForNobody,
-    /// A grant that was handed over is adopted after another client was granted the key.
+    /// A handed-over grant is adopted after another client was granted the key.
     AdoptedAfterAnother,
     /// A script grants the key while a living waiter has an earlier place.
     Overtaken,

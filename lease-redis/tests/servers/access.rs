@@ -44,7 +44,7 @@ fn as_user(urls: Vec<String>) -> Vec<String> {
     urls.into_iter().map(|url| url.replace("redis://", "redis://leases:secret@")).collect()
 }
 
-/// Calls each operation twice if the second call sends other commands.
+/// Makes a call twice if the second call sends other commands.
 async fn locks(store: &dyn LockStore) {
     let key = fresh_key("job");
     let freed = store.watch(&key).await.unwrap();

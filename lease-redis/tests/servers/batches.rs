@@ -1,4 +1,4 @@
-//! Claims and releases that are made at the same time share one write.
+//! Simultaneous claims and releases share one write.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ async fn grant_with_attributes_takes_one_request() {
     let Some([server]) = servers() else { return };
     let proxy = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     let store = one_at(format!("redis://{}", proxy.address())).await;
-    // Loads the scripts, so that no script is sent in full later.
+    // Loads the scripts, so that no later call sends a script in full.
     let warm = fresh_key("warm");
     let grant = obtain_with(&store, &warm, named("address", "10.0.0.1")).await;
     drop(store.adopt(&grant, &claims::claim(&warm, "b", TTL)).await.unwrap());

@@ -20,7 +20,6 @@ fn three() -> Option<[RedisServer; 3]> {
     Some([RedisServer::with_clock()?, RedisServer::with_clock()?, RedisServer::with_clock()?])
 }
 
-/// Waits until a server uses its new clock.
 async fn until_expired(server: &RedisServer) {
     eventually("expired early", async || (!has_lease(server)).then_some(())).await;
 }
@@ -49,7 +48,7 @@ async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
     let store = one(&from).await;
     let grant = obtain(&store, "a").await;
-    // Makes a record, as in a Cluster. MIGRATE moves a lock's remaining time, but a record's end.
+    // MIGRATE moves the remaining time of a lock, but the end of a record. A Cluster keeps records.
     let written = store.update(&grant, &Change::new().set("a", 1)).await.unwrap();
     assert_eq!(written, Written::Applied);
     to.set_clock("+120");
@@ -156,7 +155,6 @@ async fn backward_step_of_a_server_prolongs_leases() {
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// Row "the server's clock steps back", on a quorum.
 #[tokio::test]
 async fn backward_step_of_a_quorum_prolongs_leases() {
     let Some(servers) = three() else { return };

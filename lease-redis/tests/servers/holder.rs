@@ -13,7 +13,6 @@ use crate::setting::{key, locker, one_at, quorum_at};
 
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// Dropping this value kills the process.
 pub(crate) struct Holder {
     pub(crate) token: FencingToken,
     process: Child,
@@ -21,7 +20,6 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Waits until the process holds the key on the server or quorum at `urls`.
     pub(crate) async fn start(urls: &[String], environment: &[(&str, PathBuf)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "holder::holds_the_key", "--ignored", "--nocapture"])

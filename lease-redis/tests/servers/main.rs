@@ -1,5 +1,5 @@
-//! Faults of servers, clients and networks, with real servers. The tests cover each row of the README's table
-//! "What happens when" on one server and on a quorum.
+//! Faults of servers, clients and networks, with real servers. Each row of the README's table "What
+//! happens when" is tested on one server and on a quorum.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

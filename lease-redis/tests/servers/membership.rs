@@ -1,4 +1,4 @@
-//! The record that a quorum's clients share on each node: their settings, and the server's run.
+//! The record that a quorum's clients share on each node.
 
 use std::time::Duration;
 

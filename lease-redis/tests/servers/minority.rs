@@ -23,7 +23,6 @@ const BROKEN: [&str; 3] = ["broken pipe", "onnection reset", "closed"];
 
 #[derive(Debug, Clone, Copy)]
 enum NodeFault {
-    /// The node accepts connections, and answers no request.
     Hung,
     /// The proxy of the node accepts connections, and closes them.
     Killed,
@@ -80,7 +79,7 @@ async fn minority_causes_no_wait(fault: NodeFault) {
         let clock = BootClock::new();
         let began = clock.now();
 
-        // Ten rounds take less than one time-out, so no round has waited for a node.
+        // Ten rounds take less than one timeout, so no round has waited for a node.
         assert_eq!(refused(&nodes.store).await.token, Some(held.token));
         for round in 0..10 {
             let beat = Beat::new(10 * number as u64 + round + 1);

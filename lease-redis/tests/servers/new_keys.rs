@@ -1,4 +1,4 @@
-//! Claims of new keys: the client proposes the nodes' time as the token, and the nodes accept it.
+//! Claims of new keys: the client proposes the nodes' time as the token, and the nodes accept.
 
 use std::collections::BTreeSet;
 

@@ -15,11 +15,9 @@ use tokio::time::sleep;
 
 use crate::setting::{eventually, key, servers, urls};
 
-/// All lockers wait before the measurement begins.
 #[derive(Debug)]
 struct Figures {
     attempts: f64,
-    /// Each time is from a release until the next waiter has the key.
     times: Vec<Duration>,
 }
 

@@ -53,7 +53,6 @@ async fn too_deep_attribute_of_an_update_is_refused() {
     assert_eq!(record.attributes.get("deep"), Some(&nested(32)));
 }
 
-/// The store recognises a delete or a transfer that was already applied.
 #[tokio::test]
 async fn repeated_delete_and_transfer_are_recognised() {
     let Some([server]) = servers() else { return };

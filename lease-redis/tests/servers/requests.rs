@@ -17,7 +17,6 @@ use crate::setting::{
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
-/// A request whose reply is lost takes this long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const SHORT: Duration = Duration::from_secs(4);
@@ -61,7 +60,6 @@ impl Proxied<RedisQuorum> {
 }
 
 impl<S: LockStore> Proxied<S> {
-    /// No script is then sent in full during the test.
     async fn with_scripts(self) -> Self {
         let grant = claims::obtain(&self.store, &fresh_key("first"), "a", TTL).await;
         self.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
@@ -183,7 +181,6 @@ async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // A late heartbeat does not extend the released grant. A repeated claim obtains the key again.
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
     let (again, _) = claims::granted(net.store.obtain(&claim.repeated()).await.unwrap());
@@ -208,7 +205,6 @@ async fn duplicated_or_late_requests_change_nothing() {
     duplicates_change_nothing(Proxied::quorum().await).await;
 }
 
-/// Returns the released grant.
 async fn claim_after_a_release<S: LockStore>(
     proxies: &[Proxy],
     store: S,
@@ -223,7 +219,7 @@ async fn claim_after_a_release<S: LockStore>(
     for one in &mut held {
         soon(one.arrived()).await;
     }
-    // Drops the client, so that it cannot withdraw the claim.
+    // A dropped client cannot withdraw the claim.
     asking.abort();
     drop(asking.await);
 
@@ -355,7 +351,6 @@ async fn killed_connections_are_opened_again() {
     connections_are_opened_again(&servers, quorum(&servers).await).await;
 }
 
-/// The store opens the connection before it sends the next request.
 #[tokio::test]
 async fn first_call_after_a_killed_connection_is_answered() {
     let Some([server]) = servers() else { return };

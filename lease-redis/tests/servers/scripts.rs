@@ -1,4 +1,4 @@
-//! The scripts of one quorum node. The tests call them in orders that only delayed requests can cause.
+//! The scripts of one quorum node, in orders that only delayed requests can cause.
 
 use lease_test_servers::redis::{RedisServer, until};
 use redis::{Connection, FromRedisValue, Script, Value};
@@ -84,7 +84,7 @@ impl Node {
         self.set_end(1);
     }
 
-    /// The end is in microseconds since 1970.
+    /// The time is in microseconds since 1970.
     fn set_end(&self, end: u64) {
         let length = self.text().len();
         self.server.command(&format!("SETRANGE {KEY} {} {}", length - 16, digits(end)));
@@ -94,7 +94,6 @@ impl Node {
         self.server.command(&format!("GET {KEY}"))
     }
 
-    /// The nonce is empty if the key is free.
     fn holder(&self) -> (String, u64) {
         let text = self.text();
         let end = text.get(82..).and_then(|rest| rest.get(rest.len() - 16..)?.parse().ok());
@@ -112,7 +111,6 @@ impl Node {
     }
 }
 
-/// The part of the text that the client writes.
 fn text(nonce: &str, token: u64) -> String {
     let token = digits(token);
     format!("h-{nonce}{token}{token}{token}0 a")
@@ -337,7 +335,7 @@ fn counter_of_a_released_key_is_one_number() {
 fn claim_of_new_key_may_propose_a_time_near_the_clock() {
     let Some(server) = RedisServer::with_clock() else { return };
     let mut node = Node::on(server);
-    // The clock does not advance, so every query returns this time.
+    // The clock stands still at this time.
     node.server.set_clock("2040-01-01 00:00:00");
     let time = |node: &mut Node| {
         let time: (u64, u64) = redis::cmd("TIME").query(&mut node.connection).unwrap();

@@ -11,12 +11,10 @@ use lease_test_servers::claims::{self, fresh_key, soon};
 use lease_test_servers::proxy::{Link, Proxy, Wire};
 use lease_test_servers::redis::{PATIENT, RedisServer, available};
 
-/// The ttl is longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
 pub(crate) const LEASE: &str = "lease:{job}";
 
-/// Returns `None` and prints a message if the machine has no Redis.
 pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
     servers_with(&[])
 }
@@ -102,7 +100,6 @@ pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Gr
     obtain_for(store, lessee, TTL).await
 }
 
-/// Retries with new claims if the ttl is short.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
@@ -117,13 +114,12 @@ pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duratio
     .await
 }
 
-/// Expects a refusal, and returns the holder that it reports.
 pub(crate) async fn refused(store: &dyn LockStore) -> Holder {
     let answer = eventually("an answer", async || store.obtain(&claim("other")).await.ok()).await;
     claims::held(answer)
 }
 
-/// Sends heartbeats with increasing numbers until a server answers one of them.
+/// Sends heartbeats with increasing numbers until a server answers a heartbeat.
 pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     static LAST: AtomicU64 = AtomicU64::new(1000);
     eventually("a heartbeat is answered", async || {

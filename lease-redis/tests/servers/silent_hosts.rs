@@ -12,7 +12,6 @@ use crate::setting::{eventually, locker, text};
 
 const TTL: Duration = Duration::from_secs(6);
 
-/// Waits for the heartbeats of two ttls.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let beats = || server.last_beat(lease.key().as_str());
     let from = beats();
@@ -45,7 +44,7 @@ async fn silent_sentinel_delays_neither_connections_nor_watches() {
 
         let locker = locker(store.clone(), TTL);
         let lease = obtained(&locker, &key("job")).await;
-        // On a busy machine, an answer may take longer than the default time-out.
+        // On a busy machine, an answer may take longer than the default timeout.
         let freed = eventually("watched", async || store.watch(&key("job")).await.ok()).await;
         lease.release().await.unwrap();
         soon(freed).await;
@@ -115,7 +114,6 @@ async fn silent_cluster_master_costs_no_lease_on_other_shards() {
         leases.push((obtained(&running, &key_on(master, "kept")).await, *master));
     }
     let (on_silent, later) = (key_on(masters[0], "job"), key_on(masters[0], "later"));
-    // Opens all connections to the shard.
     drop(obtained(&running, &on_silent).await);
 
     masters[0].hang();

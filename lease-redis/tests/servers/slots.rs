@@ -44,7 +44,7 @@ impl Moving {
         &self.keys[0]
     }
 
-    /// `from` then redirects requests for keys that it no longer has to `to`.
+    /// Afterwards, `from` redirects requests for keys that it no longer has to `to`.
     fn begin(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|place| &self.cluster.nodes[place]);
         let slot = self.slot;

@@ -69,7 +69,7 @@ async fn quorum_presents_its_certificate_to_every_node() {
     works(&store.unwrap()).await;
 }
 
-/// The certificate of `authority` counts as a system certificate in a child process.
+/// The child process trusts `authority`, as if its certificate were a system certificate.
 async fn run_with_system_trust(authority: &Authority, test: &str, url: &str) {
     let mut process = tokio::process::Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test, "--ignored", "--nocapture"]).kill_on_drop(true);

@@ -98,7 +98,6 @@ async fn mark_not_ahead_or_held_is_not_reset() {
     assert_eq!(harness.log.count(), 2);
 }
 
-/// Deleting the record resets the mark as well.
 #[tokio::test(start_paused = true)]
 async fn deleted_record_removes_mark_ahead() {
     let harness = SchedulerHarness::new();

@@ -69,7 +69,6 @@ async fn switched_off_job_neither_runs_nor_obtains_lease() {
     assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::Switch)), "off at first");
     assert_eq!(machine.connection.calls(Call::Obtain), 0);
 
-    // Another process turns it on.
     switch(&harness).turn_on().await.unwrap();
     assert!(matches!(outcome().await, Outcome::Finished));
 
@@ -121,7 +120,6 @@ async fn switch_with_foreign_value_returns_corrupt() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);
 }
 
-/// A flag service that is down.
 #[derive(Debug)]
 struct Unreachable;
 
@@ -132,7 +130,6 @@ impl Switch for Unreachable {
     }
 }
 
-/// A flag service that does not answer.
 #[derive(Debug)]
 struct Hanging;
 

@@ -13,8 +13,8 @@ fn each_minute() -> Schedule {
     Schedule::cron("* * * * *", "UTC").unwrap()
 }
 
-/// Repeats the test for each of the machine's first 40 requests. From this request on, the machine gets no
-/// answers. In half of the repetitions, the store still applies this request.
+/// From one of its first 40 requests on, the machine gets no answers. In half of the repetitions,
+/// the store still applies this request.
 #[tokio::test(start_paused = true)]
 async fn death_at_any_request_starts_no_tick_twice() {
     let (mut deaths, mut lost) = (0, 0);
@@ -53,7 +53,7 @@ async fn death_at_any_request_starts_no_tick_twice() {
     );
 }
 
-/// Repeats the test, and drops the scheduler at a different moment each time.
+/// Drops the scheduler at a different moment in each repetition.
 #[tokio::test(start_paused = true)]
 async fn drop_at_any_moment_starts_no_tick_twice() {
     for millis in 0..60 {

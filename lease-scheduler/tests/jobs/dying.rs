@@ -1,5 +1,5 @@
-//! Machines that die during a run. The next machine that sees the lease expire writes the death to the
-//! history.
+//! Machines that die during a run. The next machine that sees the lease expire writes the death to
+//! the history.
 
 use lease_core::Locker;
 use lease_scheduler::{Ending, Job, Schedule, Scheduler};
@@ -65,7 +65,7 @@ async fn restarted_process_reports_its_own_death() {
     assert_eq!(again.reports.counts()["died"], 1);
 }
 
-/// After the death, no scheduler runs that could write the death to the history.
+/// No scheduler runs after the death that could write the death to the history.
 #[tokio::test(start_paused = true)]
 async fn history_distinguishes_dead_run_from_current_run() {
     let harness = SchedulerHarness::new();

@@ -27,7 +27,6 @@ fn exporter(harness: &SchedulerHarness, name: &str) -> Exporter {
     )
 }
 
-/// Runs a job `export` whose body flushes `exporter` and schedules one of its jobs.
 async fn outcome(harness: &SchedulerHarness, exporter: Exporter) -> Outcome {
     let job = Job::new(key("export"), move |_job| {
         let exporter = exporter.clone();

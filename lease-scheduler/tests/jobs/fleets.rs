@@ -16,11 +16,11 @@ use crate::harness::{Machine, SchedulerHarness, key, secs};
 
 const HOURS: u64 = 100;
 
-/// The clocks of one fleet are 30 s ahead. The clocks of the other fleet are 30 s behind.
 const SKEWS: [(&str, i64); 4] = [("fast-1", 30), ("fast-2", 30), ("slow-1", -30), ("slow-2", -30)];
 
 fn job(harness: &SchedulerHarness, by: &str) -> Job {
-    // A run takes up to 25 s, depending on its tick. So without leases, runs of the fleets would overlap.
+    // A run takes up to 25 s, depending on its tick. So without leases, runs of the fleets would
+    // overlap.
     let length = |tick: Timestamp| secs(tick.as_second().unsigned_abs() / 60 * 7 % 26);
     Job::new(key("job"), harness.log.body_of_lengths(by, length)).on(Schedule::cron(
         "* * * * *",
@@ -33,8 +33,8 @@ fn start(harness: &SchedulerHarness, (name, ahead): (&str, i64)) -> Machine {
     harness.start_ahead(name, SignedDuration::from_secs(ahead), [job(harness, name)])
 }
 
-/// Looks at the ticks that every clock has passed. Returns the number of all ticks, of ticks with several
-/// starts, and of ticks without a start.
+/// Looks at the ticks that every clock has passed. Returns the number of all ticks, of ticks with
+/// several starts, and of ticks without a start.
 fn judge(harness: &SchedulerHarness, from: Timestamp) -> (usize, usize, usize) {
     let ticks = harness.log.ticks();
     let twice = ticks.values().filter(|runs| **runs > 1).count();
@@ -71,7 +71,6 @@ async fn fleets_a_minute_apart_run_each_tick_once() {
     assert!(all >= 5995, "{all}");
 }
 
-/// Each fleet runs alone for a while. No tick is missed, although the clocks of one fleet are behind.
 #[tokio::test(start_paused = true)]
 async fn fleets_a_minute_apart_in_turn_miss_no_tick() {
     let harness = SchedulerHarness::new();
@@ -83,7 +82,7 @@ async fn fleets_a_minute_apart_in_turn_miss_no_tick() {
     while hours < HOURS {
         let (a, b) = (start(&harness, fast), start(&harness, slow));
         sleep(secs(3600 + random.random_range(0..3600))).await;
-        // The next fleet starts before the other stops, as in a rolling deployment.
+        // The next fleet starts before the other fleet stops, as in a rolling deployment.
         let (leaves, stays) = if hours % 4 == 0 { (a, b) } else { (b, a) };
         leaves.stop().await;
         sleep(secs(3600 + random.random_range(0..3600))).await;

@@ -1,4 +1,4 @@
-//! A table that drops the marks of ticks. The control uses it to show that marks prevent second starts.
+//! A table that drops the marks of ticks, for the control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use lease_core::store::{
 };
 use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 
-/// Forwards requests to a store, and removes the marks from its answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetful<S>(pub(crate) Arc<S>);
 
@@ -77,7 +76,7 @@ impl<S: LeaseTable> LeaseTable for Forgetful<S> {
         self.0.create(key, attributes).await
     }
 
-    /// Applies the change without its expectations: the mark that they expect was not returned.
+    /// Omits the expectations, since the store did not return the expected mark.
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         let assigned = change
             .assigned()

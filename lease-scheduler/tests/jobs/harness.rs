@@ -18,7 +18,6 @@ use lease_scheduler::{
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The time at which each test starts: midnight.
 pub(crate) const START: &str = "2026-11-21T00:00:00Z";
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -30,21 +29,18 @@ pub(crate) struct SchedulerHarness {
     created: Moment,
 }
 
-/// A process with a scheduler.
 pub(crate) struct Machine {
     pub(crate) handle: SchedulerHandle,
     pub(crate) wall: Arc<SkewedWallClock>,
     pub(crate) reports: Arc<Reports>,
-    /// The machine's connection to the store. A test can make its requests fail.
+    /// A test can make requests on this connection fail.
     pub(crate) connection: Faulty<MemoryStore>,
     pub(crate) task: JoinHandle<()>,
 }
 
-/// The runs that one machine has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
 
-/// The runs of all bodies, on all machines.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Body>>>);
 
@@ -55,13 +51,12 @@ pub(crate) struct Body {
     pub(crate) attempt: u32,
     pub(crate) token: FencingToken,
     pub(crate) began: Moment,
-    /// When the body ended or was dropped; `None` while it runs.
+    /// The time at which the body ended or was dropped. `None` while the body runs.
     pub(crate) ended: Option<Moment>,
     pub(crate) is_complete: bool,
 }
 
 impl SchedulerHarness {
-    /// Creates a harness whose time starts at [`START`].
     pub(crate) fn new() -> Self {
         Self {
             store: MemoryStore::counting_from_one(),
@@ -71,23 +66,19 @@ impl SchedulerHarness {
         }
     }
 
-    /// Returns the true time.
     pub(crate) fn now(&self) -> Timestamp {
         let gone = BootClock::new().now().since(self.created);
         self.start + SignedDuration::try_from(gone).unwrap()
     }
 
-    /// Waits until `time`.
     pub(crate) async fn until(&self, time: &str) {
         sleep(Duration::try_from(at(time).duration_since(self.now())).unwrap()).await;
     }
 
-    /// Starts a machine whose clock is right.
     pub(crate) fn start(&self, name: &str, jobs: impl IntoIterator<Item = Job>) -> Machine {
         self.start_ahead(name, SignedDuration::ZERO, jobs)
     }
 
-    /// Starts a machine whose clock is ahead by `ahead`.
     pub(crate) fn start_ahead(
         &self,
         name: &str,
@@ -125,13 +116,12 @@ impl SchedulerHarness {
 }
 
 impl Machine {
-    /// Ends the machine as a crash does: none of its requests arrives any more.
+    /// None of the machine's requests arrives any more, as after a crash.
     pub(crate) fn crash(self) {
         self.connection.choose(|_| Some(Fault::Hang));
         self.task.abort();
     }
 
-    /// Stops the machine, and waits until it has stopped.
     pub(crate) async fn stop(self) {
         self.handle.stop();
         self.task.await.unwrap();
@@ -139,17 +129,14 @@ impl Machine {
 }
 
 impl Reports {
-    /// Returns the outcomes as texts.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
     }
 
-    /// Returns the missed ticks that this machine has reported.
     pub(crate) fn missed(&self) -> Vec<MissedTicks> {
         self.1.lock().unwrap().clone()
     }
 
-    /// Counts the reports of each kind of outcome.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for texts in self.texts() {
@@ -177,7 +164,6 @@ impl JobMetrics for Reports {
 }
 
 impl Log {
-    /// Returns a body of machine `by` that takes `length`.
     pub(crate) fn body(
         &self,
         by: &str,
@@ -225,7 +211,6 @@ impl Log {
         self.0.lock().unwrap().len()
     }
 
-    /// Counts the starts of each tick.
     pub(crate) fn ticks(&self) -> BTreeMap<Timestamp, usize> {
         let mut ticks = BTreeMap::new();
         for body in self.bodies() {
@@ -234,7 +219,6 @@ impl Log {
         ticks
     }
 
-    /// Counts the bodies that started before the previous one had ended.
     pub(crate) fn overlaps(&self) -> usize {
         let bodies = self.bodies();
         let overlap = |pair: &[Body]| pair[0].ended.is_none_or(|ended| ended > pair[1].began);
@@ -242,7 +226,7 @@ impl Log {
     }
 }
 
-/// Logs the end of a body when the guard is dropped. So the end is logged even if a body is dropped.
+/// A drop of the guard logs the end of a body, even if the body is dropped.
 pub(crate) struct BodyGuard {
     log: Log,
     number: usize,

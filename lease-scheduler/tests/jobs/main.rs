@@ -1,7 +1,5 @@
-//! Schedulers in paused time, on a store in memory.
-//!
-//! `harness.rs` starts machines and logs their bodies. Each other file tests one subject: `ticking.rs` the
-//! ticks of a schedule, `ending.rs` how runs end, `fleets.rs` fleets whose clocks differ.
+//! Schedulers in paused time, on a store in memory. `harness.rs` starts machines and logs their
+//! bodies.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,5 @@
-//! Missed ticks: each is logged, reported to the metrics and written to the history, once per fleet.
+//! Missed ticks: each is logged, reported to the metrics and written to the history, once per
+//! fleet.
 
 use lease_core::Locker;
 use lease_scheduler::{Ending, Job, Misfire, Schedule, Switch, TableSwitch};
@@ -57,7 +58,7 @@ async fn ticks_missed_by_whole_fleet_are_reported_once() {
     assert_eq!(harness.log.count(), 1);
 }
 
-/// A body runs for 330 s, and a tick is due every 120 s: two of three ticks are missed.
+/// A body runs for 330 s, and a tick is due every 120 s, so two of three ticks are missed.
 #[tokio::test(start_paused = true)]
 async fn ticks_missed_during_long_runs_are_all_reported_once() {
     let (warnings, _listening) = Warnings::listen();
@@ -139,7 +140,6 @@ async fn ticks_of_switched_off_job_are_not_missed() {
 
     assert_eq!((harness.log.count(), missed(&[&b, &c])), (1, 0));
     assert_eq!(lines_of(&warnings), [""; 0]);
-    // A machine whose condition is false reports nothing.
     let elsewhere = Job::new(key("elsewhere"), harness.log.body("d", secs(1)));
     let d = harness.start("d", [elsewhere.on(hourly()).only_if(|| false)]);
     harness.until("2026-11-21T08:30:00Z").await;
@@ -167,7 +167,8 @@ async fn changed_schedule_ignores_earlier_ticks() {
     assert_eq!(ticks, [at("2026-11-22T00:00:00Z"), at("2026-11-22T11:00:00Z")]);
     assert_eq!(new.reports.texts(), ["finished"]);
 
-    // Earlier ticks do not count either if a machine stops before the first tick of the new schedule.
+    // Earlier ticks do not count either if a machine stops before the first tick of the new
+    // schedule.
     new.stop().await;
     let again = harness.start("again", [job("again", daily)]);
     sleep(secs(5)).await;

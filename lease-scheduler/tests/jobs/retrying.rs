@@ -13,7 +13,6 @@ fn daily() -> Schedule {
     Schedule::cron("0 1 * * *", "UTC").unwrap()
 }
 
-/// Returns a daily job whose body takes `length` and fails.
 fn failing(harness: &SchedulerHarness, by: &str, length: Duration) -> Job {
     let (log, by) = (harness.log.clone(), by.to_owned());
     let job = Job::new(key("job"), move |job| {
@@ -27,7 +26,7 @@ fn failing(harness: &SchedulerHarness, by: &str, length: Duration) -> Job {
     job.on(daily())
 }
 
-/// Returns the seconds between the end of each body and the start of the next one.
+/// The seconds between the end of each body and the start of the next body.
 fn pauses(bodies: &[Body]) -> Vec<u64> {
     let pause = |pair: &[Body]| pair[1].began.since(pair[0].ended.unwrap()).as_secs();
     bodies.windows(2).map(pause).collect()

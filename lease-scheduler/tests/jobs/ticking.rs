@@ -112,7 +112,6 @@ async fn tick_during_restart_runs_late() {
     );
 }
 
-/// Ticks from before the job was first seen do not count.
 #[tokio::test(start_paused = true)]
 async fn new_job_does_not_catch_up_earlier_ticks() {
     let harness = SchedulerHarness::new();
@@ -133,8 +132,8 @@ async fn tick_during_long_run_starts_late_or_is_missed() {
 
     harness.until("2026-11-21T00:20:00Z").await;
 
-    // Bodies start at 2:00 and 4:30 (in minutes). The third body starts at 7:00, a minute late, or soon
-    // after 8:00.
+    // Bodies start at 2:00 and 4:30 (in minutes). The third body starts at 7:00, a minute late, or
+    // soon after 8:00.
     let bodies = harness.log.bodies();
     assert_eq!(harness.log.overlaps(), 0);
     assert!(harness.log.ticks().values().all(|runs| *runs == 1));
@@ -278,7 +277,7 @@ async fn duplicate_names_and_lengths_out_of_range_are_rejected() {
     assert!(job().misfire(Misfire::StartWithin(secs(0))).is_err());
 }
 
-/// The machine whose clock is ahead sees the job first. It writes the time of its start, by its own clock.
+/// The machine whose clock is ahead sees the job first, and writes its start by its own clock.
 #[tokio::test(start_paused = true)]
 async fn clock_ahead_marks_no_tick_that_did_not_run() {
     let harness = SchedulerHarness::new();
@@ -314,7 +313,7 @@ async fn past_schedule_that_never_ran_is_logged_once() {
     assert_eq!(machine.handle.run_now("job").await.unwrap().outcome.to_string(), "finished");
 }
 
-/// A program may restart after its last tick, so this deserves no warning.
+/// A program may restart after its last tick.
 #[tokio::test(start_paused = true)]
 async fn past_schedule_that_ran_is_not_logged() {
     let harness = SchedulerHarness::new();

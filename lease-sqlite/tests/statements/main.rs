@@ -15,7 +15,7 @@ use std::thread;
 
 use crate::world::World;
 
-/// A statement, a text in it, and the text that replaces it.
+/// A statement, a part of its text, and the replacement for this part.
 type Sabotage = (&'static str, &'static str, &'static str);
 
 /// Panics if the scenario fails because a statement is invalid SQL.

@@ -151,7 +151,8 @@ pub(crate) async fn earlier_token_of_one_nonce_writes_nothing(world: World) {
     store.writes_nothing_under(&first, &current).await;
 }
 
-/// The key's row was deleted, and the wall clock did not advance. So the next grant has an equal token.
+/// The key's row was deleted, and the wall clock did not advance. So the next grant has an equal
+/// token.
 pub(crate) async fn equal_token_of_another_nonce_writes_nothing(world: World) {
     let store = world.open().await;
     let former = store.granted(&claim("a")).await;
@@ -245,7 +246,6 @@ pub(crate) async fn attributes_change_only_as_expected(world: World) {
     expected.extend(attribute("sea", "grey"));
     expected.extend(attribute("sun", "red"));
     assert_eq!(store.attributes().await, Some(expected));
-    // After an update, even a record without attributes is kept.
     let mut other = claim("a");
     other.key = key("other");
     let grant = store.granted(&other).await;
@@ -294,7 +294,7 @@ pub(crate) async fn list_has_its_prefix_in_pages(world: World) {
         assert!(store.0.create(&key(name), &Attributes::new()).await.unwrap());
     }
 
-    // With a broken statement, the list may repeat its first page for ever. `take` ends it.
+    // With a broken statement, the list may repeat its first page for ever.
     let listed: Vec<_> = store.0.list("b/").take(1000).collect().await;
 
     let listed: Vec<_> = listed.into_iter().map(|record| record.unwrap().key).collect();
@@ -450,7 +450,8 @@ impl Handle {
         world.pass(after);
         let mut probe = claim("probe");
         probe.key = key("probe");
-        // The store's thread answers, then cleans. So the second answer comes after the first cleaning.
+        // The store's thread answers, then cleans. So the second answer comes after the first
+        // cleaning.
         drop(self.ask(&probe).await);
         drop(self.ask(&probe).await);
     }

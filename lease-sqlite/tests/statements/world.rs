@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::Sabotage;
 
-/// A machine that booted an hour ago, on 2026-01-01.
+/// The machine booted an hour ago, on 2026-01-01.
 #[derive(Debug)]
 pub(crate) struct SimulatedMachine {
     boot: AtomicU64,
@@ -33,7 +33,6 @@ impl SimulatedMachine {
         self.boot_micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// The boot time is then `boot_time`.
     pub(crate) fn reboot(&self, boot_time: Duration) {
         self.boot.fetch_add(1, Ordering::SeqCst);
         self.boot_micros.store(u64::try_from(boot_time.as_micros()).unwrap(), Ordering::SeqCst);
@@ -71,7 +70,6 @@ impl World {
         Self { folder, machine: Arc::new(SimulatedMachine::new()), sabotages }
     }
 
-    /// Another process opens the file in this way.
     pub(crate) async fn open(&self) -> Handle {
         let mut builder = SqliteStore::builder(self.folder.path().join("leases.db"))
             .with_machine(Arc::clone(&self.machine) as Arc<dyn Machine>);
@@ -81,7 +79,6 @@ impl World {
         Handle(builder.open().await.unwrap())
     }
 
-    /// Another program opens the file in this way.
     pub(crate) fn connect(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.folder.path().join("leases.db")).unwrap()
     }
@@ -101,7 +98,7 @@ impl World {
     }
 }
 
-/// Its methods panic if the answer is not the expected answer.
+/// The methods panic if the answer is not the expected answer.
 pub(crate) struct Handle(pub(crate) SqliteStore);
 
 impl Handle {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The source of all random decisions of a run. A seed repeats the decisions, but not the timing of the
-/// real processes.
+/// The source of all random decisions of a run. A seed repeats the decisions, but not the timing of
+/// the processes.
 #[derive(Debug)]
 pub(crate) struct Chance(StdRng);
 
@@ -15,7 +15,6 @@ impl Chance {
         Self(StdRng::seed_from_u64(seed))
     }
 
-    /// Draws the seed of another source.
     pub(crate) fn seed(&mut self) -> u64 {
         self.0.random()
     }
@@ -36,7 +35,7 @@ impl Chance {
         self.length(Duration::ZERO, longest)
     }
 
-    /// Draws one of `choices`, in proportion to their weights; `None` if `choices` is empty.
+    /// Draws in proportion to the weights. `None` if `choices` is empty.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> Option<T> {
         let all: u32 = choices.iter().map(|(weight, _)| weight).sum();
         let mut left = self.0.random_range(0..all.max(1));
@@ -49,7 +48,6 @@ impl Chance {
         None
     }
 
-    /// Draws `count` different numbers below `end`, in random order.
     pub(crate) fn some_of(&mut self, end: usize, count: usize) -> Vec<usize> {
         let mut rest: Vec<usize> = (0..end).collect();
         let mut chosen = Vec::new();

@@ -1,9 +1,8 @@
-//! Chaos tests with real processes. Workers share leases on real servers, a nemesis injects faults into
-//! workers and servers, and a judge then checks the recorded events.
+//! Chaos tests with real processes. Workers share leases on real servers, a nemesis injects faults,
+//! and a judge checks the recorded events.
 //!
-//! Start at [`overlapping_run`] or [`single_run`]: a run with many faults at once, or one at a time.
-//! All processes are on one machine, and the ledger is ordered by `CLOCK_MONOTONIC`, which no fault
-//! changes.
+//! Start at [`overlapping_run`] or [`single_run`]. All processes are on one machine, and
+//! `CLOCK_MONOTONIC`, which no fault changes, orders the ledger.
 
 mod chance;
 mod failure;
@@ -83,7 +82,6 @@ struct Arguments {
     role: Option<Role>,
 }
 
-/// The role of a child process.
 #[derive(Debug, Subcommand)]
 enum Role {
     #[command(hide = true)]
@@ -152,12 +150,11 @@ async fn main() -> ExitCode {
     })
 }
 
-/// Makes a run, and reports it.
 async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure> {
     clock_library()?;
     setup.check()?;
     if let Some(file) = &file {
-        // Creates the file now, so that an error is reported before the run, not after it.
+        // An unwritable file fails before the run, not after it.
         save(file, "")?;
     }
     show(&format!("lease-chaos: {}, seed {}", setup.store, setup.seed));

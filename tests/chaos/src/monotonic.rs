@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which orders the events of all processes. The time comes from the kernel
-/// directly, since libfaketime changes the wall clock of a process.
+/// Nanoseconds of `CLOCK_MONOTONIC`. The time comes from the kernel directly, since libfaketime
+/// changes the clocks of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Monotonic(u64);
 
@@ -20,7 +20,7 @@ impl Monotonic {
         Self(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
     }
 
-    /// The time since `earlier`; zero if `earlier` is later.
+    /// Zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -24,7 +24,6 @@ use crate::store::{Clocks, Store};
 use crate::worker::fleet::Fleet;
 use crate::worker::resource::{Gates, Resource};
 
-/// Runs workers and faults, and judges what the workers did.
 pub(crate) async fn run_overlapping(
     setup: &Setup,
 ) -> Result<(Arc<Mutex<Ledger>>, Verdict, Option<LoadEnded>), Failure> {
@@ -96,7 +95,6 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
     Ok(servers)
 }
 
-/// Starts the links of each worker. Returns the links, and the address of the store for each worker.
 async fn link(
     setup: &Setup,
     servers: &[Server],
@@ -123,5 +121,4 @@ async fn link(
     Ok((all, stores))
 }
 
-/// The table of leases in DynamoDB.
 const TABLE: &str = "leases";

@@ -10,14 +10,12 @@ use crate::load::Load;
 use crate::probe::KEPT_TTL;
 use crate::store::{Clocks, Store};
 
-/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) store: Store,
     pub(crate) length: Duration,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
-    /// The longest pause between two overlapping faults.
     pub(crate) pause: Duration,
     /// The number of keys. Each key guards a counter.
     pub(crate) counters: usize,
@@ -26,7 +24,6 @@ pub(crate) struct Setup {
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) faults: Faults,
     pub(crate) clocks: Clocks,
-    /// The faults of a run with single faults.
     pub(crate) kinds: Vec<SingleFault>,
 }
 
@@ -57,7 +54,6 @@ pub(crate) enum Sabotage {
 }
 
 impl Setup {
-    /// Rejects parameters that cannot be combined.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let single = self.faults == Faults::Single;
         let refused = match self.sabotage {
@@ -103,12 +99,11 @@ impl Setup {
         }
     }
 
-    /// The number of worker processes, for the counters and for the load together.
     pub(crate) fn processes(&self) -> usize {
         self.workers + self.load.map_or(0, Load::processes)
     }
 
-    /// The longest ttl of all clients. The clients of a quorum must agree on it.
+    /// The clients of a quorum must agree on this ttl.
     pub(crate) fn max_ttl(&self) -> Duration {
         match self.faults {
             Faults::Overlapping => self.ttl,
@@ -117,5 +112,4 @@ impl Setup {
     }
 }
 
-/// The longest pause between two faults, if the command line names none.
 pub(crate) const FREQUENT: Duration = Duration::from_secs(1);

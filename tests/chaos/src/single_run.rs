@@ -20,7 +20,6 @@ use crate::setup::{Sabotage, Setup};
 use crate::worker::fleet::Fleet;
 use crate::worker::resource::{Gates, Resource};
 
-/// Makes the run, and judges safety and progress.
 pub(crate) async fn run_single(
     setup: &Setup,
 ) -> Result<(Arc<Mutex<Ledger>>, Verdict, Option<Progress>), Failure> {

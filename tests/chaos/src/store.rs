@@ -43,11 +43,10 @@ impl Store {
         }
     }
 
-    /// The time during which a new server of a quorum does not vote.
     pub(crate) fn quarantine(self, ttl: Duration) -> Duration {
         match self {
-            // A ttl and 1 %. Two more seconds, since Redis reports its uptime in whole seconds. One more
-            // second, in which a client reads the uptime again.
+            // A ttl and 1 %, and 3 s: Redis reports its uptime in whole seconds, and a client needs
+            // a second to read the uptime again.
             Self::Quorum => ttl.mul_f64(1.01) + Duration::from_secs(3),
             _ => Duration::ZERO,
         }

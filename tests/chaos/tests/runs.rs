@@ -1,4 +1,5 @@
-//! Short runs of lease-chaos. Each store must keep every promise, and the judge must find each sabotage.
+//! Short runs of lease-chaos. Each store must keep every promise, and the judge must find each
+//! sabotage.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -11,7 +12,6 @@ use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::redis::{VALKEY, available};
 use lease_test_servers::tools::{libfaketime, tool};
 
-/// The result of a run.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -33,12 +33,11 @@ fn end_of(mut command: Command) -> Ended {
         output: text(output.stdout),
         errors: text(output.stderr),
     };
-    // The test harness shows this output if the test fails. It has the seed and the timelines.
+    // The test harness shows this output, with the seed and the timelines, if the test fails.
     println!("{}{}", ended.output, ended.errors);
     ended
 }
 
-/// Runs for a third of a minute on `store`; `None`, with a printed line, if a server is missing.
 fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
     if ["redis", "quorum"].contains(&store) {
@@ -48,7 +47,6 @@ fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
 }
 
 impl Ended {
-    /// The number before `what` in the last line.
     fn count(&self, what: &str) -> u64 {
         let summary = self.output.lines().last().unwrap_or_default();
         let before = summary.split_once(what).map(|(before, _)| before).unwrap_or_default();
@@ -103,7 +101,6 @@ fn sqlite_keeps_its_promises() {
     assert_eq!(ended.count("documented overlaps"), 0);
 }
 
-/// Runs the given single faults; `None`, with a printed line, if a server is missing.
 fn run_single(store: &str, faults: &[&str], sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
     if !available() {
@@ -195,8 +192,7 @@ fn separate_servers_are_found() {
     assert!(!ended.output.contains("old token accepted"), "the gate lets old tokens in");
 }
 
-/// Runs a load for some seconds: few keys, so that claims of the same batch often find their key held.
-/// `None`, with a printed line, if a server is missing.
+/// Few keys, so that claims of the same batch often find their key held.
 fn run_load(store: &str, sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
     tool("valkey-server", &VALKEY)?;

@@ -1,5 +1,5 @@
-//! Drops each public future after every possible number of polls. Then the key must be free at once, and
-//! no task may be left.
+//! Drops each public future after every possible number of polls. Afterwards, the key must be free
+//! at once, and no task may be left.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -135,7 +135,6 @@ fn dropped_holder_query_leaves_key_free() {
     at_every_poll(async |world, polls| dropped_after(polls, world.locker.holder(&key("a"))).await);
 }
 
-/// Two lockers on one store, which takes a few polls to answer.
 struct World {
     store: MemoryStore,
     locker: Locker,
@@ -157,7 +156,7 @@ impl World {
     }
 }
 
-/// Runs `story` in a new world for each number of polls, from 0 until the future completes.
+/// Starts `story` in a new world for each number of polls, from 0 until the future completes.
 #[expect(clippy::needless_pass_by_value, reason = "the calls are easier to read without `&`")]
 fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
     for polls in 0..MANY {
@@ -196,8 +195,7 @@ fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
     unreachable!("not done after {MANY} polls");
 }
 
-/// Polls `future` up to `polls` times, runs the other tasks in between, and drops it. Returns whether
-/// the future completed.
+/// Runs the other tasks between the polls. Returns whether `future` completed.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
     let mut future = Box::pin(future);
     polled(polls, &mut future).await.is_some()
@@ -217,7 +215,6 @@ fn key(name: &str) -> LeaseKey {
     name.parse().unwrap()
 }
 
-/// A store that yields a few times before and after it applies each request.
 #[derive(Debug, Clone)]
 struct YieldingStore(MemoryStore);
 

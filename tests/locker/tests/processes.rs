@@ -14,13 +14,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Longer than the pauses of a process on a busy machine.
+/// Longer than a process pauses on a busy machine.
 const TTL: Duration = Duration::from_secs(5);
 
-/// The time limit for events that happen eventually, also on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// A worker whose wall clock is wrong. Dropping it kills the worker.
 struct Worker {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -47,15 +45,16 @@ impl Worker {
     }
 }
 
-/// Returns whether the first token of a key comes from a wall clock that is an hour ahead. The process
-/// starts tokens from its wall clock, since its first request precedes any response with DynamoDB's time.
+/// Whether the first token of a key comes from a wall clock that is an hour ahead. The first
+/// request has no response with DynamoDB's time yet, so tokens start from the wall clock.
 fn is_an_hour_ahead(obtained: &str) -> bool {
     let token = obtained.strip_prefix("obtained under token ").expect("it obtained the key");
     let token: u64 = token.parse().expect("a token");
     token > micros_since_1970() + 3_500_000_000
 }
 
-/// An earlier system compared the wall clocks of two machines: `S1.f6` in `docs/reports/earlier-systems.md`.
+/// An earlier system compared the wall clocks of two machines: `S1.f6` in
+/// `docs/reports/earlier-systems.md`.
 #[tokio::test]
 async fn lease_survives_contender_with_clock_an_hour_off() {
     let server = Server::dynoxide().await;

@@ -8,19 +8,16 @@ use serde_json::Value;
 use crate::Failure;
 use crate::programs::{QUICK, Tier};
 
-/// A test program that cargo built.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) package: String,
-    /// The program's name. Unit tests have the name of their library or binary.
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) executable: PathBuf,
-    /// The package's folder, in which cargo runs its tests.
     pub(crate) folder: PathBuf,
 }
 
-/// Builds the programs of a tier. Cargo prints its progress and its errors to the standard error.
+/// Cargo prints its progress and its errors to the standard error.
 pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--workspace", "--all-features", "--no-run"]);
@@ -36,7 +33,7 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     let messages = String::from_utf8(built.stdout)?;
     let mut programs = Vec::new();
     for message in messages.lines() {
-        // A build script may also print a line, which is not a message of cargo.
+        // A build script may print a line that is not a message of cargo.
         if let Ok(message) = serde_json::from_str(message) {
             programs.extend(program(&message));
         }
@@ -44,7 +41,7 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     Ok(programs)
 }
 
-/// Returns the test program of a message; `None` for any other message.
+/// `None` for a message without a test program.
 fn program(message: &Value) -> Option<Program> {
     let is_test = message.get("profile")?.get("test")?.as_bool()?;
     if !is_test {
@@ -60,7 +57,7 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// Returns the package name in an id: `path+file:///a/lease-core#0.1.0`, or `…/a/b#lease-core@0.1.0`.
+/// An id is `path+file:///a/lease-core#0.1.0`, or `…/a/b#lease-core@0.1.0`.
 fn package(id: &str) -> String {
     let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
     let name = version.split_once('@').map(|(name, _version)| name);

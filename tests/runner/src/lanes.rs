@@ -10,12 +10,9 @@ use crate::Failure;
 use crate::outcome::Outcome;
 use crate::programs::Job;
 
-/// The number of jobs that run at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// Lanes for computing jobs. When the last waiting job has started, twice as many computing jobs run.
     computing: usize,
-    /// Lanes for jobs that wait: at least as many as `computing`.
     waiting: usize,
 }
 
@@ -34,11 +31,7 @@ impl fmt::Display for Lanes {
     }
 }
 
-/// Runs all jobs, and calls `ended` after each job. Returns the time from the first start to the last end.
-///
-/// # Errors
-///
-/// If a program cannot be started.
+/// Returns the time from the first start to the last end.
 pub(crate) fn run(
     jobs: Vec<Job>,
     lanes: Lanes,
@@ -59,7 +52,6 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let computing_lane = || lane(&computing);
         let waiting_lane = || lane(&waiting);
-        // When no waiting job is left, the processors have time for more computing jobs.
         let mixed_lane = || lane(&waiting).and_then(|()| lane(&computing));
         let lanes: Vec<_> = (0..lanes.computing)
             .flat_map(|_| [scope.spawn(computing_lane), scope.spawn(mixed_lane)])

@@ -1,9 +1,8 @@
 //! Builds the test programs of the workspace and runs them side by side. `./test` calls this program.
 //!
-//! `cargo test` runs one program after another, but most test programs wait for servers or timers. This runner
-//! runs several waiting programs at a time, and one computing program per two processors. Computing programs
-//! have a lower priority, so they do not slow the others down. When the last waiting program has started, twice
-//! as many computing programs run.
+//! Most test programs wait for servers or timers. So this runner runs several waiting programs at a
+//! time, and one computing program per two processors with a lower priority. When the last waiting
+//! program has started, twice as many computing programs run.
 #![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 mod build;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::Failure;
 use crate::programs::Job;
 
-/// The result of one program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) passed: bool,
@@ -16,27 +15,19 @@ pub(crate) struct Outcome {
     took: Duration,
 }
 
-/// The totals of all programs.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     programs: usize,
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// The failed programs, each followed by its failed tests.
     failures: Vec<String>,
-    /// The lines of tests that were skipped because a program is not installed.
     skipped: Vec<String>,
     times: Vec<(Duration, String)>,
 }
 
 impl Outcome {
-    /// Runs a program to its end. Its output goes to a file: a server that outlives its test would
-    /// keep a pipe open.
-    ///
-    /// # Errors
-    ///
-    /// If the program cannot be started.
+    /// The output goes to a file, since a server that outlives its test would keep a pipe open.
     pub(crate) fn of(job: &Job, took: impl FnOnce() -> Duration) -> Result<Self, Failure> {
         let path = log_of(job)?;
         let file = File::create(&path)?;
@@ -47,7 +38,6 @@ impl Outcome {
         Ok(Self { passed: status.success(), output, took: took() })
     }
 
-    /// Returns the lines that report the program: duration, title, and test results.
     pub(crate) fn line(&self, job: &Job) -> String {
         let mut results: Vec<_> = self.results().collect();
         if results.len() > 1 {
@@ -96,7 +86,6 @@ impl Totals {
         self.failures.is_empty()
     }
 
-    /// Returns the report: the times of all programs, skipped and failed tests, and the totals.
     pub(crate) fn report(&self, took: Duration) -> String {
         let mut lines = vec![String::new()];
         let (long, short): (Vec<_>, Vec<_>) =
@@ -123,7 +112,6 @@ fn count(result: &str, word: &str) -> u64 {
     before.split_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Returns the file of a program's output. The next run overwrites it.
 fn log_of(job: &Job) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
     let folder = own.parent().ok_or("the test runner has no folder")?.join("test-logs");

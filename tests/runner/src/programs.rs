@@ -1,34 +1,28 @@
-//! The programs of each tier, their durations, and the list of computing programs.
+//! The programs of each tier.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::build::Program;
 
-/// The set of tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// Tests that need no server and take less than a minute: unit tests, and [`QUICK`].
     Quick,
-    /// Every test of the workspace.
     All,
 }
 
-/// A program to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) title: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<&'static str>,
-    /// The working folder; `None` for the runner's working folder.
     pub(crate) folder: Option<PathBuf>,
-    /// Whether the program keeps processors busy.
     pub(crate) computes: bool,
-    /// The approximate duration. Long programs start first.
+    /// Long programs start first.
     seconds: u32,
 }
 
-/// The integration tests of [`Tier::Quick`], by the names of their programs.
 pub(crate) const QUICK: [&str; 12] = [
     "adversity",
     "cancelling",
@@ -44,8 +38,8 @@ pub(crate) const QUICK: [&str; 12] = [
     "slow",
 ];
 
-/// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
-/// processors. The seconds decide only the order in which programs start.
+/// Programs of five seconds or more: package, program, and seconds on two idle processors. The
+/// seconds decide only the order in which programs start.
 const LONG: [(&str, &str, u32); 39] = [
     ("lease-chaos", "chaos", 97),
     ("lease-cli", "judged", 30),
@@ -88,7 +82,6 @@ const LONG: [(&str, &str, u32); 39] = [
     ("lease-store", "urls", 30),
 ];
 
-/// Programs that keep processors busy for longer than a few seconds.
 const COMPUTING: [(&str, &str); 9] = [
     ("lease-kcl", "kcl"),
     ("lease-kinesis", "plan"),
@@ -101,7 +94,6 @@ const COMPUTING: [(&str, &str); 9] = [
     ("lease-simulation-tests", "simulation"),
 ];
 
-/// Returns the jobs of a tier, long programs first.
 pub(crate) fn jobs(tier: Tier, programs: Vec<Program>) -> Vec<Job> {
     let mut jobs: Vec<_> = programs.into_iter().map(job).collect();
     if tier == Tier::All {
@@ -129,7 +121,7 @@ fn job(program: Program) -> Job {
     }
 }
 
-/// Returns the job of all doc tests, which cargo itself compiles and runs.
+/// Cargo itself compiles and runs doc tests.
 fn doc_tests() -> Job {
     Job {
         title: "documentation".to_owned(),
@@ -142,10 +134,9 @@ fn doc_tests() -> Job {
 }
 
 impl Job {
-    /// Returns the command, without redirections of its input and output.
     pub(crate) fn command(&self) -> Command {
         let mut command = if self.computes {
-            // Lowers the priority, so that servers answer the other programs in time. At a higher nice
+            // At a lower priority, servers answer the other programs in time. At a higher nice
             // value, other load on the machine would stop the program.
             let mut command = Command::new("nice");
             command.args(["-n", "3"]).arg(&self.program);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 ///
 /// # Panics
 ///
-/// If `name` is not a valid key.
+/// Panics if `name` is not a valid key.
 pub fn fresh_key(name: &str) -> LeaseKey {
     let unique = fresh_nonce();
     LeaseKey::new(format!("{name}/{unique}")).expect("a key")
@@ -30,7 +30,7 @@ pub fn fresh_nonce() -> Nonce {
 ///
 /// # Panics
 ///
-/// If `lessee` is not a valid lessee.
+/// Panics if `lessee` is not a valid lessee.
 pub fn claim(key: &LeaseKey, lessee: &str, ttl: Duration) -> Claim {
     let lessee = Lessee::new(lessee).expect("a lessee");
     Claim::new(key.clone(), lessee, fresh_nonce(), ttl)
@@ -40,7 +40,7 @@ pub fn claim(key: &LeaseKey, lessee: &str, ttl: Duration) -> Claim {
 ///
 /// # Panics
 ///
-/// If the key is held, or the store fails.
+/// Panics if the key is held, or the store fails.
 pub async fn obtain(store: &dyn LockStore, key: &LeaseKey, lessee: &str, ttl: Duration) -> Grant {
     let answer = store.obtain(&claim(key, lessee, ttl)).await;
     granted(answer.expect("an answer")).0
@@ -50,7 +50,7 @@ pub async fn obtain(store: &dyn LockStore, key: &LeaseKey, lessee: &str, ttl: Du
 ///
 /// # Panics
 ///
-/// If the key is held.
+/// Panics if the key is held.
 #[track_caller]
 pub fn granted(obtained: Obtained) -> (Grant, Attributes) {
     match obtained {
@@ -63,7 +63,7 @@ pub fn granted(obtained: Obtained) -> (Grant, Attributes) {
 ///
 /// # Panics
 ///
-/// If the key was granted.
+/// Panics if the key was granted.
 #[track_caller]
 pub fn held(obtained: Obtained) -> Holder {
     match obtained {
@@ -76,16 +76,16 @@ pub fn held(obtained: Obtained) -> Holder {
 ///
 /// # Panics
 ///
-/// If `what` takes longer.
+/// Panics if `what` takes longer.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(5), what).await.expect("done within five minutes")
 }
 
-/// Calls `ask` every 25 ms until it returns a value.
+/// Calls `ask` every 25 ms until `ask` returns a value.
 ///
 /// # Panics
 ///
-/// If `ask` returns no value within two minutes.
+/// Panics if `ask` returns no value within two minutes.
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -104,7 +104,7 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
 ///
 /// # Panics
 ///
-/// If the claim is not granted within five minutes, or the store fails.
+/// Panics if the claim is not granted within five minutes, or the store fails.
 pub async fn take_over(
     store: &dyn LockStore,
     key: &LeaseKey,

@@ -22,7 +22,7 @@ use crate::process::Process;
 use crate::proxy::{Proxy, Wire};
 use crate::tools::tool;
 
-/// A DynamoDB server. Dropping it stops the server, unless the server ran before the test.
+/// A DynamoDB server. A drop stops the server, unless the server ran before the test.
 pub struct Server {
     /// The server's name, for messages.
     pub name: &'static str,
@@ -55,14 +55,14 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub async fn dynoxide() -> Self {
         let database = dynoxide::Database::memory().expect("a database in memory");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
-            // An error means that the server was dropped, and the sender with it.
+            // An error means that the sender was dropped with the server.
             let _ = stopped.await;
         }));
         Self {
@@ -74,12 +74,12 @@ impl Server {
         }
     }
 
-    /// Starts the servers for acceptance tests: dynoxide and, if they are installed, `ministack` and
-    /// `dynalite`. If `LEASE_DYNAMODB_ENDPOINT` is set, returns only the server that it names.
+    /// Starts dynoxide and, if they are installed, `ministack` and `dynalite`. If
+    /// `LEASE_DYNAMODB_ENDPOINT` is set, returns only the server of this variable.
     ///
     /// # Panics
     ///
-    /// If a server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
+    /// Panics if a server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn all() -> Vec<Self> {
         if let Some(elsewhere) = Self::from_environment() {
             return vec![elsewhere];
@@ -93,7 +93,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// As [`all`](Self::all).
+    /// Panics as [`all`](Self::all) does.
     pub async fn others() -> Vec<Self> {
         if let Some(elsewhere) = Self::from_environment() {
             return vec![elsewhere];
@@ -107,7 +107,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// As [`all`](Self::all).
+    /// Panics as [`all`](Self::all) does.
     pub async fn ministack() -> Option<Self> {
         let program = tool("ministack", &["bin/ministack"])?;
         let port = free_port();
@@ -126,7 +126,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// As [`all`](Self::all).
+    /// Panics as [`all`](Self::all) does.
     pub async fn dynalite() -> Option<Self> {
         let program = tool("dynalite", &["node_modules/.bin/dynalite"])?;
         let port = free_port();
@@ -147,8 +147,7 @@ impl Server {
         }
     }
 
-    /// Returns the server of `LEASE_DYNAMODB_ENDPOINT`: `aws`, or the address of a running server, such as
-    /// `127.0.0.1:8000`.
+    /// The variable is `aws`, or the address of a running server, such as `127.0.0.1:8000`.
     fn from_environment() -> Option<Self> {
         let endpoint = std::env::var("LEASE_DYNAMODB_ENDPOINT").ok()?;
         let table = std::env::var("LEASE_DYNAMODB_TABLE").ok();
@@ -172,12 +171,12 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the server is AWS.
+    /// Panics if the server is AWS.
     pub fn address(&self) -> SocketAddr {
         self.address.expect("AWS has no address")
     }
 
-    /// The table that tests share, if the server ran before the tests; otherwise `own`.
+    /// The table that tests share, if the server ran before the tests. Otherwise `own`.
     pub fn table<'a>(&'a self, own: &'a str) -> &'a str {
         self.table.as_deref().unwrap_or(own)
     }
@@ -209,7 +208,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If no port is free, or the server is AWS.
+    /// Panics if no port is free, or the server is AWS.
     pub async fn proxy(&self) -> Proxy {
         let address = self.address();
         Proxy::start(address, Wire::Http).await.expect("a free port")
@@ -219,7 +218,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If no port is free, or the server is AWS.
+    /// Panics if no port is free, or the server is AWS.
     pub async fn at_another_time(&self) -> (Proxy, ServerClock) {
         let address = self.address();
         let clock = ServerClock::default();
@@ -234,16 +233,17 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the server is not dynoxide.
+    /// Panics if the server is not dynoxide.
     pub fn database(&self) -> dynoxide::Database {
         self.database.clone().expect("dynoxide")
     }
 
-    /// Deletes the items whose TTL has passed, as DynamoDB does in the background. Returns their number.
+    /// Deletes the items whose TTL has passed, as DynamoDB does in the background. Returns their
+    /// number.
     ///
     /// # Panics
     ///
-    /// If the server is not dynoxide.
+    /// Panics if the server is not dynoxide.
     pub fn sweep(&self) -> usize {
         self.database().sweep_ttl().expect("a sweep")
     }
@@ -325,14 +325,14 @@ impl Intercept for Count {
     }
 }
 
-/// The offset of a server's dates from the true time, as its clients see them.
+/// The offset of a server's dates from the true time, as clients see the dates.
 #[derive(Debug, Clone, Default)]
 pub struct ServerClock {
     seconds: Arc<AtomicI64>,
 }
 
 impl ServerClock {
-    /// Sets the dates of all further replies to the true time plus `seconds`, which may be negative.
+    /// Sets the dates of all later replies to the true time plus `seconds`, which may be negative.
     pub fn set(&self, seconds: i64) {
         self.seconds.store(seconds, Ordering::SeqCst);
     }
@@ -357,7 +357,7 @@ impl ServerClock {
     }
 }
 
-/// A `Date` line with the time shifted; `None` for any other line.
+/// `None` for any line except a `Date` line.
 fn shifted(line: &str, seconds: i64) -> Option<String> {
     let (name, date) = line.split_once(':')?;
     if !name.eq_ignore_ascii_case("date") {

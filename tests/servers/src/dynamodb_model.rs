@@ -11,7 +11,7 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_types::body::SdkBody;
 
-/// Returns the configuration of a client without retries. It calls `answer` for each request.
+/// Returns the configuration of a client without retries, which calls `answer` for each request.
 pub fn config(
     answer: impl Fn(&HttpRequest) -> HttpConnectorFuture + Send + Sync + 'static,
 ) -> Builder {
@@ -34,7 +34,7 @@ pub fn operation(request: &HttpRequest) -> &str {
 ///
 /// # Panics
 ///
-/// If `status` is not an HTTP status.
+/// Panics if `status` is not an HTTP status.
 pub fn response(status: u16, body: impl Into<SdkBody>) -> HttpResponse {
     let status = status.try_into().expect("an HTTP status");
     let mut response = HttpResponse::new(status, body.into());

@@ -18,7 +18,7 @@ use crate::port::free_port;
 use crate::process::Process;
 use crate::tools::tool;
 
-/// A Kinesis server. Dropping it stops the server.
+/// A Kinesis server. A drop stops the server.
 pub struct Server {
     /// The server's name, for messages.
     pub name: &'static str,
@@ -50,15 +50,15 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts ferrokinesis, a Kinesis in this process, on a free port. Its iterators expire after
-    /// [ten seconds](Self::ITERATORS_LIVE), which is longer than the pauses of a test on a busy machine.
+    /// Starts ferrokinesis, a Kinesis in this process, on a free port. Iterators expire after [ten
+    /// seconds](Self::ITERATORS_LIVE), longer than a test pauses on a busy machine.
     ///
-    /// The server reports a shard's children only to subscribers, finds streams only by name, and lists all
-    /// shards on one page.
+    /// The server reports a shard's children only to subscribers, finds streams only by name, and
+    /// lists all shards on one page.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub async fn ferrokinesis() -> Self {
         let options = StoreOptions {
             create_stream_ms: 5,
@@ -81,19 +81,18 @@ impl Server {
     /// The lifetime of [ferrokinesis](Self::ferrokinesis)' iterators.
     pub const ITERATORS_LIVE: Duration = Duration::from_secs(10);
 
-    /// Starts kinesis-local, which reports a shard's children with the shard's last records. The SDK cannot
-    /// parse the events that it pushes.
+    /// Starts kinesis-local, which reports a shard's children with the shard's last records. The
+    /// SDK cannot parse the events that kinesis-local pushes.
     ///
     /// # Panics
     ///
-    /// If the server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
+    /// Panics if the server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn kinesis_local() -> Option<Self> {
         let node = tool("node", &[])?;
         let program = tool("kinesis-local", &["node_modules/kinesis-local/main.js"])?;
         let port = free_port();
         let mut command = Command::new(node);
         command.args(["--import", LOOPBACK_ALONE]).arg(&program);
-        // The program's certificate is in this folder.
         command.current_dir(program.parent().expect("a folder"));
         command.envs([("SHARD_LIMIT", "1000"), ("LOG_LEVEL", "ERROR")]);
         for change in ["CREATE_STREAM", "DELETE_STREAM", "SPLIT_SHARD", "MERGE_SHARDS"] {
@@ -120,7 +119,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the stream cannot be created.
+    /// Panics if the stream cannot be created.
     pub async fn create_stream(&self, name: &str, shards: i32) {
         let client = self.client();
         let request = client.create_stream().stream_name(name).shard_count(shards);
@@ -132,7 +131,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the stream does not exist, or is not active within half a minute.
+    /// Panics if the stream does not exist, or is not active within half a minute.
     pub async fn settled(&self, stream: &str) {
         let client = self.client();
         for _ in 0..3_000 {
@@ -159,7 +158,7 @@ pub fn client_of(address: SocketAddr) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Makes kinesis-local listen only on the loopback interface. The program has no such option: it calls
+/// kinesis-local has no option to listen only on the loopback interface. The program calls
 /// `listen(port, callback)`.
 const LOOPBACK_ALONE: &str = "data:text/javascript,\
     import net from 'node:net';\

@@ -1,11 +1,8 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each module has its own feature. So a
-//! test of one store does not compile other modules. [`proxy`] injects faults between client and server.
-//! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models. [`search`]
-//! visits all states of a model.
-//!
-//! The helpers are for tests only: they panic if something is missing.
+//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each module has its own feature,
+//! so a test of one store does not compile the others. [`proxy`] injects faults between client and
+//! server. The helpers panic if something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
 
 #[cfg(feature = "sdk")]

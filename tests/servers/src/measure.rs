@@ -2,7 +2,8 @@
 
 use lease_core::store::{BootClock, Clock};
 
-/// Whether `cargo bench` started this program. `cargo test --benches` also starts it, but must not measure.
+/// Whether `cargo bench` started this program. `cargo test --benches` also starts benchmarks, which
+/// must not measure then.
 pub fn is_measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -19,7 +20,7 @@ pub async fn timed<T>(work: impl Future<Output = T>) -> f64 {
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// Panics if there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     *values.get(values.len() / 2).expect("a run")

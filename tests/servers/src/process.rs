@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-/// A child process. Dropping it kills the process, also when the test fails.
+/// A child process. A drop kills the process, also when the test fails.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Runs `command`, and waits until it listens at `port` of this machine.
+    /// Runs `command`, and waits until the process listens at `port` of this machine.
     ///
     /// # Panics
     ///
-    /// If the process ends, or does not listen within five minutes.
+    /// Panics if the process ends, or does not listen within five minutes.
     pub(crate) async fn listening(mut command: Command, port: u16) -> Self {
         let child = command
             .stdin(Stdio::null())
@@ -41,7 +41,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The process may have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }

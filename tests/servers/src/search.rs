@@ -1,7 +1,7 @@
 //! Searches all states of a model breadth first, so that a violation is found by a shortest path.
 //!
-//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
-//! shortest, and depends on some fifty crates.
+//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not
+//! the shortest.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A protocol with its faults: its first state, and the steps that are possible in each state.
 pub trait Model {
-    /// A state of the protocol. A step leads from one state to another.
+    /// A state of the protocol.
     type State: Copy + fmt::Debug + fmt::Display;
     /// An event that leads from one state to another.
     type Step: fmt::Debug + fmt::Display;
@@ -49,7 +49,7 @@ pub struct Taken<M: Model + ?Sized> {
 pub struct Found<M: Model> {
     /// The number of visited states.
     pub states: usize,
-    /// The largest number of steps that is needed to reach a state.
+    /// The largest number of steps on a shortest path to a state.
     pub depth: usize,
     /// The first promise that was broken, and the path to it.
     pub violation: Option<(M::Violation, Path<M>)>,
@@ -59,7 +59,8 @@ pub struct Found<M: Model> {
 #[derive(Debug)]
 pub struct Path<M: Model>(Vec<(M::Step, M::State)>);
 
-/// The first path to a state: the index of the previous state, and the index of the step from there.
+/// The first path to a state: the index of the previous state, and the index of the step from
+/// there.
 struct Origin {
     parent: u32,
     turn: u16,
@@ -69,7 +70,7 @@ struct Origin {
 ///
 /// # Panics
 ///
-/// If the model has more than four billion states.
+/// Panics if the model has more than four billion states.
 pub fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
     let first = model.first_state();
     let mut seen = Seen::default();
@@ -103,7 +104,6 @@ pub fn search<M: Model>(model: &M, promises: &[M::Violation]) -> Found<M> {
     Found { states: origins.len(), depth, violation: None }
 }
 
-/// Repeats the path to a state, and then the step with the index `last`.
 fn retrace<M: Model>(model: &M, origins: &[Origin], mut place: usize, last: u16) -> Path<M> {
     let mut turns = vec![last];
     while origins[place].parent != u32::MAX {
@@ -149,14 +149,14 @@ pub fn fingerprint(state: &impl Hash) -> u64 {
     bytes.finish()
 }
 
-/// Hashes eight bytes at a time. All fields of a state are bytes, and so are the indices of variants.
+/// Hashes eight bytes at a time, since all fields of a state are bytes.
 struct Bytes {
     hash: u64,
     word: u64,
     length: u32,
 }
 
-// These methods are inlined into the test programs, which are optimized.
+// Inlined into the test programs, which are optimized.
 impl Hasher for Bytes {
     #[inline]
     fn finish(&self) -> u64 {
@@ -200,7 +200,7 @@ fn mix(word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The fingerprints of the visited states. A fingerprint is a hash, so it is not hashed again.
+/// A fingerprint is a hash, so the set does not hash it again.
 type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[derive(Default)]

@@ -7,12 +7,12 @@ use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// Finds the program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
-/// If the program is missing, prints a line to the standard error.
+/// Finds the program `name` in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
+/// Prints a line to the standard error if the program is missing.
 ///
 /// # Panics
 ///
-/// If it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+/// Panics if the program is missing and `LEASE_TEST_REQUIRE_ALL` is set.
 pub fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     let found = find(name, places);
     if found.is_none() {
@@ -21,7 +21,7 @@ pub fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// Finds a program as [`tool`] does. Returns `None` if the program is missing, and prints nothing.
+/// Finds a program as [`tool`] does, but prints nothing.
 pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     let tools = std::env::var_os("LEASE_TEST_TOOLS").map(PathBuf::from);
     let in_tools = tools.iter().flat_map(|tools| places.iter().map(|place| tools.join(place)));
@@ -30,18 +30,18 @@ pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     in_tools.chain(on_path).find(|program| program.is_file())
 }
 
-/// Returns a folder in memory, if the machine has one, and else the folder of temporary files. A file in memory costs
-/// no writes to a disk. So the tests of a store in a file do not depend on the speed of the disk.
+/// Returns a folder in memory, or else the folder of temporary files. Files in memory make the
+/// tests of a store in a file independent of the speed of the disk.
 pub fn memory_folder() -> PathBuf {
     let in_memory = PathBuf::from("/dev/shm");
     if in_memory.is_dir() { in_memory } else { std::env::temp_dir() }
 }
 
-/// Finds libfaketime at Debian's path. The library gives a program another wall clock.
+/// Finds libfaketime, which gives a program another wall clock, at Debian's path.
 ///
 /// # Panics
 ///
-/// If the library is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+/// Panics if the library is missing and `LEASE_TEST_REQUIRE_ALL` is set.
 pub fn libfaketime() -> Option<PathBuf> {
     let found = find_libfaketime();
     if found.is_none() {
@@ -50,7 +50,7 @@ pub fn libfaketime() -> Option<PathBuf> {
     found
 }
 
-/// Finds the library as [`libfaketime`] does. Returns `None` if it is missing, and prints nothing.
+/// Finds the library as [`libfaketime`] does, but prints nothing.
 pub fn find_libfaketime() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     folders
@@ -58,11 +58,11 @@ pub fn find_libfaketime() -> Option<PathBuf> {
         .find(|library| library.is_file())
 }
 
-/// Prints that the program `name` is missing. Then the test skips the part that needs the program.
+/// Prints that the program `name` is missing. The test then skips the part that needs the program.
 ///
 /// # Panics
 ///
-/// If the environment has `LEASE_TEST_REQUIRE_ALL`.
+/// Panics if the environment has `LEASE_TEST_REQUIRE_ALL`.
 pub fn missing(name: &str) {
     static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -72,7 +72,7 @@ pub fn missing(name: &str) {
     );
     let mut reported = lock(&REPORTED);
     if reported.insert(name.to_owned()) {
-        // Not `eprintln!`: the test harness hides its output if the test passes.
+        // The test harness hides the output of `eprintln!` if the test passes.
         drop(writeln!(std::io::stderr(), "SKIPPED: {name} is not installed: no test uses it"));
     }
 }

@@ -8,8 +8,8 @@ use tracing::{Dispatch, Level};
 
 /// A second subscriber of tracing, which discards all lines.
 ///
-/// While only one subscriber exists, tracing enables each log statement by the subscriber of the thread
-/// that reaches it first. A thread without a subscriber would then disable the statement for all threads.
+/// With only one subscriber, tracing enables each log statement by the first thread that reaches
+/// the statement. A thread without a subscriber would then disable the statement for all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 /// Captures the log lines of this thread.
@@ -39,7 +39,7 @@ impl Warnings {
     ///
     /// # Panics
     ///
-    /// If a thread panicked while it wrote a line.
+    /// Panics if a thread panicked while it wrote a line.
     pub fn lines(&self) -> Vec<String> {
         let text = self.0.lock().expect("no thread panics while it writes").clone();
         let text = String::from_utf8(text).expect("a log is text");

@@ -1,4 +1,4 @@
-//! Tests captured log lines, in a separate program: other tests would add subscribers to the process.
+//! Tests captured log lines in a separate program, since other tests would add subscribers.
 
 use std::thread;
 

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use super::request::{KEY, Request};
 use super::table::Table;
 
-/// Applies every write of the store to random items, in the model and in an emulator.
 #[tokio::test(start_paused = true)]
 async fn model_agrees_with_an_emulator() {
     let mut random = StdRng::seed_from_u64(7);
@@ -49,7 +48,6 @@ async fn model_agrees_with_an_emulator() {
     assert!(passed > 40, "only {passed} writes are accepted");
 }
 
-/// Returns whether the emulator accepts `body`, and the item after the write.
 fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option<Item>) {
     let database = Database::memory().unwrap();
     let table = json!({
@@ -80,7 +78,7 @@ fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option
     (passes, answer.get("Item").and_then(Value::as_object).cloned())
 }
 
-/// Returns the requests of each call of the store, before and after the store knows the server's time.
+/// Each call is made before and after the store knows the server's time.
 async fn writes_of_the_store() -> Vec<(String, Value)> {
     let requests = Requests::default();
     let log = Arc::clone(&requests);
@@ -121,7 +119,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
     requests.lock().unwrap().clone()
 }
 
-/// Returns a key that was seen without a record, free, and under a session that has ended.
+/// A key that was seen without a record, free, and under a session that has ended.
 fn vacancies(claim: &Claim) -> Vec<Vacancy> {
     let session = Parent::new("worker".parse().unwrap(), FencingToken::new(3).unwrap());
     let proof = Ended::written(session.clone());
@@ -138,7 +136,7 @@ fn vacancies(claim: &Claim) -> Vec<Vacancy> {
     seen.iter().map(vacancy).collect()
 }
 
-/// Returns a random item or none. A lease could have written some of the items, but not others.
+/// A lease could have written some of the items, but not others.
 fn any_item(random: &mut StdRng) -> Option<Item> {
     if random.random_range(0..8) == 0 {
         return None;
@@ -183,10 +181,8 @@ fn nonce(number: u128) -> Nonce {
     Nonce::new(uuid::Uuid::from_u128(number))
 }
 
-/// The operations and bodies of requests.
 type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Records a request, and answers with an error and a date.
 fn record(requests: &Requests, request: &HttpRequest) -> HttpConnectorFuture {
     let operation = dynamodb_model::operation(request).to_owned();
     let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();

@@ -43,7 +43,7 @@ fn keys(count: usize) -> Vec<LeaseKey> {
     (0..count).map(|number| format!("shards/{number:03}").parse().unwrap()).collect()
 }
 
-/// A store on a table with an item for each key. An answer to some keys has the items of the first `answered`.
+/// An answer to some keys has the items of the first `answered`.
 fn store_answering(answered: fn(usize) -> usize) -> (Arc<AtomicUsize>, DynamoDbStore) {
     let requests = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&requests);

@@ -1,4 +1,5 @@
-//! Negative controls. Each control removes a condition that exclusion requires, and expects a violation.
+//! Negative controls. Each control removes a condition that exclusion requires, and expects a
+//! violation.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn release_of_another_grant_is_detected() {
     );
 }
 
-/// A late heartbeat writes its old beat again. A contender that has observed this beat earlier now
+/// A late heartbeat writes its old beat again. A contender that observed this beat earlier now
 /// considers the lease expired.
 #[test]
 fn late_heartbeat_is_detected() {
@@ -49,8 +50,7 @@ fn write_under_an_ended_grant_is_detected() {
     expect_violation_without("write by any lessee", Call::Write, &[NONCE, LESSEE, TOKEN]);
 }
 
-/// Before the write, a late duplicate of the writer's claim was granted the key again, under
-/// another token.
+/// Before the write, a late duplicate of the writer's claim was granted under another token.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
     expect_violation_without("write under any token", Call::Write, &[TOKEN]);
@@ -64,15 +64,14 @@ fn adoption_of_another_grant_is_detected() {
     find_in("adoption by any lessee", seeds, &service_without(Call::Adopt, GRANT));
 }
 
-/// The controls above remove two conditions at once: on the nonce and on the token. For a
-/// release, a heartbeat and an adoption, either condition alone is sufficient:
+/// For a release, a heartbeat and an adoption, either condition alone is sufficient:
 ///
 /// - A token is granted once, so a request with the token also has the nonce.
-/// - A late duplicate of a claim is granted under the same nonce with another token, but no contender
-///   holds that grant.
+/// - A late duplicate of a claim is granted under the same nonce with another token, but no
+///   contender holds this grant.
 ///
-/// For a write, the nonce alone is not sufficient: the next holder would read the late write of a
-/// former grant. So a write needs the condition on the token, too.
+/// A write also needs the condition on the token, since the next holder would read the late write
+/// of a former grant.
 #[test]
 fn nonce_or_token_alone_is_sufficient() {
     const HANDED: &str = "nonce = :handed";
@@ -134,12 +133,10 @@ fn server_time_without_margin_is_detected() {
     find("no margin", &setup);
 }
 
-/// Expects a violation if the service treats `parts` of the conditions of `call` as true.
 fn expect_violation_without(control: &str, call: Call, parts: &'static [&'static str]) {
     find(control, &service_without(call, parts));
 }
 
-/// Returns a service that treats `parts` of the conditions of `call` as true.
 fn service_without(call: Call, parts: &'static [&'static str]) -> Setup {
     Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// The start of the simulated time, in seconds since 1970. It is far from the present, so that the model
-/// recognizes a time of the real machine's clock.
+/// The start of the simulated time, in seconds since 1970: far from the present, so that the model
+/// recognizes a time of the real machine.
 pub(crate) const WORLD_BEGINS: Duration = Duration::from_secs(4_000_000_000);
 
 #[derive(Debug)]
@@ -15,12 +15,10 @@ pub(crate) struct FrontEnd {
     fault: Option<(FrontEndFault, Duration)>,
 }
 
-/// A fault of all requests at a front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrontEndFault {
     Throttles,
     Fails,
-    /// The front end applies the request, and then answers with an error.
     FailsAfterwards,
     Hangs,
 }
@@ -32,7 +30,7 @@ impl FrontEnd {
         front_end
     }
 
-    /// Sets the front end's clock. The clocks of two front ends differ by `apart` at most.
+    /// The clocks of two front ends differ by `apart` at most.
     pub(crate) fn set_clock(&mut self, apart: Duration, random: &mut StdRng) {
         self.ahead = apart.mul_f64(random.random_range(0.0..=1.0));
     }
@@ -49,7 +47,6 @@ impl FrontEnd {
         self.fault.and_then(|(fault, until)| (now < until).then_some(fault))
     }
 
-    /// The date of the front end's responses, in whole seconds since 1970.
     pub(crate) fn date(&self, now: Duration) -> u64 {
         (WORLD_BEGINS + now + self.ahead).as_secs()
     }

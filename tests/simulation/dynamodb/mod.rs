@@ -1,7 +1,4 @@
-//! Trials of lease-dynamodb with the real SDK, on a model of DynamoDB. The model keeps or breaks DynamoDB's
-//! documented behaviour.
-//!
-//! At full size:
+//! Trials of lease-dynamodb with the real SDK, on a model of DynamoDB. At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture dynamodb`.
 
 mod agreement;
@@ -54,7 +51,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// The store changes an item only by conditional writes. So an outdated read does no harm.
+/// The store changes an item only by conditional writes, so an outdated read does no harm.
 #[test]
 fn stale_consistent_reads_are_harmless() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::StaleReads);
@@ -73,8 +70,8 @@ fn dates_beyond_the_margin_break_server_time_only() {
     );
 }
 
-/// Without the item, tokens start again from the current time. A process without a response from `DynamoDB`
-/// takes this time from its machine's clock, which may be behind.
+/// Without the item, tokens start again from the current time. A process without a response from
+/// `DynamoDB` takes this time from its machine's clock, which may be behind.
 #[test]
 fn deleted_item_breaks_exclusion_and_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::LosesItem);
@@ -91,7 +88,8 @@ fn deleted_item_breaks_exclusion_and_token_order() {
     println!("dynamodb with a deleted item, except exclusion and token order: {survey}");
 }
 
-/// The restored counter is as old as the backup. So the store grants tokens from after the backup again.
+/// The restored counter is as old as the backup. So the store grants tokens from after the backup
+/// again.
 #[test]
 fn table_restored_from_a_backup_breaks_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);
@@ -115,7 +113,6 @@ fn hold(what: &str, seeds: u64, setup: &Setup) {
     println!("{what}: {survey}");
 }
 
-/// Expects a violation in `setup`, and prints it.
 fn find(control: &str, setup: &Setup) {
     find_in(control, SeedRange::first(FEW), setup);
 }
@@ -134,7 +131,7 @@ fn is_about_two_holders(violation: &Violation) -> bool {
     ["two holders", "loss reported too late"].iter().any(|kind| violation.what.starts_with(kind))
 }
 
-/// Runs one trial. With a third of the seeds, the ttl is a second, the resolution of DynamoDB's dates.
+/// With a third of the seeds, the ttl is a second, the resolution of DynamoDB's dates.
 fn run(seed: u64, setup: &Setup) -> Verdict {
     trial(Trial::new(seed), ttl(seed), setup)
 }
@@ -158,8 +155,9 @@ fn write<'a>(store: &'a DynamoDbStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// The number of trials of each kind in `./test`, with new seeds in each run. `./test --deep` runs more.
+/// `./test` runs this many trials of each kind, with new seeds each time. `./test --deep` runs
+/// more.
 const SEEDS: u64 = 12;
 
-/// The number of trials within which a control must find a violation.
+/// A control must find a violation within this number of trials.
 const FEW: u64 = 3000;

@@ -16,27 +16,22 @@ pub(crate) enum Request {
     Scan { filter: Option<Condition>, bound: Bindings, start: Option<String> },
 }
 
-/// An `UpdateItem` or a `PutItem`.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) key: String,
     pub(crate) condition: Condition,
     pub(crate) change: Change,
     pub(crate) bound: Bindings,
-    /// Whether the response contains the new item.
     pub(crate) shows_new: bool,
-    /// Whether a refusal contains the item that failed the condition.
     pub(crate) shows_refused: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Update(Update),
-    /// The request replaces the whole item.
     Put(Item),
 }
 
-/// The key column of every table in the model.
 pub(crate) const KEY: &str = "lease_key";
 
 impl Request {
@@ -74,7 +69,6 @@ impl Request {
         }
     }
 
-    /// Returns the store's call that the request serves.
     pub(crate) fn call(&self) -> Call {
         match self {
             Self::Write(write) => write.call(),
@@ -82,7 +76,6 @@ impl Request {
         }
     }
 
-    /// Returns the nonce of the request's claim or grant.
     pub(crate) fn nonce(&self) -> Option<&Value> {
         match self {
             Self::Write(write) => write.bound.values.get(":nonce"),
@@ -90,7 +83,6 @@ impl Request {
         }
     }
 
-    /// If the request changes user attributes, returns the grant under which it writes; otherwise `None`.
     pub(crate) fn user_write(&self) -> Option<Grant> {
         match self {
             Self::Write(write) => write.user_write_under(),
@@ -143,13 +135,11 @@ impl Write {
         update.sets("former") && !self.bound.values.contains_key(":lessee")
     }
 
-    /// Returns the grant of a change of user attributes; `None` for any other update.
     pub(crate) fn user_write_under(&self) -> Option<Grant> {
         let Change::Update(update) = &self.change else { return None };
         update.sets("#payload0").then(|| self.grant(&self.bound.values, ":")).flatten()
     }
 
-    /// Returns the grant in `item`, which this request wrote.
     pub(crate) fn grant_shown_by(&self, item: &Item) -> Option<Grant> {
         self.grant(item, "")
     }

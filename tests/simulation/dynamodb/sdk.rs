@@ -16,7 +16,6 @@ use rand::{RngExt, SeedableRng};
 use super::front_end::WORLD_BEGINS;
 use super::wire::Wire;
 
-/// Returns a client whose requests go over `wire`.
 pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     let mut random = StdRng::seed_from_u64(seed);
     let retries = if random.random() {
@@ -24,8 +23,8 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     } else {
         RetryConfig::disabled()
     };
-    // All clients of the program share the default partition, with its retry quota. A separate partition
-    // keeps the trial independent of other trials.
+    // All clients of the program share the default partition, with its retry quota. A separate
+    // partition keeps the trial independent of other trials.
     let partition = RetryPartition::custom("trial").token_bucket(TokenBucket::default()).build();
     let config = dynamodb_model::config(move |request| wire.send(request))
         .time_source(wall)
@@ -36,11 +35,11 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     Client::from_conf(config)
 }
 
-/// The wall clock of a machine. It is wrong, and it steps, so a store must not judge a lease by it.
+/// The clock is wrong, and steps, so a store must not judge a lease by this clock.
 #[derive(Debug, Clone)]
 pub(crate) struct WallClock {
     pub(crate) time: WorldTime,
-    /// The error of the clock, in milliseconds.
+    /// The clock's offset in milliseconds.
     pub(crate) off: Arc<AtomicI64>,
 }
 
@@ -59,7 +58,7 @@ impl TimeSource for WallClock {
     }
 }
 
-/// Replaces the SDK's pauses before retries: these are as long as a lease, and their jitter has no seed.
+/// The SDK's own pauses before retries are as long as a lease, and their jitter has no seed.
 #[derive(Debug)]
 struct Pauses(Mutex<StdRng>);
 

@@ -38,17 +38,15 @@ struct Inside {
     setup: Setup,
     tables: [Table; 2],
     front_ends: Vec<FrontEnd>,
-    /// Whether a refusal contains the item on request, as on AWS. Other servers omit it.
+    /// Whether a refusal contains the item on request, as on AWS. Other servers omit the item.
     shows_refused: bool,
     purges: bool,
     random: StdRng,
-    /// Recent requests, for replays.
     sent: VecDeque<(Arc<Request>, Region)>,
     wall_clocks: Vec<Arc<AtomicI64>>,
     has_lost: bool,
 }
 
-/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -62,7 +60,7 @@ impl Service {
         let front_ends = (0..3).map(|_| FrontEnd::new(setup.apart, &mut random)).collect();
         let mut tables = [Table::default(), Table::default()];
         if matches!(setup.breach, Some(Breach::LosesItem | Breach::Restores)) {
-            // Adds an old item, so that a new counter starts at a larger token.
+            // An old item makes a new counter start at a larger token.
             tables[0].set(Duration::ZERO, "shared", Some(old_item()));
         }
         let is_as_on_aws = setup.breach == Some(Breach::StaleHints);
@@ -80,7 +78,6 @@ impl Service {
         Self { network: world.network, ledger: world.ledger, inside: Arc::new(Mutex::new(inside)) }
     }
 
-    /// Records the request for replays, and returns its latency.
     pub(crate) fn sent(&self, request: &Arc<Request>, region: Region) -> Duration {
         let mut inside = self.inside();
         if let Request::Write(_) = **request {
@@ -92,12 +89,11 @@ impl Service {
         Simulation::LATENCY.mul_f64(inside.random.random_range(1.0..4.0))
     }
 
-    /// If the model does not know a request, reports this as a violation, which ends the trial.
+    /// A request that the model does not know is a violation, which ends the trial.
     pub(crate) fn give_up(&self, refusal: &Refusal) {
         self.ledger.violated(format!("the model does not know this: {refusal}"));
     }
 
-    /// Serves a request at a random front end. Returns `None` if the front end hangs.
     pub(crate) async fn serve(&self, request: &Request, region: Region) -> Option<Reply> {
         let now = self.ledger.now();
         let (fault, date) = {
@@ -157,7 +153,6 @@ impl Service {
         Ok((200, if write.shows_new { json!({ "Attributes": after }) } else { json!({}) }))
     }
 
-    /// Records a write in the ledger at the moment when it is applied.
     fn note(&self, write: &Write, before: &Item, after: &Item) {
         let is_new = |column: &str| before.get(column) != after.get(column);
         if let Change::Update(update) = &write.change
@@ -172,7 +167,6 @@ impl Service {
         }
     }
 
-    /// Copies an item to the other Region after `delay`. The copy replaces the item there.
     fn replicate(&self, key: String, item: Item, to: Region, delay: Duration) {
         let service = self.clone();
         self.network.spawn(async move {
@@ -197,7 +191,6 @@ impl Service {
         item.map_or_else(|| json!({}), |item| json!({ "Item": item }))
     }
 
-    /// Sends earlier requests again.
     fn replay(&self, random: &mut StdRng) {
         for _ in 0..random.random_range(1..=3) {
             let inside = self.inside();
@@ -210,8 +203,9 @@ impl Service {
         }
     }
 
-    /// Replays an old claim repeatedly, and after each replay a write under the claim's first grant. Once the
-    /// key is free, the replayed claim is granted without a holder, and the write belongs to another grant.
+    /// Replays an old claim repeatedly, and after each replay a write under the claim's first
+    /// grant. Once the key is free, the replayed claim is granted without a holder, and the write
+    /// belongs to another grant.
     fn echo(&self, random: &mut StdRng) {
         let (claim, write, region) = {
             let inside = self.inside();
@@ -331,7 +325,6 @@ impl Inside {
         self.tables[region].allows(&lax)
     }
 
-    /// If the trial's breach is a loss of data, loses data once.
     fn lose(&mut self, now: Duration, random: &mut StdRng, ledger: &Ledger) -> bool {
         if self.has_lost {
             return false;
@@ -373,14 +366,12 @@ fn error(name: &str, item: Option<&Item>) -> Value {
     body
 }
 
-/// Returns a free item, an hour old.
 fn old_item() -> Item {
     let hour_ago = WORLD_BEGINS.saturating_sub(Duration::from_hours(1)).as_micros().to_string();
     let item = json!({ KEY: { "S": "shared" }, "token": { "N": hour_ago } });
     item.as_object().cloned().unwrap_or_default()
 }
 
-/// A clock that runs faster than `clock`, by the factor `rate`.
 #[derive(Debug)]
 struct FastClock {
     clock: Arc<dyn Clock>,
@@ -394,5 +385,4 @@ impl Clock for FastClock {
     }
 }
 
-/// The number of writes that are kept for replays: about the writes of the last few ttls.
 const REMEMBERED: usize = 64;

@@ -26,7 +26,7 @@ const MANY: usize = 10_000;
 async fn ten_thousand_leases_under_session_send_one_heartbeat_per_period() {
     let (server, locker) = server_and_locker();
     let session = Session::start(&locker, &"workers/1".parse().unwrap()).await.unwrap();
-    // The first grant of a process is one more write, which adds the expiry.
+    // The first grant of a process needs one more write, which adds the expiry.
     assert_eq!(server.take(), [(Call::Obtain, 1), (Call::Write, 1)].into());
 
     let mut leases = join_all((0..MANY).map(|number| obtained(&session, number))).await;
@@ -34,7 +34,7 @@ async fn ten_thousand_leases_under_session_send_one_heartbeat_per_period() {
 
     sleep(locker.options().heartbeat_period() * 100).await;
     let requests = server.take();
-    // A heartbeat follows the last one after 85 to 95 % of a period.
+    // A heartbeat follows the previous heartbeat after 85 to 95 % of a period.
     let beats = requests.get(&Call::Heartbeat).copied().unwrap_or_default();
     assert!((100..=118).contains(&beats) && requests.len() == 1, "{requests:?}");
     assert!(leases.iter().all(Lease::is_held));
@@ -61,7 +61,6 @@ fn server_and_locker() -> (Server, Locker) {
     (server, Locker::new(store).with_options(options))
 }
 
-/// A table that answers at once, and counts its requests.
 #[derive(Clone)]
 struct Server {
     begun: Instant,
@@ -69,7 +68,6 @@ struct Server {
 }
 
 impl Server {
-    /// Returns the numbers of requests since the last call.
     fn take(&self) -> HashMap<Call, usize> {
         std::mem::take(&mut self.inside.lock().unwrap().1)
     }

@@ -1,4 +1,4 @@
-//! Trials of leases under sessions, and controls that remove one condition of a session's writes each.
+//! Trials of leases under sessions, with one control per condition of a session's writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn same_seed_gives_the_same_trace_of_sessions() {
     }
 }
 
-/// A late claim is granted under a session that is held, and no process has the lease.
+/// A late claim is granted under a session that is held, but no process has the lease.
 #[test]
 fn claim_that_ignores_the_token_is_detected() {
     let parts = &["#token = :seen_token", "attribute_not_exists(#token)"];
@@ -49,9 +49,9 @@ fn claim_that_ignores_the_token_is_detected() {
     detects("claim under any token", "no progress", Sessions::Long, &setup);
 }
 
-/// The locker reads a session before it ends it, and a session that is over stays over. So the trials cannot find that
-/// the write lacks a condition: `lease-dynamodb/tests/live/sessions/conditions.rs` does. These two controls find that
-/// the session is judged wrongly.
+/// The locker reads a session before ending it, and an ended session stays ended. So these two
+/// controls find only that a session is judged wrongly.
+/// `lease-dynamodb/tests/live/sessions/conditions.rs` has controls of the write's conditions.
 #[test]
 fn end_of_a_session_before_its_ttl_is_detected() {
     let hasty = Setup::sound(BY_OBSERVATION).breaking(Breach::HastyStores(1.5));

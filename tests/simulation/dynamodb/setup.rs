@@ -9,7 +9,6 @@ use lease_dynamodb::TimeMode;
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) mode: TimeMode,
-    /// The store's setting for the maximum difference between the clocks of front ends.
     pub(crate) margin: Duration,
     /// The actual maximum difference between the clocks of front ends.
     pub(crate) apart: Duration,
@@ -21,18 +20,16 @@ pub(crate) struct Setup {
 pub(crate) enum Breach {
     /// Consistent reads return old items.
     StaleReads,
-    /// As `StaleReads`, but refusals contain the current item, as on AWS. Without it, a read decides whether a claim
-    /// under a session is refused for ever.
+    /// As `StaleReads`, but refusals contain the current item, as on AWS. Without the item, a read
+    /// decides whether a claim under a session is refused for ever.
     StaleHints,
-    /// The condition of a write is checked some time before the write.
+    /// A condition is checked some time before its write.
     ChecksApart,
-    /// The service treats the given parts of conditions as true, in the writes of the given call.
+    /// The given parts of conditions count as true, in the writes of the given call.
     Assumes(Call, &'static [&'static str]),
     /// As `Assumes`, for claims under a session.
     AssumesOfClaim(&'static [&'static str]),
-    /// The item is deleted once.
     LosesItem,
-    /// The table is restored once to an earlier state.
     Restores,
     /// Half of all contenders use another Region's replica of a global table.
     TwoRegions,
@@ -41,7 +38,7 @@ pub(crate) enum Breach {
 }
 
 impl Setup {
-    /// Returns a setup without a breach. The clocks of front ends differ by almost the margin.
+    /// No breach. The clocks of front ends differ by almost the margin.
     pub(crate) fn sound(mode: TimeMode) -> Self {
         let (margin, apart) = (Duration::from_millis(600), Duration::from_millis(599));
         Self { mode, margin, apart, breach: None }

@@ -11,7 +11,6 @@ use super::request::{Change, KEY, Write};
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     items: BTreeMap<String, Item>,
-    /// All versions of each item, with their times.
     versions: Vec<Version>,
 }
 
@@ -33,13 +32,11 @@ impl Table {
         self.items.get(key)
     }
 
-    /// The item as it was at `time`.
     pub(crate) fn get_as_of(&self, key: &str, time: Duration) -> Option<&Item> {
         let before = |version: &&Version| version.at <= time && version.key == key;
         self.versions.iter().rev().find(before)?.item.as_ref()
     }
 
-    /// Replaces the stored item with `item`, without checking conditions.
     pub(crate) fn set(&mut self, at: Duration, key: &str, item: Option<Item>) {
         self.versions.push(Version { at, key: key.to_owned(), item: item.clone() });
         match item {
@@ -48,14 +45,12 @@ impl Table {
         };
     }
 
-    /// Returns whether the current item satisfies the condition of `write`.
     pub(crate) fn allows(&self, write: &Write) -> Result<bool, Refusal> {
         let nothing = Item::new();
         let item = self.items.get(&write.key).unwrap_or(&nothing);
         write.condition.holds(item, &write.bound)
     }
 
-    /// Applies `write`, and returns the resulting item.
     pub(crate) fn apply(&mut self, at: Duration, write: &Write) -> Result<&Item, Refusal> {
         let mut item = match &write.change {
             Change::Put(item) => item.clone(),

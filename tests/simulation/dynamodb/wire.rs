@@ -19,7 +19,7 @@ use super::sdk::WallClock;
 use super::service::{Region, Reply, Service};
 use lease_test_servers::dynamodb_model;
 
-/// Carries requests on the network's runtime, so that a request arrives even if its sender has ended.
+/// Requests run on the network's runtime, so that they arrive even if their sender has ended.
 #[derive(Clone)]
 pub(crate) struct Wire {
     pub(crate) service: Service,
@@ -29,7 +29,6 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Sends a request through the network.
     pub(crate) fn send(&self, request: &HttpRequest) -> HttpConnectorFuture {
         let request = match self.read(request) {
             Ok(request) => Arc::new(request),
@@ -57,7 +56,6 @@ impl Wire {
     }
 }
 
-/// Carries one request under `fault`. Sends `None` if the connection breaks.
 async fn carry(
     service: &Service,
     region: Region,
@@ -98,7 +96,6 @@ async fn carry(
     }
 }
 
-/// Sends the reply. A request without a reply hangs.
 fn answer(reply: oneshot::Sender<Option<Reply>>, served: Option<Reply>) {
     if served.is_some() {
         drop(reply.send(served));
@@ -116,10 +113,8 @@ impl Wire {
         Ok(request)
     }
 
-    /// Replaces the value from which tokens start, if it is the wall-clock time of the real machine.
-    ///
-    /// Before its first response from DynamoDB, a store starts tokens from the wall clock. With the real
-    /// clock, no trial would be repeatable, so this writes the time of the simulated machine.
+    /// Before its first response from DynamoDB, a store starts tokens from the real wall clock,
+    /// which would make a trial unrepeatable. So the wire writes the time of the simulated machine.
     fn replace_wall_clock(&self, write: &mut Write) {
         let Some(start) = write.bound.values.get_mut(":start") else { return };
         let sent = start.get("N").and_then(Value::as_str).and_then(|start| start.parse().ok());

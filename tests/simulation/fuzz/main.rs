@@ -1,8 +1,7 @@
-//! Feeds each parser of external data a stored corpus, and thousands of random mutations of it. The
-//! mutations differ in each run.
+//! Feeds each parser of external data a stored corpus, and thousands of random mutations of it.
 //!
-//! The test shrinks and prints an input that fails: add it to `corpus/` as a file. For longer runs with
-//! a coverage-guided fuzzer, see `fuzz/README.md`.
+//! The test shrinks and prints an input that fails, which belongs into `corpus/` as a file.
+//! `fuzz/README.md` describes longer runs with a coverage-guided fuzzer.
 
 #![expect(clippy::unwrap_used, reason = "a missing corpus fails the test")]
 
@@ -58,7 +57,6 @@ fn parsed_multilang_message_survives_its_text_form() {
     });
 }
 
-/// Calls `read` with each file of the corpus, then with mutations of them.
 fn feed(corpus: &str, read: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(corpus);
     let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -70,13 +68,13 @@ fn feed(corpus: &str, read: fn(&[u8])) {
     }
 
     let mut config = ProptestConfig::with_cases(4000);
-    // Failing inputs belong in the corpus. They are not stored as seeds, which depend on proptest's version.
+    // Failing inputs belong in the corpus. Seeds would depend on proptest's version.
     config.failure_persistence = None;
     proptest!(config, |(bytes in changed(kept))| read(&bytes));
 }
 
-/// Mutates an input of `kept`: replaces, inserts or removes bytes, or appends part of another input.
-/// One case in five consists of random bytes.
+/// Replaces, inserts or removes bytes, or appends part of another input. One case in five consists
+/// of random bytes.
 fn changed(kept: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let one = prop::sample::select(kept.clone());
     let other = prop::sample::select(kept);

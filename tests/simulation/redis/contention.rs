@@ -1,5 +1,4 @@
-//! The rate of grants of a quorum's key while a minority of its nodes hangs. Time is simulated, so that no
-//! figure depends on the machine.
+//! The rate of grants of a quorum's key while a minority of its nodes hangs, in simulated time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +13,8 @@ use super::model::Servers;
 use super::server::scripts::Edition;
 use super::{quarantined, sound, trial};
 
-/// A client that waits for the timeout of a hung node obtains less than a tenth of the grants. Two contenders
-/// that do not take turns reach a ratio of 0.67.
+/// A client that waits for the timeout of a hung node obtains less than a tenth of the grants. Two
+/// contenders that do not take turns reach a ratio of 0.67.
 #[test]
 fn hung_node_of_three_keeps_two_thirds_of_the_rate() {
     let rows = measured(&[(3, 1)], &[2, 5], 3);
@@ -66,7 +65,7 @@ fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec
     rows
 }
 
-/// Returns the number of grants within 1.5 s. Nodes that do not hang are fast.
+/// Counts the grants within 1.5 s. Nodes that do not hang are fast.
 fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     let plan = Plan {
         edition: Edition::default(),
@@ -95,7 +94,6 @@ fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     grants.load(Ordering::Relaxed)
 }
 
-/// Obtains the key and releases it at once, repeatedly. Counts the grants within the measurement.
 async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     let key: LeaseKey = "shared".parse().unwrap();
     loop {
@@ -108,8 +106,7 @@ async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     }
 }
 
-/// The start of the measurement. Nodes hang from [`Plan::HANG_AT`], so contenders then know which nodes
-/// hang.
+/// Nodes hang from [`Plan::HANG_AT`], so contenders know these nodes when the measurement starts.
 const BEGIN: Duration = Duration::from_millis(600);
 
 const LENGTH: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! Negative controls. Each control removes one part of a script, and expects a violation.
 //!
-//! Some parts matter only if several faults coincide. The control of such a part uses an adversarial plan,
-//! which makes these faults likely. The same plan must find no violation in the complete scripts.
+//! Some parts matter only if several faults coincide. Their controls use an adversarial plan, under
+//! which the complete scripts must cause no violation.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::job::Write;
 
-/// A former holder's heartbeat would extend the next holder's grant, and report that it extended its own.
+/// A former holder's heartbeat would extend the next holder's grant, and report an extension.
 #[test]
 fn heartbeat_of_any_nonce_is_detected() {
     let nonce = "if sub(text, 3, 34) ~= nonce then";
@@ -38,7 +38,8 @@ fn heartbeats_without_numbers_are_detected() {
     on_one_server("heartbeats of a record without numbers", &record, SeedRange::first(1000));
 }
 
-/// A late heartbeat would extend the grant of a later request of the same claim, which may have no holder.
+/// A late heartbeat would extend the grant of a later request of the same claim, which may have no
+/// holder.
 #[test]
 fn heartbeat_of_any_request_is_detected() {
     const LATE: Mishaps = &[("claims", Fault::ApplyLate(Duration::from_millis(1200)))];
@@ -61,7 +62,7 @@ fn short_grant_from_a_queue_is_detected() {
     on_locks("grants of a queue for a quarter of the ttl", &edition, SeedRange::first(300));
 }
 
-/// A later grant would have a smaller token: a clock steps between the two commands.
+/// A clock steps between the two commands, so a later grant would have a smaller token.
 #[test]
 fn claim_without_a_transaction_is_detected() {
     let plan = Plan { clocks: Clocks::LeapAhead, ..sound(1) };
@@ -74,7 +75,8 @@ fn claim_without_a_transaction_is_detected() {
     );
 }
 
-/// On a quorum, the control omits both the nonce and the token, since a later grant has a larger token.
+/// On a quorum, the control omits both the nonce and the token, since a later grant has a larger
+/// token.
 #[test]
 fn release_of_any_nonce_is_detected() {
     let lock = edition("release", "string.sub(text, 1, 32) ~= nonce or ", "");
@@ -113,8 +115,8 @@ fn smaller_proposal_is_detected() {
     );
 }
 
-/// The restored grant would replace the holder's grant on a node, and shorten a hand-over. There would be no
-/// second holder, since the nodes of a counted vote have larger counters.
+/// The restored grant would replace the holder's grant on a node, and shorten a hand-over. A second
+/// holder is impossible, since the nodes of a counted vote have larger counters.
 #[test]
 fn grant_restored_over_another_is_detected() {
     let edition = edition("quorum/restore", "if is_held(text, time) then", "if false then");
@@ -188,15 +190,13 @@ fn forgotten_release_of_a_claim_is_detected() {
 fn write_under_an_ended_grant_is_detected() {
     let update = edition("update", EITHER, "if not nonce then");
     without("update", &update, write_often);
-    // After the record was deleted, the key is a lock.
     let delete = edition("delete", EITHER, "if not nonce then");
     let delete = delete.with("delete", HOLDS_LOCK, "if false then");
     without("delete", &delete, delete_often);
 }
 
-/// A late duplicate of the claim is granted again, without a holder, under another token.
-///
-/// A control that omits only the nonce would find nothing: one server grants no token twice.
+/// A late duplicate of the claim is granted again, without a holder, under another token. Only the
+/// nonce is not enough for a violation, since one server grants no token twice.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
     let update = edition("update", EITHER, "if nonce ~= ARGV[1] then");
@@ -212,7 +212,7 @@ const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[3] then";
 
 const HOLDS_LOCK: &str = "if not holds_lock(text, ARGV[1], ARGV[2], ARGV[3]) then";
 
-/// Delays claims and writes. So other contenders hold the key between the sending and the arrival.
+/// Delays claims and writes, so that other contenders hold the key between sending and arrival.
 fn without(script: &str, edition: &Edition, write: Write<RedisStore>) {
     const LATE: Fault = Fault::ApplyLate(Duration::from_millis(1500));
     const MISHAPS: Mishaps =
@@ -243,7 +243,7 @@ fn delete_often<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()
     .boxed()
 }
 
-/// Returns a plan in which leases expire at any time. Trials check only promises that depend on no clock.
+/// Leases expire at any time. Trials check only promises that depend on no clock.
 fn with_leaping_clocks() -> Plan {
     Plan { clocks: Clocks::LeapAhead, ..sound(3) }
 }
@@ -267,13 +267,14 @@ fn on_one_server(control: &str, edition: &Edition, seeds: SeedRange) {
     find(control, seeds, |seed| one_server(seed, plan.clone()));
 }
 
-/// As [`on_one_server`], without writes: the key stays a lock.
+/// Without writes, the key stays a lock.
 fn on_locks(control: &str, edition: &Edition, seeds: SeedRange) {
     let plan = Plan { edition: edition.clone(), ..sound(1) };
     find(control, seeds, |seed| locks(seed, plan.clone()));
 }
 
-/// Expects a violation under `plan` with the scripts of `edition`, and none with the complete scripts.
+/// Expects a violation under `plan` with the scripts of `edition`, and none with the complete
+/// scripts.
 fn by_an_adversary(
     control: &str,
     seeds: SeedRange,
@@ -286,7 +287,6 @@ fn by_an_adversary(
     SeedRange::fresh(30).all_hold(|seed| trial(seed, plan.clone()));
 }
 
-/// Returns the first seed with a violation.
 pub(crate) fn find(control: &str, seeds: SeedRange, trial: impl Fn(u64) -> Verdict + Sync) -> u64 {
     let found: Option<(u64, Violation)> = seeds.find_violation(trial);
     let Some((seed, violation)) = found else { panic!("{control}: no violation") };

@@ -18,7 +18,6 @@ use super::server::scripts::Edition;
 use super::server::wire::{Link, carry};
 use super::shared_random::SharedRandom;
 
-/// Servers at `redis://0:6379`, `redis://1:6379` and so on.
 pub(crate) struct Fleet {
     world: ModelContext,
     plan: Plan,
@@ -26,14 +25,12 @@ pub(crate) struct Fleet {
     servers: Vec<Arc<Server>>,
     processes: usize,
     connections: Arc<AtomicU64>,
-    /// Active faults, each with its end and its server.
     faults: Vec<(Duration, usize, ServerFault)>,
-    /// Servers that lost their data, each with the time at which the server started again.
+    /// Servers that lost their data, each with the time of the server's restart.
     forgetful: Vec<(Duration, usize)>,
     set_back: BTreeSet<usize>,
 }
 
-/// The number of servers, their scripts and their possible faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) servers: usize,
@@ -41,12 +38,11 @@ pub(crate) struct Plan {
     pub(crate) strikes: &'static [Strike],
     /// The number of servers that may be without their data at the same time.
     pub(crate) most_forgetful: usize,
-    /// The scripts that fail, in addition to the network's faults. Half of their calls have the fault, for up
-    /// to the fault's duration.
+    /// Half of the calls of these scripts fail for up to the fault's duration, in addition to the
+    /// network's faults.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
     pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
-    /// The number of servers that hang from [`HANG_AT`](Self::HANG_AT) until the end of the trial.
     pub(crate) hung: usize,
     pub(crate) network: Network,
 }
@@ -55,38 +51,31 @@ impl Plan {
     pub(crate) const HANG_AT: Duration = Duration::from_millis(300);
 }
 
-/// Whether the network has faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     Reliable,
     Faulty,
 }
 
-/// The clocks of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clocks {
     Steady,
-    /// A clock steps forward by a ttl before every eighth script, so a lease may expire at any time.
+    /// A clock steps forward by a ttl before every eighth script, so a lease may expire at any
+    /// time.
     LeapAhead,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// The server hangs for a while.
     Hang,
-    /// The server restarts with its data.
     Restart,
-    /// The server restarts without its data.
     Amnesia,
-    /// `CLIENT KILL`.
     KillConnections,
-    /// `SCRIPT FLUSH`.
     FlushScripts,
     /// The network between one process and the server is partitioned for a while.
     CutOff,
-    /// The server's clock is set back.
     SetBack,
-    /// The server's clock is set forward, so that its leases expire early.
+    /// The server's leases then expire early.
     SetForward,
     /// A replica misses the server's writes for a while. Then the replica is promoted.
     FailOver,
@@ -106,8 +95,8 @@ impl Fleet {
         let seed = world.seed.wrapping_mul(0xD134_2543_DE82_EF95);
         let random = SharedRandom::new(!seed);
         let server = |place| {
-            // The clocks of servers differ by less than the duration of a restart with its rejoin delay.
-            // With larger differences tokens are not unique, as the README says.
+            // The clocks of servers differ by less than a restart with its rejoin delay. With
+            // larger differences tokens are not unique, as the README says.
             let node = Node::new(random.run_id(), random.part_of(Duration::from_millis(200)));
             let (recorder, ledger) = (Arc::clone(recorder), world.ledger.clone());
             let of_server = SharedRandom::new(seed ^ u64::try_from(place).unwrap());
@@ -134,7 +123,6 @@ impl Fleet {
         (0..self.servers.len()).map(|place| format!("redis://{place}:6379")).collect()
     }
 
-    /// Returns the dialer of a new process.
     pub(crate) fn dialer(&mut self, faults: NetworkFaults) -> Dialer {
         let process = self.processes;
         self.processes += 1;
@@ -216,7 +204,6 @@ impl Fleet {
         }
     }
 
-    /// Ends the faults whose time is over.
     pub(crate) fn step(&mut self) {
         let now = self.world.ledger.now();
         if now >= Plan::HANG_AT {
@@ -227,15 +214,16 @@ impl Fleet {
 
     pub(crate) fn heal(&mut self) {
         self.end(|_| true);
-        // The end of a fail-over begins a further fault: its server is down. This call ends that fault.
+        // The end of a fail-over begins a further fault: its server is down. This call ends that
+        // fault.
         self.end(|_| true);
     }
 
-    /// Returns whether the README's failure table covers the combination of this strike and earlier strikes.
+    /// Whether the README's failure table covers this strike together with earlier strikes.
     fn may(&self, strike: Strike, place: usize, now: Duration) -> bool {
         let minority = self.servers.len() - (self.servers.len() / 2 + 1);
         match strike {
-            // Omits servers whose clocks were set back: without its data, such a server would repeat tokens.
+            // Without its data, a server whose clock was set back would repeat tokens.
             Strike::Amnesia => {
                 let going_down = self.faults.iter().filter_map(|(_, place, fault)| {
                     matches!(fault, ServerFault::DownAndEmpty).then_some(*place)
@@ -283,8 +271,7 @@ impl Fleet {
     }
 }
 
-/// The size of a socket's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// The time for which a restarted server counts as without data. It is longer than the rejoin delay.
+/// How long a restarted server counts as without data: longer than the rejoin delay.
 const MEMORY: Duration = Duration::from_secs(2);

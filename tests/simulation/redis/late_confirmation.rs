@@ -1,5 +1,5 @@
-//! A heartbeat confirms a claim after the claim's first grant has expired. A quorum grants a repeated claim
-//! anew, so its locker sends no such heartbeat.
+//! A heartbeat confirms a claim after the claim's first grant has expired. A quorum grants a
+//! repeated claim anew, so its locker sends no such heartbeat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +20,8 @@ fn claim_confirmed_after_its_expiry_gives_no_lease() {
     assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
 }
 
-/// Redis extends any grant with the claim's nonce. In this trial, a duplicate of the claim is granted after
-/// another holder's lease. So the claim's first token is smaller than the other holder's token.
+/// Redis extends any grant with the claim's nonce. A duplicate of the claim is granted after
+/// another holder's lease, so the claim's first token is smaller than the other holder's token.
 fn confirm_late<M, S>(model: impl FnOnce(ModelContext) -> M) -> Verdict
 where
     M: Model<Store = S>,
@@ -49,14 +49,14 @@ async fn contend<S: LockStore>(contender: Contender<S>, confirmed: Arc<AtomicUsi
     let store = Faulty::new(store);
     let locker = Locker::new(store.clone()).with_options(options());
 
-    // The claim is granted at once, and its duplicate is granted after 3.23 s.
+    // The claim is granted at once, and its duplicate after 3.23 s.
     store.next(Call::Obtain, Fault::LoseReply);
     store.next(Call::Obtain, Fault::ApplyLate(Duration::from_millis(2980)));
     store.every(Call::Obtain, Fault::Fail);
     assert!(locker.obtain(&key).await.is_err());
     sleep(Duration::from_millis(1400)).await;
 
-    // The caller repeats its claim. The reply comes after 2.4 s, and the heartbeat arrives after 3.35 s.
+    // The reply to the repeated claim comes after 2.4 s, and the heartbeat arrives after 3.35 s.
     store.heal();
     store.next(Call::Obtain, Fault::DelayReply(Duration::from_millis(950)));
     store.next(Call::Heartbeat, Fault::DelayRequest(Duration::from_millis(950)));

@@ -1,4 +1,5 @@
-//! Trials of lease-redis: the real store and driver, on models of servers that run the real scripts.
+//! Trials of lease-redis: the real store and driver, on models of servers that run the real
+//! scripts.
 
 #![expect(
     clippy::indexing_slicing,
@@ -58,8 +59,8 @@ fn locks_on_one_server_keep_their_promises() {
     report("locks on one server", &survey);
 }
 
-/// Leases expire early, and the failure table of the README allows two holders. Tokens stay unique, so
-/// former holders cannot write.
+/// Leases expire early, and the failure table of the README allows two holders. Tokens stay unique,
+/// so former holders cannot write.
 #[test]
 fn server_clock_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
@@ -83,7 +84,7 @@ fn server_with_leaping_clock_breaks_only_exclusion() {
     }
 }
 
-/// A promoted replica lacks the last grants, releases and places in queues. For this, the README's failure
+/// A promoted replica lacks the last grants, releases and places in queues. So the README's failure
 /// table allows two holders.
 #[test]
 fn fail_over_breaks_only_exclusion_of_locks() {
@@ -95,7 +96,6 @@ fn fail_over_breaks_only_exclusion_of_locks() {
     });
 }
 
-/// As for locks.
 #[test]
 fn fail_over_breaks_only_exclusion_of_records() {
     let trial = |seed| but_for_exclusion(one_server(seed, failing_over()));
@@ -139,7 +139,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a plan with faults that must cause no violation, according to the README's failure table.
+/// The README's failure table allows no violation under these faults.
 fn sound(servers: usize) -> Plan {
     let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
     Plan {
@@ -155,7 +155,7 @@ fn sound(servers: usize) -> Plan {
     }
 }
 
-/// Returns a plan in which a replica is promoted after it missed writes for up to two ttls.
+/// A replica is promoted after it missed writes for up to two ttls.
 fn failing_over() -> Plan {
     const STRIKES: &[Strike] = &[
         Strike::FailOver,
@@ -167,7 +167,7 @@ fn failing_over() -> Plan {
     Plan { strikes: STRIKES, ..sound(1) }
 }
 
-/// Returns a plan in which a majority of the servers, or all, lose their data at the same time.
+/// A majority of the servers, or all, lose their data at the same time.
 fn forgetful() -> Plan {
     Plan { strikes: &[Strike::Amnesia], most_forgetful: 3, ..sound(3) }
 }
@@ -195,12 +195,12 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
     verdict
 }
 
-/// Runs a trial in which each holder writes to the record of its key.
+/// Each holder writes to the record of its key.
 fn one_server(seed: u64, plan: Plan) -> Verdict {
     one_server_with(seed, plan, write)
 }
 
-/// Runs a trial without writes. So the key is a lock, not a record.
+/// Without writes, the key is a lock, not a record.
 fn locks(seed: u64, plan: Plan) -> Verdict {
     one_server_with(seed, plan, write_nothing)
 }
@@ -215,7 +215,7 @@ fn one_server_with(seed: u64, plan: Plan, write: Write<RedisStore>) -> Verdict {
     verdict
 }
 
-/// Returns a trial that is long enough for a server without data to vote again.
+/// Long enough for a server without data to vote again.
 fn trial(seed: u64) -> Trial {
     let options = LeaseOptions::new(TTL).unwrap();
     let options = options.with_poll_interval(TTL / 2).unwrap();
@@ -226,7 +226,7 @@ fn quarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
     builder.with_max_ttl(LONGEST_TTL)
 }
 
-/// Checks that the recorder recorded the grant of each lease. The ledger judges only recorded grants.
+/// The ledger judges only recorded grants.
 fn check_that_leases_were_granted(verdict: &Verdict) {
     let granted: BTreeSet<_> = verdict
         .trace
@@ -250,8 +250,8 @@ fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// Removes the violations of promises that depend on clocks. The other promises must hold: tokens are unique,
-/// and former holders cannot write. The order of tokens depends on clocks, since two concurrent holders may
+/// Removes the violations of promises that depend on clocks. Tokens must stay unique, and former
+/// holders cannot write. The order of tokens depends on clocks, since two concurrent holders may
 /// report their grants in either order.
 fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     let on_time = ["two holders", "loss reported too late", "tokens out of order"];
@@ -269,7 +269,6 @@ fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// Returns the new holder and its token, if the event begins a lease.
 fn new_holder(event: &Event) -> Option<(&str, &str)> {
     let (lessee, token) = event.what.split_once(" holds shared under token ")?;
     (!lessee.ends_with(" no longer")).then_some((lessee, token))

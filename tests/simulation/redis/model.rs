@@ -17,14 +17,12 @@ use super::recorders::Recorder;
 use super::recorders::grant_recorder::GrantRecorder;
 use super::recorders::lock_recorder::LockRecorder;
 
-/// Servers, and how a process connects to them.
 pub(crate) struct Servers<S> {
     fleet: Fleet,
     connect: Box<dyn Fn(Vec<String>, Dialer, ClientContext) -> BoxFuture<'static, S>>,
 }
 
 impl Servers<RedisQuorum> {
-    /// Independent servers, and a quorum of them.
     pub(crate) fn of_a_quorum(
         world: ModelContext,
         plan: Plan,
@@ -87,5 +85,4 @@ async fn until_connected<S>(connect: impl Fn() -> BoxFuture<'static, Result<S, S
     }
 }
 
-/// A third of the ttl of a trial.
 const TIMEOUT: Duration = Duration::from_millis(100);

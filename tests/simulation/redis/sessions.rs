@@ -1,7 +1,7 @@
 //! Leases under sessions on one server, beside plain leases of the same key, and controls.
 //!
-//! The session of each contender is a lock, and the key that they share is a record once it was held under a
-//! session. Some contenders also obtain this key without a session.
+//! The session of each contender is a lock. The shared key is a record once a contender held it
+//! under a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,8 @@ fn same_seed_gives_the_same_trace_of_sessions() {
     }
 }
 
-/// A locker reads the record of a session before it ends the session, so the read must be wrong, too.
+/// A locker reads the record of a session before ending the session, so the read must be wrong,
+/// too.
 #[test]
 fn end_of_a_session_that_is_held_is_detected() {
     let held = "if string.sub(text, 33, 33) ~= 'r' then";
@@ -110,7 +111,6 @@ fn with_late_claims(control: &str, edition: &Edition) {
 
 type Mishaps = &'static [(&'static str, Fault)];
 
-/// Expects a violation that begins with `what` if servers run the scripts of `edition`.
 fn detects(control: &str, edition: &Edition, sessions: Sessions, what: &str) {
     let plan = Plan { edition: edition.clone(), ..sound(1) };
     find(control, SeedRange::first(2000), |seed| only(run(seed, plan.clone(), sessions), what));
@@ -131,7 +131,6 @@ fn run(seed: u64, plan: Plan, sessions: Sessions) -> Verdict {
     verdict
 }
 
-/// Obtains one key under a session of its own, again and again. Starts another session after a loss.
 async fn contend(contender: Contender<RedisStore>, mail: Mail, sessions: Sessions) {
     let mut random = StdRng::seed_from_u64(!contender.seed);
     let own: LeaseKey = format!("workers/{}", contender.locker.lessee()).parse().unwrap();
@@ -146,7 +145,6 @@ async fn contend(contender: Contender<RedisStore>, mail: Mail, sessions: Session
             let locker = if is_plain { &contender.locker } else { session.locker() };
             match next(locker, &mail).await {
                 Ok(Some(lease)) => work(&contender, lease, &mail, &mut random).await,
-                // The session has ended.
                 Err(_) if !session.lease().is_held() => break,
                 Ok(None) | Err(_) => (),
             }
@@ -164,7 +162,7 @@ async fn work(contender: &Contender<RedisStore>, lease: Lease, mail: &Mail, rand
     contender.witness.watch(&lease);
     let work = part_of(random, ttl * 4);
     let writes = random.random_bool(0.1);
-    // A loss is ignored here: the calls below return it.
+    // The calls below return a loss.
     let worked = lease.run_until_lost(async {
         tokio::time::sleep(work / 2).await;
         if writes {

@@ -7,7 +7,7 @@ use lease_core::conformance::Simulation;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// A generator whose clones share one state.
+/// Clones share one state.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedRandom(Arc<Mutex<StdRng>>);
 
@@ -20,7 +20,6 @@ impl SharedRandom {
         length.mul_f64(self.0.lock().unwrap().random_range(0.0..1.0))
     }
 
-    /// Draws the latency of a packet.
     pub(crate) fn latency(&self) -> Duration {
         Simulation::LATENCY + self.part_of(JITTER)
     }

@@ -1,5 +1,5 @@
-//! One control per condition of a session's writes: on a server that treats the condition as true, the write
-//! does harm.
+//! One control per condition of a session's writes: the server treats the condition as true, and
+//! the write does harm.
 
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ async fn end_of_session_compares_the_token() {
     assert!(ends(&informed(&later(Some("#token = :token"))).await, &unknown).await);
 }
 
-/// The token may be that of an earlier session of the same lessee, with the same beat.
+/// An earlier session of the same lessee may have the same beat, but another token.
 #[tokio::test]
 async fn end_of_session_by_observation_compares_token_and_beat() {
     let (server, store) = server_and_store().await;
@@ -127,7 +127,6 @@ async fn end_of_session_by_observation_compares_token_and_beat() {
     }
 }
 
-/// Another process grants the key between the read and the mark.
 #[tokio::test]
 async fn end_mark_of_a_missing_item_does_not_replace_a_new_one() {
     for (condition, does_harm) in [(None, false), (Some("attribute_not_exists(lease_key)"), true)] {
@@ -157,7 +156,7 @@ async fn end_mark_of_an_item_without_a_token_does_not_lower_a_new_one() {
     }
 }
 
-/// Returns the vacancy of a key with this token, as if it were free, or held under `former`.
+/// Returns a vacancy with this token, as if the key were free or held under `former`.
 fn forged(key: &LeaseKey, token: Option<FencingToken>, former: Option<&Parent>) -> Vacancy {
     let under = |session: &Parent| {
         Holder::new("b".parse().unwrap(), None).with_parent(Some(session.clone()))
@@ -202,8 +201,8 @@ fn build(config: Builder) -> Client {
     Client::from_conf(config.retry_config(RetryConfig::disabled()).build())
 }
 
-/// A client of a server that grants `key` under token 9 just before the end of its session is marked. It treats
-/// `condition` as true, if any.
+/// A client of a server that grants `key` under token 9 just before the end of its session is
+/// marked.
 fn meddled(server: &Server, key: &LeaseKey, condition: Option<&'static str>) -> Client {
     let meddling = Meddling { database: server.database(), key: key.clone() };
     let config = config_of(server.address()).interceptor(meddling);
@@ -247,7 +246,6 @@ impl fmt::Debug for Meddling {
     }
 }
 
-/// Makes a part of the condition of each write true.
 #[derive(Debug)]
 struct Assumes(&'static str);
 
@@ -265,7 +263,6 @@ impl Intercept for Assumes {
         let request = context.request_mut();
         let body = String::from_utf8(request.body().bytes().unwrap_or_default().to_vec())?;
         let Self(condition) = self;
-        // DynamoDB refuses values that no expression uses.
         let assumed = format!(
             "({condition} OR attribute_exists(lease_key) OR attribute_not_exists(lease_key))"
         );

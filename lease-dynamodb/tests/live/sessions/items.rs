@@ -68,7 +68,8 @@ async fn key_of_another_program_is_no_vacancy() {
     assert_eq!(record.holder.unwrap().lessee, "other".parse().unwrap());
 }
 
-/// Without the mark, a late copy of the session's own claim could be granted under its token again.
+/// Without the mark, DynamoDB could grant a late copy of the session's own claim under its token
+/// again.
 #[tokio::test]
 async fn end_of_session_without_an_item_is_written() {
     let (server, store) = server_and_store().await;
@@ -160,7 +161,7 @@ async fn only_unused_items_of_sessions_are_purged() {
     for key in [&held, &by_hand, &counted] {
         assert!(item(&server, key).await.is_some(), "{key}");
     }
-    // A claim that saw the purged item is refused: the key may have been granted since.
+    // The key may have been granted since the read, so the claim on the purged item is refused.
     assert!(now.holder(&held).await.unwrap().is_some());
 }
 

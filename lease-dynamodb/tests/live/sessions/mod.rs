@@ -1,5 +1,4 @@
-//! Sessions on live servers. Start with [`items`], which shows the items of a session and its children.
-//! [`conditions`] has one control per condition of a session's writes.
+//! Sessions on live servers. Start with [`items`]. [`conditions`] has one control per condition.
 
 mod conditions;
 mod items;
@@ -26,13 +25,11 @@ async fn record(store: &DynamoDbStore, key: &LeaseKey) -> Option<LeaseRecord> {
     answer.unwrap().unwrap()
 }
 
-/// The vacancy of a key that is free.
 async fn vacancy(store: &DynamoDbStore, key: &LeaseKey) -> Vacancy {
     let record = record(store, key).await;
     Vacancy::seen(key, record.as_ref(), &"a".parse().unwrap(), None).unwrap()
 }
 
-/// Obtains a key, which must be free, under `session`.
 async fn child(store: &DynamoDbStore, key: &LeaseKey, session: &Grant) -> Grant {
     let vacancy = vacancy(store, key).await;
     let claim = child_claim(key, session);

@@ -12,7 +12,6 @@ use lease_test_servers::dynamodb::Server;
 use super::{TTL, child, end, record};
 use crate::setup::{LONG, builder, server_and_store};
 
-/// A store that uses observation alone, and observes at most `keys` keys.
 fn observer(server: &Server, clock: &Arc<SkewedClock>, keys: usize) -> DynamoDbStore {
     builder(server, &server.client())
         .with_time_mode(TimeMode::ObservationOnly)
@@ -30,7 +29,6 @@ async fn is_ended(store: &DynamoDbStore, session: &Parent) -> bool {
     matches!(end(store, session).await.unwrap(), SessionState::Ended(_))
 }
 
-/// Each attempt continues the observation of the one before.
 #[tokio::test]
 async fn unchanged_session_is_ended_after_a_ttl_across_attempts() {
     let (server, store) = server_and_store().await;
@@ -64,7 +62,6 @@ async fn session_that_sends_heartbeats_is_not_ended() {
     }
 }
 
-/// A fleet has many children for each session.
 #[tokio::test]
 async fn reads_of_children_do_not_displace_the_observation_of_their_session() {
     let (server, store) = server_and_store().await;

@@ -96,8 +96,8 @@ async fn vacancy_of_another_key_is_refused() {
     assert_eq!(refused.kind(), StoreErrorKind::Refused);
 }
 
-/// The heartbeat of a hand-over may arrive after the session has ended. It takes the key out of the session, under the
-/// same token. A late copy of the claim could be granted once the key is free, so the refusal is not final.
+/// A late hand-over heartbeat takes the key out of the ended session, under the same token.
+/// DynamoDB could grant a late copy of the claim once the key is free. So the refusal is not final.
 #[tokio::test]
 async fn claim_after_a_late_hand_over_is_unclear_until_the_key_is_free() {
     let (_server, store) = server_and_store().await;
@@ -120,7 +120,7 @@ async fn claim_after_a_late_hand_over_is_unclear_until_the_key_is_free() {
     assert!(grant.token > child.token);
 }
 
-/// A former holder may transfer its key after its session has ended, as long as no lessee has obtained it. A
+/// A former holder may transfer its key after its session ended, until a lessee obtains the key. A
 /// condition on the reservation would make the refusal of a claim provisional.
 #[tokio::test]
 async fn reservation_after_the_end_of_a_session_does_not_refuse_its_vacancy() {

@@ -1,6 +1,7 @@
--- Returns the oldest closed buckets after the marker (the latest removed bucket), and seals them:
--- sealed buckets take no changes, even if the clock goes back. KEYS: index, state.
--- ARGV: minimum age of a closed bucket's start in seconds, maximum number of buckets.
+-- Returns the oldest closed buckets after the marker (the latest removed bucket), and seals them.
+-- Sealed buckets take no changes.
+-- KEYS: index, state. ARGV: minimum age of a closed bucket's start in seconds, maximum number of
+-- buckets.
 local marker = redis.call('HGET', KEYS[2], 'marker')
 local from = marker and '(' .. marker or '-inf'
 local last = redis.call('TIME')[1] - ARGV[1]

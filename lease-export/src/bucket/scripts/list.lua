@@ -1,4 +1,4 @@
--- Lists the buckets of a range with their numbers of keys: 0 if a bucket is unreadable.
+-- Lists the buckets of a range with their numbers of keys. An unreadable bucket counts 0 keys.
 -- KEYS: index, state, prefix of the buckets' keys. ARGV: first, last.
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2])
 for place = 1, #found do

@@ -1,7 +1,8 @@
--- Puts changes into the current bucket. KEYS: index, state, prefix of the buckets' keys.
--- ARGV: interval, maximum number of buckets, then keys and values in turn.
--- Returns the bucket, or why no bucket has the changes: `full` if this call stopped the intake for
--- lack of room.
+-- Puts changes into the current bucket.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: interval, maximum number of buckets, then
+-- keys and values in turn.
+-- Returns the bucket, or why the intake is stopped: `full` if this call stopped the intake for lack
+-- of room.
 local count = redis.call('ZCARD', KEYS[1])
 local why = stopped(KEYS[2], count, 'stopped')
 if why then
@@ -10,8 +11,8 @@ end
 local interval = tonumber(ARGV[1])
 local now = tonumber(redis.call('TIME')[1])
 local bucket = now - now % interval
--- The clock may have gone back. But no exporter reads buckets up to the marker, the latest removed bucket,
--- and a sealed bucket may have been read. So changes go into a bucket after both.
+-- The clock may have gone back. Changes go into a bucket after the marker (the latest removed
+-- bucket) and after the last sealed bucket. An exporter never reads earlier buckets again.
 for _, last in ipairs({ 'marker', 'sealed' }) do
     bucket = math.max(bucket, (redis.call('HGET', KEYS[2], last) or -interval) + interval)
 end

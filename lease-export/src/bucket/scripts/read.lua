@@ -1,11 +1,11 @@
 -- Reads a piece of a bucket.
--- KEYS: index, state, prefix of the buckets' keys.
--- ARGV: bucket, start, size of the piece in bytes, bytes per entry beside its text.
--- Returns the start of the next piece, then keys and values in turn. The start is 0 after the last piece.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: bucket, start, size of the piece in bytes,
+-- bytes per entry beside its text.
+-- Returns the start of the next piece (0 after the last piece), then keys and values in turn.
 --
 -- The start is a cursor of HSCAN. One step of HSCAN may return many entries: a whole listpack, or a
--- chain of a hash that is being resized. If a piece ends within a step, the start of the next piece has
--- the cursor of that step and the digests of the step's entries in earlier pieces.
+-- chain of a hash that is being resized. If a piece ends within a step, the next start has that
+-- step's cursor and the digests of the returned entries.
 local hash, left, beside = KEYS[3] .. ARGV[1], math.max(1, tonumber(ARGV[3])), tonumber(ARGV[4])
 local words = string.gmatch(ARGV[2], '%S+')
 local cursor = words()
@@ -39,7 +39,7 @@ repeat
         bytes = bytes + size(entries, place)
     end
     if wanted > 1 and bytes > left then
-        -- Repeats the step with COUNT 1: only such a step returns the same entries if it is repeated.
+        -- Only a step with COUNT 1 returns the same entries again.
         wanted = 1
     else
         local first = #found + 1
@@ -55,8 +55,8 @@ repeat
         end
         in_earlier_pieces = {}
         cursor = step[1]
-        -- The length of the next values is unknown. Asks for half as many entries as would fit at the
-        -- largest length so far: a hash that is being resized returns twice as many.
+        -- The length of the next values is unknown. The script asks for half as many entries as
+        -- would fit at the largest length so far, since a resizing hash returns twice as many.
         wanted = math.max(1, math.min(32, math.floor(left / largest / 2)))
     end
 until cursor == '0' or left <= 0

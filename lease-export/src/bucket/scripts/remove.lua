@@ -1,4 +1,4 @@
--- Removes exactly the named buckets, and advances the marker, which is the latest removed bucket.
+-- Removes exactly the named buckets, and advances the marker (the latest removed bucket).
 -- KEYS: index, state, prefix of the buckets' keys. ARGV: token, buckets.
 -- Returns the number of buckets that existed.
 local marker = tonumber(redis.call('HGET', KEYS[2], 'marker') or -1)

@@ -1,5 +1,5 @@
--- Removes exactly the named keys of a bucket, and the bucket if no key is left. Does not advance the marker,
--- the latest removed bucket. KEYS: index, state, prefix of the buckets' keys. ARGV: token, bucket, keys.
+-- Removes exactly the named keys of a bucket, and the bucket if no key is left.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: token, bucket, keys.
 -- Returns the number of keys that existed.
 local removed = 0
 for place = 3, #ARGV do

@@ -1,6 +1,6 @@
 -- Appends events, all or none.
 -- KEYS: stream, state. ARGV: capacity, overflow policy, then ids and lines in turn.
--- Returns the number of dropped events, or why no event was kept: `paused` if this call stopped
+-- Returns the number of dropped events, or why the intake is stopped: `paused` if this call stopped
 -- the intake.
 local pending = redis.call('XLEN', KEYS[1])
 local why = stopped(KEYS[2], pending, 'open')
@@ -22,7 +22,8 @@ if excess > 0 then
     dropped = redis.call('XTRIM', KEYS[1], 'MAXLEN', pending - excess)
     redis.call('HINCRBY', KEYS[2], 'dropped', dropped)
 end
--- Keeps the length of the longest line that may be pending. A read bounds the size of its answer by it.
+-- `longest` is the length of the longest line that may be pending. A read bounds the size of its
+-- answer by `longest`.
 local longest = pending > 0 and redis.call('HGET', KEYS[2], 'longest') or '0'
 local longer = tonumber(longest)
 for place = 3, #ARGV, 2 do

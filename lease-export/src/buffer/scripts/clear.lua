@@ -3,7 +3,7 @@
 if (redis.call('HGET', KEYS[2], 'intake') or 'open') == 'open' then
     return false
 end
--- Calls XTRIM and not DEL, so that the stream keeps its last id, and no position is used twice.
+-- XTRIM keeps the stream's last id, so that no position is used twice. DEL would not.
 local pending = redis.call('XLEN', KEYS[1])
 redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
 return pending

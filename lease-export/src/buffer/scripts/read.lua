@@ -1,17 +1,17 @@
 -- Reads the oldest events.
--- KEYS: stream, state. ARGV: token, start, maximum number of events, approximate bytes, longest
--- length of a line, used if the state has none. Returns entries.
+-- KEYS: stream, state. ARGV: token, start, maximum number of events, approximate bytes, default for
+-- the longest line.
+-- Returns entries.
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}
--- The length of a line is unknown before it is read. So each step reads only as many entries as would fit if
--- all lines were as long as the longest.
+-- The length of a line is unknown before the read. So each step reads only as many entries as would
+-- fit at the longest length.
 while events > 0 do
     local wanted = math.max(1, math.min(events, 256, math.floor(bytes / longest)))
     local piece = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', wanted)
     for _, entry in ipairs(piece) do
         table.insert(entries, entry)
-        -- An entry of another program may have no line.
         bytes = bytes - #(entry[2][4] or '')
         if bytes <= 0 then
             return entries

@@ -1,4 +1,5 @@
--- Opens an intake that was stopped for lack of room. KEYS: any, state. Returns whether it did: 1 or 0.
+-- Opens an intake that was stopped for lack of room. KEYS: any, state.
+-- Returns 1 if the intake was opened, or 0.
 if redis.call('HGET', KEYS[2], 'intake') ~= 'emergency' then
     return 0
 end

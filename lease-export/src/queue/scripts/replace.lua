@@ -1,4 +1,4 @@
--- Replaces ready jobs, and jobs whose visibility has ended, by one new job. No worker has these jobs.
+-- Replaces ready jobs, and jobs whose visibility has ended, by one new job.
 -- KEYS: ready, hidden, job. ARGV: body. Returns the id of the new job.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -2,7 +2,7 @@
 -- Returns the job's id, body, number of deliveries, and milliseconds since it was enqueued.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- Jobs whose visibility has ended go to the end: at the front, a job that cannot run would block the others.
+-- Due jobs go to the end: at the front, a job that cannot run would block the others.
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)
 for place = 1, #due do
     redis.call('ZREM', KEYS[2], due[place])

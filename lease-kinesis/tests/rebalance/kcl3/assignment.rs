@@ -43,7 +43,6 @@ impl Kcl3 {
         }
     }
 
-    /// Leases in `free` do not count.
     fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
         let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
         let owned = (0..self.parts.leases.len()).filter(|lease| !free.contains(lease));
@@ -88,7 +87,6 @@ impl Kcl3 {
             let least = active.iter().min_by(|one, other| one.1.total_cmp(other.1));
             least.map(|(worker, _)| *worker).unwrap()
         };
-        // The average load of a lease, as the leader sees it.
         let held: usize = counts.values().sum();
         let all: f64 = active.values().sum();
         let a_lease = if held == 0 { self.cpu_of_lease } else { all / whole(held) };
@@ -122,7 +120,6 @@ impl Kcl3 {
         }
     }
 
-    /// Returns the leases in random order.
     fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
         let its = |lease: &usize| {
             let row = &self.parts.leases[*lease];

@@ -40,7 +40,6 @@ impl Model for Protocol {
         }
     }
 
-    /// Claims with the same role are interchangeable.
     fn fingerprint(&self, state: &State) -> u64 {
         match self.orders.as_slice() {
             [_] => fingerprint(state),

@@ -107,7 +107,7 @@ fn forget_handed(role: Role, claim: &mut Claim) {
     let may_ask = matches!(claim.phase, Phase::Idle | Phase::Asking);
     let sent = claim.requests.iter().any(|request| request.phase == RequestPhase::Sent);
     if role.adopts.is_some() && !may_ask && !sent && claim.handed.request != 0 {
-        // Keeps a mark of the hand-over, so that the grant is not handed over again.
+        // A mark shows that a grant was handed over, so that no second hand-over follows.
         claim.handed = Grant { request: u8::MAX, ..Grant::default() };
     }
 }

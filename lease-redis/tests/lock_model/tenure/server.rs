@@ -1,4 +1,4 @@
-//! The server's handling of requests that arrive.
+//! The server's handling of requests.
 
 use super::model::Steps;
 use super::setup::{Clocks, Rule, Setup, Write};
@@ -62,7 +62,7 @@ impl Steps<'_> {
         members
     }
 
-    /// Applies one transaction: a SET for each claim, and one XADD.
+    /// One transaction has a SET for each claim, and one XADD.
     fn deliver_claims(&mut self, members: &[(usize, usize)]) {
         let setup = self.setup;
         self.then_checked(arrives(Message::Claim, Message::Batch, members), |state| {
@@ -129,7 +129,7 @@ impl Steps<'_> {
                 return None;
             }
             value.beat = u8::try_from(number).unwrap().max(value.beat);
-            // The expiry is one ttl after the arrival, so it is never earlier than before.
+            // The expiry is one ttl after the arrival, and so never earlier than before.
             value.expiry = value.expiry.max(beat.sent);
             beat.phase = BeatPhase::Extended;
             let relied = match claim.phase {
@@ -260,8 +260,8 @@ fn answer(
     };
     request.phase = phase;
     request.grant = Grant { request: granted, token, followed: false };
-    // Between the commands of a pipeline, a later grant may have a smaller token. This order does harm only
-    // when a claim accepts the larger token.
+    // Between the commands of a pipeline, a later grant may have a smaller token. This does harm
+    // only when a claim accepts the larger token.
     if setup.write == Write::Transaction {
         state.follow(setup, place, token);
     }

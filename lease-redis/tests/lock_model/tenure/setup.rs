@@ -30,13 +30,13 @@ pub(crate) struct Role {
     pub(crate) beats: u8,
     /// Claims of the same batcher may share a request. Zero means no batcher.
     pub(crate) batcher: usize,
-    /// The requests of this claim adopt the grant of the claim at this place.
+    /// The requests of this claim adopt the grant of that claim.
     pub(crate) adopts: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// A lease may expire at any instant. So promises that are kept depend on no clock.
+    /// At any instant, so a promise that the search finds kept depends on no clock.
     Wrong,
     /// A lease expires at the earliest one ttl after the send of the request that set the expiry.
     Right,
@@ -47,9 +47,9 @@ pub(crate) enum Clocks {
 pub(crate) enum Again {
     /// The claim counts the ttl from the send of a new heartbeat.
     Heartbeat,
-    /// The claim counts the ttl from the send of the granted request, or sends a heartbeat.
+    /// The ttl counts from the send of the granted request, or a heartbeat follows.
     NamedSend,
-    /// The claim counts the ttl from the send of the answered request.
+    /// The ttl counts from the send of the answered request.
     OwnSend,
 }
 
@@ -86,7 +86,6 @@ pub(crate) enum Rule {
 }
 
 impl Setup {
-    /// Each claim sends two requests. The first claim also sends a heartbeat.
     pub(crate) fn contended(clocks: Clocks) -> Self {
         let role = Role { requests: 2, ..Role::default() };
         Self {
@@ -123,7 +122,6 @@ impl Setup {
         Self { roles, claims: 4, ..contended }
     }
 
-    /// Two batchers claim both of two keys.
     pub(crate) fn batched(clocks: Clocks) -> Self {
         let contended = Self::contended(clocks);
         let role =

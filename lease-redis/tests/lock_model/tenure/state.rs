@@ -17,7 +17,6 @@ pub(crate) struct State {
     pub(crate) stream: u8,
     /// The server's time is larger than this token.
     pub(crate) time: u8,
-    /// The stream on the replica that no longer receives writes.
     pub(crate) lagging: Option<u8>,
     pub(crate) flushes: u8,
     pub(crate) restarts: u8,
@@ -33,14 +32,14 @@ pub(crate) struct Key {
     pub(crate) accepted: u8,
 }
 
-/// The string that exists while the key is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
     pub(crate) claim: u8,
     pub(crate) request: u8,
     pub(crate) beat: u8,
-    /// The value expires no earlier than one ttl after this send of its claim. Zero if that ttl has passed.
+    /// The value expires no earlier than one ttl after this send of its claim. Zero if this ttl has
+    /// passed.
     pub(crate) expiry: u8,
 }
 
@@ -83,7 +82,6 @@ pub(crate) struct Grant {
     /// Nonce and request name a tenure of the key. Zero means no grant.
     pub(crate) request: u8,
     pub(crate) token: u8,
-    /// Whether another claim of the key has a larger token.
     pub(crate) followed: bool,
 }
 
@@ -255,7 +253,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Prints the nonce, the request and the state of the value: A's second request holds `A2`.
+/// `A2` is held by A's second request.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {

@@ -63,8 +63,8 @@ fn promotion_after_a_flush_extends_beside_a_successor() {
     fails(Violation::ExtendedAfterASuccessor, "a flush and a promotion", &setup);
 }
 
-/// No rule prevents a late heartbeat. So a key is held without a holder for one ttl after its last claim or
-/// heartbeat.
+/// No rule prevents this violation. So a key is held without a holder for one ttl after its last
+/// claim or heartbeat arrives.
 #[test]
 fn late_heartbeat_prolongs_its_own_tenure_after_its_end() {
     let setup = Setup::contended(Clocks::Right);

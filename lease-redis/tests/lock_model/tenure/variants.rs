@@ -1,9 +1,9 @@
-//! Simpler protocols. Each test shows the promises that such a protocol keeps.
+//! Simpler protocols, with the promises that each protocol keeps.
 
 use super::setup::{Again, Clocks, Rule, Setup, Write};
 use super::sound;
 
-/// All heartbeats here have the same ttl. `crate::pace` has heartbeats with two ttls.
+/// All heartbeats have the same ttl. `crate::pace` has heartbeats with two ttls.
 #[test]
 fn heartbeat_without_its_number_keeps_promises() {
     let unnumbered = |setup| Setup { without: Some(Rule::BeatNumber), ..setup };

@@ -12,9 +12,9 @@ pub(crate) enum Violation {
     ExtendedAfterASuccessor,
     /// A heartbeat prolongs another tenure of its nonce, which may have no holder.
     ProlongedForNobody,
-    /// A heartbeat prolongs its own tenure after its claim has ended. No rule prevents this.
+    /// A heartbeat prolongs its own tenure after its claim has ended. No rule prevents this violation.
     ProlongedAfterItsEnd,
-    /// A grant that was handed over is adopted after another claim was granted the key.
+    /// A handed-over grant is adopted after another claim was granted the key.
     AdoptedAfterAnother,
     /// A late release reserves the key in another tenure of its nonce.
     ReservedForNobody,

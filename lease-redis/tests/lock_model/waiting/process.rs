@@ -142,7 +142,7 @@ fn send(process: &mut Process, request: Request) {
     process.current = process.asked;
 }
 
-/// Messages on their way to the process are lost, too.
+/// Messages on their way to the process are also lost.
 pub(crate) fn cut(process: &mut Process) {
     if process.subscription != Subscription::Nothing {
         (process.subscription, process.message) = (Subscription::Broken, false);

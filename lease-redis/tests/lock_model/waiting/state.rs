@@ -1,4 +1,4 @@
-//! One state: the value of the key, and the processes that want it.
+//! One state: the value of the key, and the processes that want the key.
 
 use std::fmt;
 
@@ -83,7 +83,6 @@ pub(crate) enum Request {
     Nothing,
     Obtain,
     ObtainOrMark,
-    /// The request marks the value without reading it.
     Mark,
     Granted,
     Held,

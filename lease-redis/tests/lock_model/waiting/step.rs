@@ -13,7 +13,6 @@ pub(crate) enum Violation {
     KeyWithoutTtl,
 }
 
-/// `None` is a step of the server.
 #[derive(Debug)]
 pub(crate) struct Step(pub(crate) Option<usize>, pub(crate) &'static str);
 
@@ -86,7 +85,7 @@ fn violation(state: &State) -> Option<Violation> {
     (is_free && lost).then_some(Violation::LostWakeUp)
 }
 
-/// Clears values that have no effect any more, so that fewer states differ.
+/// Clears values without effect, so that fewer states differ.
 fn normalize(setup: &Setup, state: &mut State) {
     if state.value.kind == Kind::Absent {
         (state.value.holder, state.value.mark) = (0, false);

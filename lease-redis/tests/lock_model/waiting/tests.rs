@@ -1,4 +1,4 @@
-//! Searches with all rules find no broken promise. Searches without one rule find a broken promise.
+//! Searches with all rules, and searches without one rule, which find a broken promise.
 
 use super::setup::{Rule, Setup};
 use super::step::Violation;

@@ -1,4 +1,4 @@
-//! Processes that obtain the key again and again, and the processes' reports.
+//! Processes that obtain the key again and again, and their reports.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::Stdio;
@@ -12,7 +12,6 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// The reports are those of all processes that were started.
 pub(super) struct Fleet {
     url: String,
     processes: Vec<Child>,

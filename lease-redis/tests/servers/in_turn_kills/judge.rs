@@ -119,7 +119,7 @@ impl Commands {
         judged
     }
 
-    /// Returns the number of grants between `from` and `until` that expired, because no client used them.
+    /// Counts grants that expired because no client used them.
     fn granted_to_dead(&self, from: u64, until: u64) -> u32 {
         // A lock that was freed at once does not count. A cancelled wait frees a lock at once.
         let dead = self.locks.iter().filter(|lock| {
@@ -128,8 +128,8 @@ impl Commands {
         u32::try_from(dead.count()).unwrap()
     }
 
-    /// The trace begins a ttl before a gap, and ends half a second after it. Times count from the start of
-    /// the gap.
+    /// From a ttl before a gap until half a second after the gap. Times count from the start of the
+    /// gap.
     pub(super) fn trace(&self, fleet: &Fleet, from: u64, until: u64) -> String {
         let (start, end) = (from - micros(TTL), until + 500_000);
         let mut lines = fleet.reports(start, end);

@@ -1,7 +1,7 @@
 //! Processes that wait in turn are killed and cancel their waits at random moments.
 //!
-//! [`fleet`] starts and kills the processes, and reads their reports. [`judge`] compares the reports with the
-//! commands of the server. All times are the wall clock of this machine, which the server also uses.
+//! [`judge`] compares the reports of the processes in [`fleet`] with the commands of the server.
+//! All times are the wall clock of this machine, which the server also uses.
 
 mod controls;
 mod fleet;
@@ -120,7 +120,7 @@ async fn obtains_the_key_again_and_again() {
         } else {
             wait.await.unwrap()
         };
-        // Prints the wall clock, because lease time starts anew in each process.
+        // Lease time starts anew in each process, so the process prints the wall clock.
         println!("obtained {} {}", lease.token(), micros_since_1970());
         sleep(part_of(Duration::from_millis(20))).await;
         println!("released {} {}", lease.token(), micros_since_1970());

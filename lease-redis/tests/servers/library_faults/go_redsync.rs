@@ -13,8 +13,8 @@ use crate::setting::{
     TTL, eventually, has_lease, key, locker, obtain, obtain_eventually, obtain_for, text,
 };
 
-/// In go-redsync, requests to extend and to unlock had no time-out. In node-redlock, a release was retried by
-/// the policy of the claim, possibly for ever.
+/// In go-redsync, requests to extend and to unlock had no timeout. In node-redlock, the policy of
+/// the claim retried a release, possibly for ever.
 #[tokio::test]
 async fn heartbeat_and_release_time_out() {
     let Some(both) = Both::start().await else { return };
@@ -40,7 +40,7 @@ async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
         let short = Duration::from_millis(50);
         let former = obtain_for(&*store, "a", short).await;
         let next = obtain_eventually(&*store, "b").await;
-        // A release needs a majority. The other nodes may receive it later.
+        // A release needs a majority. The other nodes may receive the release later.
         eventually("freed on all servers", async || {
             store.release(&next, None).await.unwrap();
             both.servers.iter().all(|server| !has_lease(server)).then_some(())

@@ -9,7 +9,8 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 
 use crate::setting::TTL;
 
-/// In node-redlock, several keys at once failed in a Cluster, whose scripts take keys of one slot only.
+/// In node-redlock, several keys at once failed in a Cluster, whose scripts take keys of one slot
+/// only.
 #[tokio::test]
 async fn heartbeats_of_many_keys_span_the_slots_of_a_cluster() {
     if !available() {

@@ -157,7 +157,7 @@ async fn released_lease_has_no_more_heartbeats() {
     }
 }
 
-/// In redisson, the renewal of a multi-lock extended all its locks, also those of other holders.
+/// In redisson, the renewal of a multi-lock also extended locks of other holders.
 #[tokio::test]
 async fn heartbeat_of_a_former_holder_extends_nothing() {
     let Some(both) = Both::start().await else { return };

@@ -1,4 +1,4 @@
-//! Negative controls: each control removes one condition of a script. Then its story finds a broken promise.
+//! Controls: without one condition of a script, a story finds a broken promise.
 
 use super::script_server::Server;
 use super::stories::{self, Kept};
@@ -6,7 +6,7 @@ use crate::setting::servers;
 
 type Story = fn(&mut Server) -> Kept;
 
-/// A script, a part of it, the text in its place, and the story that needs the part.
+/// A script, a part of the script, the text in its place, and the story that needs the part.
 type Control = (&'static str, &'static str, &'static str, Story);
 
 #[test]

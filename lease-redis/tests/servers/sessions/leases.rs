@@ -37,7 +37,6 @@ fn keys_of_script(command: &str) -> Option<usize> {
     words.nth(1)?.trim_matches('"').parse().ok()
 }
 
-/// A heartbeat comes with its number of keys.
 async fn five_heartbeats(monitor: &mut Monitor) -> Vec<(String, Option<usize>)> {
     let mut commands = Vec::new();
     let mut heartbeats = 0;
@@ -176,7 +175,6 @@ async fn flush_of_the_server_ends_a_session_and_its_children() {
     assert!(obtained(second.locker(), "shard").await.token() > lease.token());
 }
 
-/// The session and its children are in different slots.
 #[tokio::test]
 async fn session_in_a_cluster_holds_keys_of_all_nodes() {
     if !available() {

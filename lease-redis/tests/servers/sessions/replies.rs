@@ -47,7 +47,7 @@ pub(super) struct Read {
     pub(super) session: Option<u64>,
     pub(super) token: Option<u64>,
     pub(super) has_ended: bool,
-    /// The only lessee that may obtain the key. Empty if no lessee may.
+    /// The only lessee that may obtain the key. Empty for no lessee.
     pub(super) reserved: Option<String>,
 }
 

@@ -1,11 +1,10 @@
-//! A server that runs the scripts of sessions. A test may edit one script.
+//! A server that runs the scripts of sessions, with one edited script.
 
 use lease_test_servers::redis::RedisServer;
 use redis::{Connection, RedisResult, Script, Value};
 
 use super::replies::{Answer, Read};
 
-/// A day has this number of milliseconds.
 const DAY: &str = "86400000";
 
 /// The ttl is in milliseconds, and is longer than any test takes.
@@ -26,7 +25,6 @@ pub(super) struct Server {
     edit: Option<(&'static str, String)>,
 }
 
-/// A claim by the script `obtain_under`.
 #[derive(Clone)]
 pub(super) struct Claim {
     pub(super) nonce: &'static str,
@@ -52,7 +50,6 @@ impl Server {
         Self { connection: client.get_connection().unwrap(), redis, edit: None }
     }
 
-    /// Forgets all data, and runs `script` with `to` in place of `from` from now on.
     pub(super) fn edit(&mut self, script: &'static str, from: &str, to: &str) {
         let whole = lease_redis::script(script).unwrap();
         assert!(whole.contains(from), "{script}.lua does not contain {from:?}");
@@ -107,13 +104,13 @@ impl Server {
         Answer::read(self.run("obtain_under", &keys, &arguments))
     }
 
-    /// The store calls this script after a lock has been refused.
+    /// The store sends this claim after a lock has been refused.
     pub(super) fn obtain(&mut self, nonce: &str) -> Answer {
         let keys = ["lease:{job}", "lease:{job}:attributes", "lease:tokens"];
         Answer::read(self.run("obtain", &keys, &[nonce, "1", "a", TTL, DAY, "0"]))
     }
 
-    /// The first attempt of the store sends this command.
+    /// The store sends this claim first.
     pub(super) fn lock(&self, nonce: &str) {
         let text = format!("{nonce}h-1 0 0 a");
         let answer = self.command(&format!("SET lease:{{job}} \"{text}\" NX PX {TTL}"));
@@ -181,7 +178,6 @@ impl Server {
         self.run("evict", &["lease:{job}"], &[nonce])
     }
 
-    /// The new number, or the reason as a word.
     pub(super) fn count(&mut self) -> String {
         let keys = ["lease:{job}", "lease:{job}:attributes", "lease:index"];
         match self.try_run("count", &keys, &["n", "0", JOB]) {
@@ -190,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Returns milliseconds. Returns -1 if the key does not expire, and -2 if the key does not exist.
+    /// The milliseconds until the Redis key expires. -1: never. -2: the key does not exist.
     pub(super) fn left(&mut self, key: &str) -> i64 {
         redis::cmd("PTTL").arg(key).query(&mut self.connection).unwrap()
     }

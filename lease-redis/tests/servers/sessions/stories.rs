@@ -1,4 +1,4 @@
-//! Requests in one order each, and what the scripts keep.
+//! Requests in one order each, and the promises that the scripts keep.
 
 use redis::Value;
 
@@ -21,7 +21,6 @@ fn lease_with_ttl(server: &mut Server) -> u64 {
     server.obtain_under(&Claim { session: None, ..Claim::new(ONE, None) }).token()
 }
 
-/// The claim has seen no token, and a lock has refused it. The lock is released.
 fn refused_by_a_lock(server: &mut Server) -> Claim {
     server.lock(ONE);
     let claim = Claim { waits: "1", ..Claim::new(TWO, None) };
@@ -246,7 +245,6 @@ pub(super) fn end_of_an_absent_record(server: &mut Server) -> Kept {
     kept(server.left("lease:{job}") > 0, "the end mark expires")
 }
 
-/// The client of the claim listens on the channel `grants`.
 fn queue(server: &Server) {
     let now = server.command("EVAL \"return redis.call('TIME')[1]\" 0");
     server.command(&format!("RPUSH lease:{{job}}:queue {TWO}"));

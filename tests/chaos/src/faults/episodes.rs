@@ -1,4 +1,4 @@
-//! Injects faults one at a time: injects a fault, waits, repairs it, and waits until the servers recover.
+//! Injects faults one at a time, and waits after each repair until the servers recover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,6 @@ use crate::setup::{Sabotage, Setup};
 use crate::store::Store;
 use crate::worker::fleet::WorkerSlot;
 
-/// Injects the faults of a run. Blocks its thread.
 #[derive(Debug)]
 pub(crate) struct Episodes {
     pub(crate) setup: Setup,
@@ -32,11 +31,9 @@ pub(crate) struct Episodes {
     probes: Vec<Probe>,
     seen: Arc<Mutex<Observations>>,
     ledger: Arc<Mutex<Ledger>>,
-    /// The offset of each server's wall clock from this machine's, in seconds.
     pub(crate) clocks: Vec<i64>,
 }
 
-/// The properties of a fault that the judge needs, besides its time.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) to: String,
@@ -48,7 +45,6 @@ pub(crate) struct Outcome {
 }
 
 impl Episodes {
-    /// Starts the judge's connections and the probes.
     pub(crate) fn start(
         setup: &Setup,
         topology: Topology,
@@ -85,8 +81,8 @@ impl Episodes {
         Ok(episodes)
     }
 
-    /// Injects one fault after another until `end`, all kinds in turn. If the command line chooses kinds,
-    /// each chosen kind is injected at least once. A fault that has begun before `end` is completed.
+    /// Injects one fault after another until `end`, all kinds in turn. Each kind that the command
+    /// line chooses is injected at least once. A fault that has begun before `end` is completed.
     pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
         let kinds = self.setup.kinds.clone();
         let all = SingleFault::all_of(self.setup.store, self.setup.clocks);
@@ -124,7 +120,8 @@ impl Episodes {
             let counters = (0..self.setup.counters).filter(|counter| {
                 self.topology.shard_of_key(&format!("counter-{counter}")) == shard
             });
-            // The former holders sent their last heartbeats before this time, and rely on them for a ttl.
+            // The former holders sent their last heartbeats before this time, and rely on these
+            // heartbeats for a ttl.
             if let Some(at) = forgot.max(promoted.get(&shard).copied()) {
                 let kind = Effect::MayOverlap { until: at + self.setup.ttl };
                 faults.push(fault_of(kind, Some(counters.collect())));
@@ -138,13 +135,12 @@ impl Episodes {
         Ok(())
     }
 
-    /// Starts a process that probes all shards.
     pub(crate) fn probe(&mut self, name: &str, purpose: Purpose) -> Result<Probe, Failure> {
         let address = match self.setup.sabotage {
             Some(Sabotage::OneHost) => self.topology.first_address(),
             _ => self.topology.address(),
         };
-        // Each purpose has separate keys: a key that one probe holds is not free for another.
+        // Each purpose has separate keys, since a key that one probe holds is not free for another.
         let first = match purpose {
             Purpose::Steady => 0,
             Purpose::Newcomer => KEYS,
@@ -159,7 +155,7 @@ impl Episodes {
         Probe::start(&address, name, &keys, purpose, &self.seen)
     }
 
-    /// Waits for `length`. Meanwhile kills workers, stops them, and steps their wall clocks.
+    /// Meanwhile kills workers, stops workers, and steps their wall clocks.
     pub(crate) fn pass(&mut self, length: Duration) -> Result<(), Failure> {
         let end = Monotonic::now() + length;
         let mut next = Monotonic::now() + self.chance.up_to(LONGEST_PAUSE);
@@ -211,7 +207,6 @@ impl Episodes {
         Ok(stopped)
     }
 
-    /// Waits until all hosts agree on their masters again.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
         let began = Monotonic::now();
         while !self.topology.is_settled() {
@@ -223,7 +218,6 @@ impl Episodes {
         Ok(())
     }
 
-    /// Waits until the judge's connection reaches another master than `former`.
     pub(crate) fn await_promotion(&mut self, shard: usize, former: usize) -> Result<(), Failure> {
         let began = Monotonic::now();
         while self.master(shard)? == former && Monotonic::now().since(began) < LONGEST_PROMOTION {
@@ -232,7 +226,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// The master of a shard: the server that acknowledges the judge's writes.
+    /// The server that acknowledges the judge's writes.
     pub(crate) fn master(&self, shard: usize) -> Result<usize, Failure> {
         let canary = self.canaries.get(shard).ok_or("there is no such shard")?;
         let members = self.topology.members(shard);
@@ -252,22 +246,20 @@ impl Episodes {
     }
 }
 
-/// The time without a fault before each fault.
 const CALM: Duration = Duration::from_secs(2);
 
-/// The longest time from one fault of a worker to the next.
+/// The longest pause between two faults of a worker.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// The time limit for a recovery. A Sentinel takes ten seconds to make a former master follow the
-/// new master.
+/// A Sentinel takes ten seconds to make a former master follow the new master.
 const LONGEST_RECOVERY: Duration = Duration::from_mins(3);
 
-/// The time limit for a promotion. The servers decide on it, not the library.
+/// The servers decide on a promotion, not the library.
 const LONGEST_PROMOTION: Duration = Duration::from_mins(1);
 
-/// The number of keys of one probe on one shard: one for the kept lease, and eight for each call.
+/// Each probe has one key for the kept lease on a shard, and eight keys for each call.
 const KEYS: usize = 17;
 
 const CONTENDERS: usize = 5;

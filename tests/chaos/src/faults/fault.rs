@@ -1,14 +1,13 @@
-//! The overlapping faults, and how often each is injected.
+//! The overlapping faults, and their weights.
 
 use crate::store::Store;
 
-/// A fault of a run with overlapping faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Worker(WorkerFault),
     Link(LinkFault),
     Server(ServerFault),
-    /// The clocks of some servers step forward by more than a ttl.
+    /// The step is longer than a ttl.
     ClocksForward,
     /// Another program writes a list under the name of one of the load's leases.
     KeySpoiled,
@@ -18,7 +17,6 @@ pub(crate) enum Fault {
 pub(crate) enum WorkerFault {
     Killed,
     Stopped,
-    /// The wall clock steps by up to an hour.
     ClockStepped,
 }
 
@@ -34,27 +32,21 @@ pub(crate) enum LinkFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerFault {
     Stopped,
-    /// The server is killed, and restarted with all writes that it acknowledged.
     Killed,
     ConnectionsKilled,
     ScriptsFlushed,
     ClockBack,
-    /// The clock of a DynamoDB server steps by less than the store's margin of two seconds.
+    /// A step of less than the store's margin of two seconds.
     ClockWithinMargin,
     RestartedEmpty,
     Flushed,
-    /// The server refuses writes that need memory.
     MemoryFull,
     /// A standby that lags takes the place of its primary.
     FailedOver,
-    /// Another program locks a file.
     FileLocked,
 }
 
-/// The faults for `store`, each with its weight.
-///
-/// Faults that admit two holders are rare. For some time after such a fault, the judge excuses overlaps, and
-/// finds no violation.
+/// Faults that admit two holders are rare, since the judge then excuses overlaps for some time.
 pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
     match store {
         Store::Redis => &REDIS,
@@ -67,7 +59,6 @@ pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
     }
 }
 
-/// The faults that a load on Redis adds.
 pub(crate) const OF_LOAD: [(u32, Fault); 2] =
     [(5, Fault::Server(ServerFault::MemoryFull)), (8, Fault::KeySpoiled)];
 

@@ -15,7 +15,6 @@ use crate::servers::topology::Host;
 use crate::setup::Sabotage;
 use crate::store::Store;
 
-/// The harm to a host. A hung host keeps its connections and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Hang,
@@ -23,7 +22,6 @@ enum Harm {
 }
 
 impl Episodes {
-    /// Injects a fault, and repairs it.
     pub(crate) fn make(&mut self, fault: SingleFault) -> Result<Outcome, Failure> {
         let shard = self.chance.below(self.topology.shards.len());
         let master = self.master(shard)?;
@@ -63,8 +61,8 @@ impl Episodes {
         members.get(place).map(|member| Host::Server(*member)).ok_or_else(|| "no replica".into())
     }
 
-    /// Hangs or kills a host until leases have expired and its successor is promoted. The fault is brief if
-    /// no replica can replace the host.
+    /// Hangs or kills a host until leases have expired and its successor is promoted. The fault is
+    /// brief if no replica can replace the host.
     fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
@@ -151,7 +149,6 @@ impl Episodes {
         Ok(Outcome { to, hit: [shard].into(), ..Outcome::default() })
     }
 
-    /// Fills the memory of all servers of a shard for longer than a ttl.
     fn fill_memory(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let members = self.topology.members(shard);
         let from = Monotonic::now();
@@ -163,14 +160,15 @@ impl Episodes {
         for &member in &members {
             self.topology.server(member)?.command("CONFIG SET maxmemory 0");
         }
-        // The time limit for a grant counts from `until`, just before the first command that frees memory.
+        // The time limit for a grant counts from `until`, just before the first command that frees
+        // memory.
         self.pass(LONG_AFTER)?;
         let to = format!("shard {}", shard + 1);
         Ok(Outcome { to, full: Some((shard, from, until)), ..Outcome::default() })
     }
 
-    /// Moves the slot of a shard's probes to the next shard, and back. Meanwhile, keys of the slot are on
-    /// both shards, and clients use them.
+    /// Moves the slot of a shard's probes to the next shard, and back, while clients use its keys
+    /// on both shards.
     fn migrate_slot(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let next = (shard + 1) % self.topology.shards.len();
         let slot = self.topology.slot(shard);
@@ -180,8 +178,8 @@ impl Episodes {
         self.move_slot(slot, there, here)?;
         self.pass(LONG_AFTER)?;
         let to = format!("slot {slot}, from server {} to server {}", here + 1, there + 1);
-        // If the clocks differ, one of the two moves is to a server whose clock is ahead. That move ends leases
-        // early.
+        // If the clocks differ, one of the two moves is to a server whose clock is ahead. This move
+        // ends leases early.
         let clocks_differ = self.clocks.get(here) != self.clocks.get(there);
         let hit = clocks_differ.then_some(shard).into_iter().collect();
         Ok(Outcome { to, hit, ..Outcome::default() })
@@ -197,7 +195,6 @@ impl Episodes {
         let (source, target) = (from.first("CLUSTER MYID"), to.first("CLUSTER MYID"));
         to.first(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         from.first(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
-        // During this pause, all existing keys are still on the source.
         self.pass(LONG_AFTER)?;
         for _ in 0..MOST_KEYS {
             let keys = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 1"))?;
@@ -213,7 +210,8 @@ impl Episodes {
         Ok(())
     }
 
-    /// Hangs a minority several times. The judge compares the grants with the times between the hangs.
+    /// Hangs a minority several times. The judge compares the grants with the times between the
+    /// hangs.
     fn hang_minority(&mut self) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let minority = match self.setup.sabotage {
@@ -241,7 +239,6 @@ impl Episodes {
         Ok(Outcome { to: format!("{minority} of {all} servers"), slices, ..Outcome::default() })
     }
 
-    /// Steps the wall clock of one server, or of all servers of a quorum, one after another.
     fn step_clock(&mut self, seconds: i64) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let count = if self.setup.store == Store::Quorum { all } else { 1 };
@@ -253,7 +250,8 @@ impl Episodes {
             *clock += seconds;
             self.topology.server(number)?.set_clock(&format!("{clock:+}"));
             named.push(format!("{} to {clock:+} s", number + 1));
-            // A forward step ends leases early, or causes a promotion. A step back only prolongs leases.
+            // A forward step ends leases early, or causes a promotion. A step back only prolongs
+            // leases.
             if seconds > 0 && (count > 1 || masters.contains(&number)) {
                 outcome.hit.extend(self.topology.shard_of(number));
             }
@@ -268,13 +266,12 @@ impl Episodes {
 /// Longer than the ttl of the kept lease and its grace.
 const OUTLASTING: Duration = Duration::from_secs(9);
 
-/// Shorter than the ttl of the kept lease: without a promotion, the lease must not be lost.
 const BRIEF: Duration = Duration::from_secs(3);
 
 /// Longer than the bound for a grant, so that a missing grant is found.
 const LONG_AFTER: Duration = Duration::from_secs(7);
 
-/// The length of each time with a hung minority, and of each healthy time in between.
+/// With a hung minority, and in the healthy times between the hangs.
 const SLICE: Duration = Duration::from_secs(5);
 
 const HANGS: usize = 3;

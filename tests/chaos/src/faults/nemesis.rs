@@ -1,4 +1,4 @@
-//! Injects overlapping faults: draws them at random, and repairs each fault after a random time.
+//! Injects overlapping faults at random, and repairs each fault after a random time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,16 +22,14 @@ use crate::worker::fleet::{RESTART, WorkerSlot};
 use lease_test_servers::proxy::{Flow, Link};
 use lease_test_servers::sync::lock;
 
-/// Injects faults into workers, links and servers. Owns the servers. Blocks its thread.
+/// Owns the servers, and blocks its thread.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
     store: Store,
     ttl: Duration,
-    /// The longest pause from one fault to the next.
     pause: Duration,
     chance: Chance,
     slots: Vec<Arc<WorkerSlot>>,
-    /// The links of each worker, one per server.
     links: Vec<Vec<Arc<Link>>>,
     servers: Servers,
     repairs: Vec<(Monotonic, Repair)>,
@@ -65,7 +63,6 @@ impl Nemesis {
         }
     }
 
-    /// Injects faults until `end`, and then repairs everything.
     pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
         let mut faults = faults_of(self.store).to_vec();
         if self.load.is_some() && self.store != Store::Dynamodb {
@@ -123,7 +120,6 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Injects a fault into one link of a worker. In half of the cases, injects it into all its links.
     fn fault_links(&mut self, fault: LinkFault) {
         let worker = self.chance.below(self.links.len());
         let Some(links) = self.links.get(worker).cloned() else { return };
@@ -218,7 +214,8 @@ impl Nemesis {
                     self.schedule(length, Repair::FreeMemory(number));
                 }
                 ServerFault::Flushed => {
-                    // Flushes no server whose clock is behind: it would grant smaller tokens, as documented.
+                    // A flushed server whose clock is behind would grant smaller tokens, as
+                    // documented.
                     if self.servers.clock(number)? == self.servers.furthest_clock() {
                         let flush = |servers: &mut Servers| servers.flush(number);
                         self.inject("server flushed", name, FaultClass::MayOverlap, flush)?;
@@ -254,15 +251,14 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Steps the clocks of one or more servers, at most a bare majority. One server may suffice to break
-    /// exclusion: a lease may have a bare majority of votes, and a clock step makes a server forget its vote.
+    /// Steps the clocks of at most a bare majority. One server may suffice to break exclusion: a
+    /// lease may have a bare majority of votes, and a clock step makes a server forget its vote.
     fn step_forward(&mut self) -> Result<(), Failure> {
         let what = match self.servers.count() {
             1 => "server's clock stepped forward",
             _ => "clocks of some servers stepped forward",
         };
         let count = 1 + self.chance.below(self.servers.count() / 2 + 1);
-        // The step is longer than a ttl, so that every lease on the server expires.
         let clock = self.servers.furthest_clock() + self.seconds(3, 10)?;
         for number in self.chance.some_of(self.servers.count(), count) {
             let to = format!("server {}, to {clock:+} s", number + 1);
@@ -272,12 +268,12 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Draws the servers for a fault, in most cases one server. Omits stopped and killed servers.
     fn healthy_servers(&mut self, fault: ServerFault) -> Vec<usize> {
         let all = self.servers.count();
         let most = match fault {
             ServerFault::Stopped | ServerFault::Killed | ServerFault::ClockBack => all.min(3),
-            // At most a minority may lack a vote. A server that restarted empty votes after its rejoin delay.
+            // At most a minority may lack a vote. A server that restarted empty votes after its
+            // rejoin delay.
             ServerFault::RestartedEmpty => {
                 let rest = self.store.quarantine(self.ttl) + self.ttl;
                 let room = (all / 2).max(1);
@@ -297,7 +293,6 @@ impl Nemesis {
         servers
     }
 
-    /// Writes lists under the names of some free keys of the load.
     fn spoil_key(&mut self) -> Result<(), Failure> {
         let Some(load) = self.load.clone() else { return Ok(()) };
         if !(0..self.servers.count()).all(|server| self.is_server_healthy(server)) {
@@ -311,7 +306,8 @@ impl Nemesis {
             if !self.is_healthy(Repair::DeleteKey(key)) {
                 continue;
             }
-            // Records the key even if a server refuses the list: claims may fail on other servers meanwhile.
+            // Claims may fail on some servers even if another server refuses the list. So the key
+            // is recorded in any case.
             lock(&load).spoil(key, from);
             if spoiled_key::spoil(&mut self.servers, key)? {
                 self.schedule(length, Repair::DeleteKey(key));
@@ -328,14 +324,12 @@ impl Nemesis {
             .all(|repair| self.is_healthy(*repair))
     }
 
-    /// Plans a repair after `length`. Opens an outage that lasts until the repair.
     fn schedule(&mut self, length: Duration, repair: Repair) {
         let now = Monotonic::now();
         self.open.extend(repair.part().map(|part| (part, now)));
         self.repairs.push((now + length, repair));
     }
 
-    /// Ends the outages of a part that was repaired.
     fn close(&mut self, repaired: Part) {
         let until = Monotonic::now();
         let (closed, open) = self.open.drain(..).partition(|(part, _)| *part == repaired);
@@ -354,7 +348,6 @@ impl Nemesis {
         self.repair(Monotonic::now() + self.ttl * 10)
     }
 
-    /// Makes the repairs that are due at `now`.
     fn repair(&mut self, now: Monotonic) -> Result<(), Failure> {
         let (due, rest): (Vec<_>, _) = self.repairs.drain(..).partition(|(at, _)| *at <= now);
         self.repairs = rest;
@@ -402,7 +395,6 @@ impl Nemesis {
         self.write(FaultRecord { name, to, from, until: from + length, kind, counters });
     }
 
-    /// Injects a fault, then records it with the times before and after the injection.
     fn inject(
         &mut self,
         name: &'static str,
@@ -415,7 +407,8 @@ impl Nemesis {
         let until = Monotonic::now();
         let kind = match class {
             FaultClass::Exclusive => Effect::Exclusive,
-            // The former holder sent its last heartbeat before `until`, and relies on it for a ttl.
+            // The former holder sent its last heartbeat before `until`, and relies on this
+            // heartbeat for a ttl.
             FaultClass::MayOverlap => Effect::MayOverlap { until: until + self.ttl },
         };
         self.write(FaultRecord { name, to, from, until, kind, counters: None });
@@ -431,25 +424,20 @@ impl Nemesis {
     }
 }
 
-/// Whether a key may be held twice after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FaultClass {
     Exclusive,
     MayOverlap,
 }
 
-/// Draws the length of a fault. Only half of the faults may outlast a lease. Otherwise, workers would obtain
-/// few leases.
+/// Only half of the faults may outlast a lease. Otherwise, workers would obtain few leases.
 fn length(chance: &mut Chance, ttl: Duration) -> Duration {
     let longest = if chance.one_in(2) { ttl * 3 } else { ttl / 2 };
     chance.up_to(longest)
 }
 
-/// The number of keys under whose names lists are written in one fault.
 const SPOILED: usize = 20;
 
-/// The pause after which the nemesis retries a repair that needs all servers.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The longest delay of a slow link.
 const SLOWEST: Duration = Duration::from_millis(400);

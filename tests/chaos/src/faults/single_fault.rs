@@ -1,4 +1,5 @@
-//! The faults of runs with one fault at a time. So the judge can judge the progress during each fault.
+//! The faults of runs with one fault at a time, whose progress the judge can judge during each
+//! fault.
 
 use clap::ValueEnum;
 
@@ -39,7 +40,6 @@ pub(crate) enum SingleFault {
 }
 
 impl SingleFault {
-    /// The faults for `store`.
     pub(crate) fn all_of(store: Store, clocks: Clocks) -> Vec<Self> {
         let mut kinds = match store {
             Store::Redis => {
@@ -77,7 +77,6 @@ impl SingleFault {
         kinds
     }
 
-    /// The name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::HangFirst => "first host of the URL list hung, connections killed",

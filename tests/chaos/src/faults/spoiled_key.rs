@@ -4,9 +4,10 @@ use crate::failure::Failure;
 use crate::load::name_in_redis;
 use crate::servers::Servers;
 
-/// Writes a list under the name of a free key, on all servers. Returns whether the key has become a list.
+/// Writes a list under the name of a free key, on all servers. Returns whether the key has become a
+/// list.
 ///
-/// A server refuses this if the key is held. So the fault takes no lease from its holder.
+/// A server refuses the list if the key is held, so the fault takes no lease from its holder.
 pub(crate) fn spoil(servers: &mut Servers, key: usize) -> Result<bool, Failure> {
     let push = format!("RPUSH {} another-program", name_in_redis(key));
     for server in 0..servers.count() {
@@ -19,7 +20,8 @@ pub(crate) fn spoil(servers: &mut Servers, key: usize) -> Result<bool, Failure> 
     Ok(true)
 }
 
-/// Deletes the list on all servers, but no lock: a server may have lost the list, and granted the key.
+/// Deletes the list on all servers, but no lock: a server may have lost the list, and granted the
+/// key.
 pub(crate) fn delete(servers: &mut Servers, key: usize) -> Result<(), Failure> {
     let script = "if redis.call('TYPE', KEYS[1]).ok == 'list' then redis.call('DEL', KEYS[1]) end";
     let delete = format!("EVAL \"{script}\" 1 {}", name_in_redis(key));

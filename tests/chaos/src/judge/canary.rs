@@ -14,7 +14,7 @@ use crate::monotonic::Monotonic;
 use crate::probe::PAUSE;
 use crate::servers::plain::PlainConnection;
 
-/// Writes to one shard until it is dropped, and follows the shard's master.
+/// Writes to one shard until dropped, and follows the shard's master.
 #[derive(Debug)]
 pub(crate) struct Canary {
     state: Arc<State>,
@@ -24,18 +24,15 @@ pub(crate) struct Canary {
 #[derive(Debug)]
 struct State {
     shard: usize,
-    /// The index of the member that replied last.
     master: AtomicUsize,
     stopped: AtomicBool,
     key: String,
-    /// The counters whose keys are on this shard.
     counters: Vec<usize>,
     seen: Arc<Mutex<Observations>>,
     ledger: Arc<Mutex<Ledger>>,
 }
 
 impl Canary {
-    /// Starts to write `key` to the master among `members`. Tries the first member first.
     pub(crate) fn start(
         shard: usize,
         members: Vec<SocketAddr>,
@@ -52,7 +49,6 @@ impl Canary {
         Self { state, thread: Some(thread) }
     }
 
-    /// The index of the master among the members.
     pub(crate) fn master(&self) -> usize {
         self.state.master.load(Ordering::SeqCst)
     }
@@ -107,14 +103,15 @@ impl State {
 
     fn is_written(&self, plain: &mut PlainConnection) -> bool {
         let answer = plain.first(&format!("SET {} 1", self.key));
-        // A master whose memory is full replies, too.
+        // A master whose memory is full also replies.
         answer == "OK" || answer.starts_with("-OOM")
     }
 
-    /// Records the last tokens that a promoted server knows. It has lost all grants with larger tokens.
+    /// A promoted server has lost all grants with larger tokens than its last tokens.
     fn note_promotion(&self, at: Monotonic, plain: &mut PlainConnection) {
         for &counter in &self.counters {
-            // A Cluster counts tokens per key. One logical server has one stream of tokens for all keys.
+            // A Cluster counts tokens per key. One logical server has one stream of tokens for all
+            // keys.
             let token = plain.first(&format!("HGET lease:{{counter-{counter}}} token"));
             let known = token.parse().unwrap_or_else(|_| last_of_stream(plain));
             let mut ledger = lock(&self.ledger);
@@ -123,7 +120,7 @@ impl State {
     }
 }
 
-/// The last token that one logical server has granted; 0 if it has granted no key.
+/// The last token that one logical server has granted, or 0 without a grant.
 fn last_of_stream(plain: &mut PlainConnection) -> u64 {
     let script = "local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1] \
         local millis, number = string.match(last and last[1] or '0-0', '(%d+)-(%d+)') \
@@ -131,7 +128,7 @@ fn last_of_stream(plain: &mut PlainConnection) -> u64 {
     plain.first(&format!("EVAL \"{script}\" 1 lease:tokens")).parse().unwrap_or(0)
 }
 
-/// The time limit for a reply of a host. Afterwards the canary tries the next host.
+/// Afterwards the canary tries the next host.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// If a master is silent for longer than this, clients may have to reconnect.

@@ -12,8 +12,9 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Returns the time between beats that follow each other within [`GAP`]. A beat proves that the store or
-    /// process ran. A longer gap does not count: no beat shows when the machine stopped and continued.
+    /// Returns the time between beats that follow each other within [`GAP`]. A beat proves that the
+    /// store or process ran. A longer gap does not count: no beat shows when the machine stopped
+    /// and continued.
     pub(crate) fn between_beats(beats: &[Monotonic]) -> Self {
         let mut intervals: Vec<(Monotonic, Monotonic)> = Vec::new();
         for (&from, &until) in beats.iter().zip(beats.iter().skip(1)) {
@@ -38,7 +39,6 @@ impl Counted {
         Self { intervals, before }
     }
 
-    /// Returns the time that counts in both `self` and `other`.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = Vec::new();
         let (mut left, mut right) =
@@ -57,7 +57,6 @@ impl Counted {
         Self::of(both)
     }
 
-    /// Returns this counted time without the part from `from` to `until`.
     pub(crate) fn without(&self, from: Monotonic, until: Monotonic) -> Self {
         let mut rest = Vec::new();
         for &(a, b) in &self.intervals {
@@ -66,7 +65,6 @@ impl Counted {
         Self::of(rest)
     }
 
-    /// Returns the counted time from `from` to `until`.
     pub(crate) fn within(&self, from: Monotonic, until: Monotonic) -> Duration {
         self.up_to(until).saturating_sub(self.up_to(from))
     }
@@ -82,7 +80,7 @@ impl Counted {
     }
 }
 
-/// Beats are due every 50 ms. If a gap is longer than this, the machine or the store was stopped.
+/// Beats are due every 50 ms. After a longer gap, the machine or the store was stopped.
 pub(crate) const GAP: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

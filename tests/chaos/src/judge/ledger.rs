@@ -1,4 +1,4 @@
-//! The events of a run: recorded during the run, judged after it.
+//! The recorded events of a run, judged after the run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -6,33 +6,26 @@ use std::fmt;
 use crate::monotonic::Monotonic;
 use crate::store::Clocks;
 
-/// The recorded events of one run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) began: Monotonic,
     pub(crate) grants: Vec<Grant>,
-    /// The waits that had a place in the queue of the store.
     pub(crate) waits: Vec<Wait>,
     pub(crate) writes: Vec<Write>,
     pub(crate) faults: Vec<FaultRecord>,
     pub(crate) promotions: Vec<Promotion>,
-    /// The times during which a part of a run with overlapping faults could not work.
     pub(crate) outages: Vec<Outage>,
-    /// Whether the wall clocks of servers are stepped.
     pub(crate) clocks: Clocks,
-    /// The counts of events, for example of starts, crashes and failed calls.
     pub(crate) tallies: BTreeMap<String, u64>,
     places: HashMap<(usize, u64, Incarnation), usize>,
 }
 
-/// A worker process, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Incarnation {
     pub(crate) worker: usize,
     pub(crate) number: usize,
 }
 
-/// A lease, as its worker reports it.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) counter: usize,
@@ -40,17 +33,15 @@ pub(crate) struct Grant {
     pub(crate) incarnation: Incarnation,
     /// A time before the call that obtained the lease.
     pub(crate) asked: Monotonic,
-    /// The call that obtained the lease.
     pub(crate) by: String,
     /// A time after the lease was first reported held.
     pub(crate) held_from: Option<Monotonic>,
-    /// A time before the lease was last reported held. A lost lease stays lost, so the lease was held from
-    /// `held_from` to `held_until`.
+    /// A time before the lease was last reported held. A lost lease stays lost, so the lease was
+    /// held from `held_from` to `held_until`.
     pub(crate) held_until: Option<Monotonic>,
     pub(crate) ended: Option<(Monotonic, String)>,
 }
 
-/// A wait in the queue of the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) counter: usize,
@@ -61,33 +52,30 @@ pub(crate) struct Wait {
     pub(crate) queued: Monotonic,
 }
 
-/// A write of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub(crate) counter: usize,
     pub(crate) token: u64,
     pub(crate) incarnation: Incarnation,
-    /// The value that the worker had read. `None` for the first write under a token, which reads the value.
+    /// The value that the worker had read. `None` for the first write under a token, which reads
+    /// the value.
     pub(crate) read: Option<u64>,
     pub(crate) sent: Option<Monotonic>,
     pub(crate) at: Monotonic,
     pub(crate) accepted: bool,
 }
 
-/// A fault that was injected.
 #[derive(Debug, Clone)]
 pub(crate) struct FaultRecord {
     pub(crate) name: &'static str,
-    /// The target of the fault.
     pub(crate) to: String,
     pub(crate) from: Monotonic,
     pub(crate) until: Monotonic,
     pub(crate) kind: Effect,
-    /// The counters whose keys may be held twice; `None` for all.
+    /// The counters whose keys may be held twice. `None` for all.
     pub(crate) counters: Option<Vec<usize>>,
 }
 
-/// A promotion, and the last token of a key on the promoted server when the judge first reached it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
@@ -96,7 +84,6 @@ pub(crate) struct Promotion {
     pub(crate) known: u64,
 }
 
-/// A time during which a part of the run could not work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outage {
     pub(crate) part: Part,
@@ -104,21 +91,17 @@ pub(crate) struct Outage {
     pub(crate) until: Monotonic,
 }
 
-/// A part of a run. Workers and servers are numbered from 0.
+/// Workers and servers are numbered from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Process(usize),
-    /// The link from a worker to a server.
     Link(usize, usize),
     Server(usize),
 }
 
-/// The effect that the failure table of the store allows after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Each key has one holder at most.
     Exclusive,
-    /// A key may be held twice until `until`.
     MayOverlap { until: Monotonic },
 }
 
@@ -172,8 +155,8 @@ impl Ledger {
         }
     }
 
-    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and a server that had lost the
-    /// write of `earlier` was promoted between the two grants.
+    /// Whether `grant` may have a smaller token than `earlier`. This happens if clocks step, and a
+    /// server that had lost the write of `earlier` was promoted between the grants.
     pub(crate) fn explains(&self, earlier: &Grant, grant: &Grant) -> bool {
         let lost = |promotion: &Promotion| {
             promotion.counter == grant.counter
@@ -194,7 +177,6 @@ impl Ledger {
         self.grants.get_mut(*place)
     }
 
-    /// Whether a worker obtained `counter`'s key after `moment`.
     pub(crate) fn held_since(&self, moment: Monotonic, counter: usize) -> bool {
         let mut late = self
             .grants
@@ -204,7 +186,6 @@ impl Ledger {
         late.any(|grant| grant.counter == counter && grant.held_from.is_some())
     }
 
-    /// Returns the number of times that a key passed from one process to another.
     pub(crate) fn handoffs(&self) -> usize {
         let mut last = BTreeMap::new();
         let mut held: Vec<_> =

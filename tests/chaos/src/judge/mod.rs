@@ -1,7 +1,5 @@
-//! The events of a run, and the rules that it broke.
-//!
-//! Start at [`safety`], which judges the [`ledger`], and at [`progress`], which judges the
-//! [`observations`] of probes and of the [`canary`].
+//! The events of a run, and the rules that the run broke. Start at [`safety`], which judges the
+//! [`ledger`], and at [`progress`], which judges the [`observations`].
 
 pub(crate) mod canary;
 pub(crate) mod counted;

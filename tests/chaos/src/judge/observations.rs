@@ -6,7 +6,6 @@ use crate::faults::single_fault::SingleFault;
 use crate::monotonic::Monotonic;
 use crate::probe::event::{Call, ProbeEvent};
 
-/// All observations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) shards: Vec<ShardLog>,
@@ -14,7 +13,6 @@ pub(crate) struct Observations {
     pub(crate) episodes: Vec<Episode>,
 }
 
-/// The observations of the judge's plain connection on one shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLog {
     /// The times at which the master acknowledged a write.
@@ -25,12 +23,9 @@ pub(crate) struct ShardLog {
     pub(crate) promoted: Vec<Monotonic>,
 }
 
-/// The reports of one probe process.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLog {
-    /// Whether the probe started during a fault.
     pub(crate) is_newcomer: bool,
-    /// Whether the probe's tasks contend for one key, and make no other calls.
     pub(crate) contends: bool,
     pub(crate) ticks: Vec<Monotonic>,
     pub(crate) grants: BTreeMap<(usize, Call), Vec<Monotonic>>,
@@ -39,7 +34,6 @@ pub(crate) struct ProbeLog {
     pub(crate) kept: Vec<(usize, Monotonic)>,
 }
 
-/// A call that failed.
 #[derive(Debug, Clone)]
 pub(crate) struct CallFailure {
     pub(crate) shard: usize,
@@ -48,7 +42,6 @@ pub(crate) struct CallFailure {
     pub(crate) why: String,
 }
 
-/// The loss of a lease that should be kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     pub(crate) shard: usize,
@@ -56,7 +49,6 @@ pub(crate) struct Loss {
     pub(crate) why: String,
 }
 
-/// One fault, from its start until the servers have recovered.
 #[derive(Debug, Clone)]
 pub(crate) struct Episode {
     pub(crate) fault: SingleFault,
@@ -70,7 +62,6 @@ pub(crate) struct Episode {
     pub(crate) slices: Vec<Slice>,
 }
 
-/// A time during which a minority hung, or all servers were healthy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
     pub(crate) hung: bool,
@@ -84,7 +75,7 @@ impl Observations {
         Self { shards, ..Self::default() }
     }
 
-    /// Returns the faults that overlap a span of time. A fault includes its recovery.
+    /// A fault includes its recovery.
     pub(crate) fn episodes_during(
         &self,
         from: Monotonic,
@@ -94,14 +85,12 @@ impl Observations {
         self.episodes.iter().filter(lasted)
     }
 
-    /// Returns the names of the faults that overlap a span of time, as a clause of a sentence.
     pub(crate) fn during(&self, from: Monotonic, until: Monotonic) -> String {
         let name = |episode: &Episode| format!("{} ({})", episode.fault.name(), episode.to);
         let names: Vec<_> = self.episodes_during(from, until).map(name).collect();
         if names.is_empty() { String::new() } else { format!("; during: {}", names.join(", ")) }
     }
 
-    /// Returns the times at which the memory of a shard was full.
     pub(crate) fn full_memory(
         &self,
         shard: usize,
@@ -112,7 +101,6 @@ impl Observations {
 }
 
 impl ProbeLog {
-    /// The grants of a call on a shard.
     pub(crate) fn granted(&self, shard: usize, call: Call) -> &[Monotonic] {
         self.grants.get(&(shard, call)).map(Vec::as_slice).unwrap_or_default()
     }

@@ -6,17 +6,16 @@ use crate::judge::ledger::{FaultRecord, Grant, Ledger, Wait};
 use crate::judge::safety::{Finding, Rule};
 use crate::monotonic::Monotonic;
 
-/// The findings about the order, and the number of pairs that were compared.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) findings: Vec<Finding>,
-    /// The number of pairs of a granted wait and a later claim in which the wait must be granted first.
+    /// The pairs of a granted wait and a later claim in which the wait must be granted first.
     pub(crate) judged: usize,
-    /// The number of pairs in which the later claim was granted first, and a fault or an expiry excuses this.
+    /// The pairs in which the later claim was granted first, but a fault or an expiry excuses the
+    /// order.
     pub(crate) excused: usize,
 }
 
-/// Compares each granted wait with all claims that were sent after the wait had a place in the queue.
 pub(crate) fn judge_order(ledger: &Ledger, ttl: Duration) -> Order {
     let mut order = Order::default();
     let grants = |wait: &Wait| {
@@ -60,8 +59,8 @@ fn finding(wait: &Wait, own: &Grant, other: &Grant, until: Monotonic) -> Finding
     }
 }
 
-/// Whether the wait may have lost its place before the `first` of two grants, or the key may have been free
-/// although waiters were queued.
+/// Whether the wait may have lost its place before the `first` of two grants, or the key may have
+/// been free although waiters were queued.
 fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> bool {
     let Some(end) = first.held_from else { return true };
     let touches = |fault: &FaultRecord| {
@@ -82,20 +81,21 @@ fn is_excused(ledger: &Ledger, wait: &Wait, first: &Grant, ttl: Duration) -> boo
     left_it_free || ledger.faults.iter().any(touches)
 }
 
-/// A release grants the key to the next waiter. After other ends, the key is free until a waiter renews its
-/// place, and a claim without a place may obtain it.
+/// A release grants the key to the next waiter. After other ends, the key is free until a waiter
+/// renews its place, and a claim without a place may obtain the key.
 fn was_released(grant: &Grant) -> bool {
     grant.ended.as_ref().is_some_and(|(_, how)| how == "released" || how == "dropped")
 }
 
-/// Whether a grant that no worker reported may have expired between `grant` and `next`. This happens if the
-/// answer to a request was lost.
+/// Whether an unreported grant may have expired between `grant` and `next`, because the answer to a
+/// request was lost.
 fn has_silent_holder(grant: &Grant, next: &Grant, ttl: Duration) -> bool {
     let ended = grant.ended.as_ref().map(|(at, _)| *at);
     ended.zip(next.held_from).is_some_and(|(ended, held)| ended + ttl <= held)
 }
 
-/// Whether a fault may cost this wait its place, or may leave the key to a process that does not report it.
+/// Whether a fault may cost this wait its place, or may leave the key to a process that does not
+/// report it.
 fn may_lose_a_place(fault: &FaultRecord, wait: &Wait) -> bool {
     match fault.name {
         "scripts flushed" | "worker's wall clock stepped" => false,
@@ -124,7 +124,6 @@ mod tests {
     }
 
     impl Made {
-        /// Worker 1 waits from second 10 to 20. Worker 2 claims at second 12, and is granted at 15.
         fn overtaken() -> Self {
             let start = Monotonic::now();
             let mut made = Self { ledger: Ledger::new(start, Clocks::InStep), start };

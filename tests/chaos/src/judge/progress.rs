@@ -1,7 +1,7 @@
-//! Judges the progress of a run by its observations.
+//! Judges the progress of a run.
 //!
-//! A bound counts only the time in which the judge's plain connection wrote to the shard and the judged
-//! process ran. A busy machine therefore breaks no rule.
+//! A bound counts only the time in which the judge's connection wrote to the shard and the judged
+//! process ran. So a busy machine breaks no rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,17 +14,15 @@ use crate::monotonic::Monotonic;
 use crate::probe::KEPT_TTL;
 use crate::probe::event::Call;
 
-/// The findings on progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) faults: BTreeMap<SingleFault, FaultRow>,
     pub(crate) ratios: Vec<Ratio>,
-    /// The share of the run that counts, for the shard or probe with the smallest share.
+    /// The smallest share of a shard or a probe.
     pub(crate) least_counted: Option<f64>,
 }
 
-/// A rule that was broken.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Breach {
     pub(crate) rule: ProgressRule,
@@ -41,34 +39,28 @@ pub(crate) enum ProgressRule {
     LeaseLost,
     /// With a hung minority, keys are granted at two thirds of the healthy rate or more.
     Slow,
-    /// The error of an attempt that fails because the memory is full names `maxmemory`.
+    /// If the memory is full, the error of an attempt names `maxmemory`.
     MemoryUnnamed,
 }
 
-/// The effects of one kind of fault.
 #[derive(Debug, Default)]
 pub(crate) struct FaultRow {
     pub(crate) count: usize,
-    /// The longest time between two grants of a call on a shard, outages of the shard included.
     pub(crate) longest: Duration,
-    /// The longest counted time without a grant, as in [`ProgressRule::NoGrant`].
     pub(crate) longest_counted: Duration,
-    /// The counted time until the first grant of a new process. It starts with the process, or when the
-    /// plain connection reaches the master, if that is later.
+    /// The counted time until the first grant of a new process. The time starts with the process,
+    /// or when the plain connection reaches the master later.
     pub(crate) newcomer: Option<Duration>,
-    /// The time from the fault until the plain connection reached the promoted master.
     pub(crate) promoted: Option<Duration>,
     pub(crate) lost_where_hit: usize,
 }
 
-/// Grants per second while a minority hung, and in the healthy times around the hang.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) hung: f64,
     pub(crate) healthy: f64,
 }
 
-/// Judges a whole run.
 pub(crate) fn judge_progress(seen: &Observations) -> Progress {
     let mut progress = Progress::default();
     for episode in &seen.episodes {
@@ -102,7 +94,6 @@ pub(crate) fn judge_progress(seen: &Observations) -> Progress {
 }
 
 impl Progress {
-    /// Checks the rule [`ProgressRule::NoGrant`].
     fn judge_grants(
         &mut self,
         seen: &Observations,
@@ -112,7 +103,8 @@ impl Progress {
     ) {
         let (Some(&first), Some(&last)) = (probe.ticks.first(), probe.ticks.last()) else { return };
         let Some(log) = seen.shards.get(shard) else { return };
-        // While the memory is full, no key is granted. The bound restarts when the memory is free again.
+        // While the memory is full, no key is granted. The bound restarts when the memory is free
+        // again.
         let (mut counted, mut resets) = (counted.clone(), log.reached.clone());
         for (_, from, until) in seen.full_memory(shard) {
             counted = counted.without(from, until);
@@ -120,7 +112,8 @@ impl Progress {
         }
         for call in [Call::Obtain, Call::Wait] {
             let grants = probe.granted(shard, call);
-            // A span reaches from one grant to the next. For the rule, each reset also begins a span.
+            // A span reaches from one grant to the next. For the rule, each reset also begins a
+            // span.
             let spans = |resets: &[Monotonic]| -> Vec<(Monotonic, Monotonic)> {
                 let mut points = [&[first, last], grants, resets].concat();
                 points.retain(|at| (first..=last).contains(at));
@@ -165,7 +158,6 @@ impl Progress {
         }
     }
 
-    /// Checks the rule [`ProgressRule::LeaseLost`].
     fn judge_losses(
         &mut self,
         seen: &Observations,
@@ -182,7 +174,8 @@ impl Progress {
                 self.faults.entry(episode.fault).or_default().lost_where_hit += 1;
                 continue;
             }
-            // A heartbeat needs processor time. If less than half of the ttl counts, the loss proves nothing.
+            // A heartbeat needs processor time. If less than half of the ttl counts, the loss
+            // proves nothing.
             let from = loss.at - KEPT_TTL;
             let length = counted.within(from, loss.at);
             if length < KEPT_TTL / 2 {
@@ -201,7 +194,6 @@ impl Progress {
         }
     }
 
-    /// Checks the rule [`ProgressRule::MemoryUnnamed`].
     fn judge_memory(
         &mut self,
         seen: &Observations,
@@ -210,7 +202,8 @@ impl Progress {
         counted: &Counted,
     ) {
         for (_, from, until) in seen.full_memory(shard) {
-            // On a slow machine, one attempt may take two time-outs: a shorter time proves nothing.
+            // On a slow machine, one attempt may take two timeouts, so a shorter time proves
+            // nothing.
             if probe.is_newcomer || counted.within(from, until) < BOUND {
                 continue;
             }
@@ -231,7 +224,7 @@ impl Progress {
         }
     }
 
-    /// Checks the rule [`ProgressRule::Slow`] by the median, since a busy machine may slow some slices.
+    /// Uses the median, since a busy machine may slow some slices.
     fn judge_rates(&mut self, seen: &Observations) {
         let contending = seen.probes.iter().find(|probe| probe.contends);
         let (Some(contending), Some(log)) = (contending, seen.shards.first()) else { return };
@@ -278,7 +271,6 @@ impl Progress {
         }
     }
 
-    /// Changes the rows of all faults that overlap a span.
     fn widen(
         &mut self,
         seen: &Observations,
@@ -292,7 +284,7 @@ impl Progress {
 }
 
 impl Episode {
-    /// Returns the time at which the plain connection first reached another master.
+    /// The time at which the plain connection first reached another master.
     fn promotion(&self, log: &ShardLog) -> Option<Monotonic> {
         log.promoted.iter().copied().find(|at| self.from <= *at && *at <= self.settled)
     }
@@ -303,7 +295,6 @@ impl ProbeLog {
         if self.is_newcomer { "a new process" } else { "the probe" }
     }
 
-    /// Returns the last failure on `shard` between two times, as a clause of a sentence.
     fn why(&self, shard: usize, (from, until): (Monotonic, Monotonic)) -> String {
         let mut failures = self.failures.iter().rev();
         let last =
@@ -333,10 +324,9 @@ pub(crate) fn round(length: Duration) -> Duration {
     Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The time limit for the grant of a free key, once the plain connection reaches the master.
+/// The bound counts from the time at which the plain connection reaches the master.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
 
-/// The minimum rate with a hung minority, as a share of the healthy rate.
 pub(crate) const LEAST_SHARE: f64 = 2.0 / 3.0;
 
 #[cfg(test)]

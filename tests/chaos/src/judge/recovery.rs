@@ -11,8 +11,6 @@ use super::safety::{Finding, starved};
 use crate::monotonic::Monotonic;
 use crate::setup::Setup;
 
-/// Waits until each key is held again after the last fault. Returns a finding for each key that no worker
-/// obtained in time.
 pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec<Finding> {
     let ended = Monotonic::now();
     let mut hungry: Vec<_> = (0..setup.counters).collect();
@@ -24,6 +22,6 @@ pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec
     hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
 }
 
-/// The time limit for the recovery of all keys after the last fault, on a busy machine. It covers the ttl
-/// of the last lease, a rejoin delay, and a clock that was set back.
+/// Covers the ttl of the last lease, a rejoin delay, and a clock that was set back, on a busy
+/// machine.
 const RECOVERY: Duration = Duration::from_mins(2);

@@ -8,20 +8,16 @@ use crate::judge::ledger::{Effect, FaultRecord, Grant, Ledger};
 use crate::judge::order::judge_order;
 use crate::monotonic::Monotonic;
 
-/// The findings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// Broken rules that no fault excuses.
     pub(crate) violations: Vec<Finding>,
-    /// Overlaps that a fault excuses: by the store's failure table, a key may be held twice after the fault.
+    /// Overlaps that a fault excuses by the store's failure table.
     pub(crate) admitted: Vec<Finding>,
-    /// The number of pairs of waiters whose order was judged.
     pub(crate) ordered: usize,
-    /// The number of pairs in the wrong order, which a fault or an expiry excuses.
+    /// Pairs in the wrong order that a fault or an expiry excuses.
     pub(crate) overtaken: usize,
 }
 
-/// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) rule: Rule,
@@ -43,10 +39,9 @@ pub(crate) enum Rule {
     OldToken,
     /// Each accepted write read the value of the write before it.
     LostUpdate,
-    /// No claim overtakes a wait that was queued before the claim was sent, unless a fault or an expiry may
-    /// have cost the wait its place.
+    /// No claim overtakes a wait that was queued before the claim was sent, unless a fault or an
+    /// expiry may have cost the wait its place.
     Order,
-    /// After the last fault, each key is held again.
     Starved,
     /// A claim fails because of a wrong type only if its key has another type.
     WrongType,
@@ -68,7 +63,6 @@ pub(crate) fn judge(ledger: &Ledger, ttl: Duration) -> Verdict {
     verdict
 }
 
-/// Judges the holders and the tokens of one key.
 pub(crate) fn judge_key(ledger: &Ledger, grants: &[&Grant], verdict: &mut Verdict) {
     for found in overlaps(ledger, grants).into_iter().chain(tokens(ledger, grants)) {
         let by_fault = ledger.faults.iter().any(|fault| fault.admits(&found));
@@ -79,7 +73,6 @@ pub(crate) fn judge_key(ledger: &Ledger, grants: &[&Grant], verdict: &mut Verdic
 }
 
 impl Verdict {
-    /// Orders the findings by time.
     pub(crate) fn sort(&mut self) {
         self.violations.sort_by_key(|finding| (finding.from, finding.rule));
         self.admitted.sort_by_key(|finding| finding.from);
@@ -87,8 +80,8 @@ impl Verdict {
 }
 
 impl FaultRecord {
-    /// Whether the fault excuses an overlap. It excuses overlaps from its start until the former holder must
-    /// consider its lease lost.
+    /// A fault excuses overlaps from its start until the former holder must consider its lease
+    /// lost.
     fn admits(&self, overlap: &Finding) -> bool {
         let counters = self.counters.as_ref();
         match self.kind {
@@ -99,14 +92,13 @@ impl FaultRecord {
     }
 }
 
-/// Finds leases that were held at once. Also finds a lease with a smaller token that was held later: it was
-/// granted first, so both leases existed at once.
+/// Finds leases that were held at once, and leases with a smaller token that were held later. Such
+/// a lease was granted first, so both leases existed at once.
 fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();
     held.sort_by_key(|(_, (from, _))| *from);
     let mut findings = Vec::new();
-    // The earlier lease with the latest end, and the earlier lease with the largest token.
     let mut longest: Option<(&Grant, Monotonic)> = None;
     let mut largest: Option<(&Grant, Monotonic)> = None;
     for (grant, (from, until)) in held {
@@ -223,7 +215,6 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// The finding that no worker held `counter` after the last repair.
 pub(crate) fn starved(counter: usize, from: Monotonic, until: Monotonic) -> Finding {
     let what =
         format!("no worker obtained it within {:?} after the last fault", round(until.since(from)));

@@ -1,11 +1,10 @@
-//! Counts the commands that a server executes: the evidence that claims share batches.
+//! Counts the commands that a server executes. The counts show that claims share batches.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::servers::plain::PlainConnection;
 
-/// The number of calls of some commands on one server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Commands {
     pub(crate) set: u64,
@@ -14,7 +13,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Reads the counts from a server. If the server does not reply, all counts are zero.
+    /// If the server does not reply, all counts are zero.
     pub(crate) fn of(server: SocketAddr) -> Self {
         Self::read(&PlainConnection::to(server, TIMEOUT).first("INFO commandstats"))
     }

@@ -8,31 +8,26 @@ use crate::load::Load;
 use crate::monotonic::Monotonic;
 use crate::worker::message::Message;
 
-/// The log of a load.
 #[derive(Debug)]
 pub(crate) struct LoadLog {
     pub(crate) load: Load,
-    /// The tenures of each key, as they were reported.
     tenures: Vec<Vec<Tenure>>,
-    /// The number of cycles. A cycle is a tenure that its task has ended.
+    /// A cycle is a tenure that its task has ended.
     pub(crate) cycles: u64,
-    /// The counts of events, for example of cancelled claims.
     pub(crate) tallies: BTreeMap<String, u64>,
-    /// Claims that failed because their key had another type.
     pub(crate) wrong_types: Vec<WrongType>,
-    /// The times during which a key had another type.
     pub(crate) spoiled: Vec<Spoiled>,
-    /// The number of cycles at regular times.
     samples: Vec<(Monotonic, u64)>,
 }
 
-/// One use of a key by one task. Compact, since a run has millions of them.
+/// One use of a key by one task. Compact, since a run has millions of tenures.
 #[derive(Debug, Clone, Copy)]
 struct Tenure {
     token: u64,
     incarnation: Incarnation,
     asked: Monotonic,
-    /// When the lease was first and last reported held; `None` if it had ended before the answer arrived.
+    /// When the lease was first and last reported held. `None` if the lease ended before the answer
+    /// arrived.
     held: Option<(Monotonic, Monotonic)>,
 }
 
@@ -45,7 +40,6 @@ pub(crate) struct WrongType {
     pub(crate) error: String,
 }
 
-/// The time during which a key had another type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spoiled {
     pub(crate) key: usize,
@@ -55,7 +49,6 @@ pub(crate) struct Spoiled {
     pub(crate) extent: Extent,
 }
 
-/// The servers on which a key had another type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     All,
@@ -76,7 +69,6 @@ impl LoadLog {
         }
     }
 
-    /// Records a message of a load's process.
     pub(crate) fn note(&mut self, incarnation: Incarnation, message: Message) {
         match message {
             Message::Obtained { counter, token, asked, held, .. } => {
@@ -103,7 +95,8 @@ impl LoadLog {
                 self.wrong_types.push(WrongType { key: counter, asked, at, error });
             }
             Message::Counted { what } => self.count(what),
-            // A load's tasks increment no counters, hand no leases over, and report no places in a queue.
+            // A load's tasks increment no counters, hand no leases over, and report no places in a
+            // queue.
             Message::Open { .. }
             | Message::Write { .. }
             | Message::Offer { .. }
@@ -121,7 +114,6 @@ impl LoadLog {
         }
     }
 
-    /// The tenures of each key, in the form that the judge of the counters takes.
     pub(crate) fn grants(&self) -> impl Iterator<Item = Vec<Grant>> {
         let grants = |(counter, tenures): (usize, &Vec<Tenure>)| {
             let grant = |tenure: &Tenure| Grant {
@@ -139,12 +131,10 @@ impl LoadLog {
         self.tenures.iter().enumerate().map(grants)
     }
 
-    /// Records that another program writes a list under a key's name at `from`.
     pub(crate) fn spoil(&mut self, key: usize, from: Monotonic) {
         self.spoiled.push(Spoiled { key, from, until: None, extent: Extent::All });
     }
 
-    /// Records that the list under a key's name was deleted now.
     pub(crate) fn mend(&mut self, key: usize, extent: Extent) {
         for spoiled in &mut self.spoiled {
             if spoiled.key == key && spoiled.until.is_none() {
@@ -153,7 +143,6 @@ impl LoadLog {
         }
     }
 
-    /// Records the number of cycles at this moment.
     pub(crate) fn sample(&mut self, at: Monotonic) {
         self.samples.push((at, self.cycles));
     }
@@ -162,13 +151,13 @@ impl LoadLog {
         &self.samples
     }
 
-    /// The time during which this process ran. While a machine is suspended, its load makes no cycles.
+    /// The time during which this process ran. While a machine is suspended, its load makes no
+    /// cycles.
     pub(crate) fn counted(&self) -> Counted {
         let beats: Vec<_> = self.samples.iter().map(|(at, _)| *at).collect();
         Counted::between_beats(&beats)
     }
 
-    /// The number of cycles that were reported before `moment`.
     pub(crate) fn cycles_at(&self, moment: Monotonic) -> u64 {
         let place = self.samples.partition_point(|(at, _)| *at <= moment);
         let last = place.checked_sub(1).and_then(|place| self.samples.get(place));

@@ -1,8 +1,7 @@
-//! A load beside the counters: many tasks claim random keys, so that claims and releases share batches.
+//! A load beside the counters: many tasks claim random keys, so that claims and releases share
+//! batches.
 //!
-//! Start at [`task`], the program of one task, and at [`run`], which measures and judges. The supervisor
-//! records the tasks' messages in the [`log`]. [`safety`] judges the log by the rules of the counters, and
-//! [`rate`] judges the progress. [`commands`] counts batches. [`swapped`] breaks a rule on purpose.
+//! Start at [`task`] and at [`run`]. [`safety`] and [`rate`] judge the [`log`].
 
 pub(crate) mod commands;
 pub(crate) mod log;
@@ -21,35 +20,30 @@ use lease_core::LeaseKey;
 use crate::failure::Failure;
 use crate::load::log::LoadLog;
 
-/// The size of a load: `256x10000` are 256 tasks on 10,000 keys.
+/// `256x10000` are 256 tasks on 10,000 keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) tasks: usize,
     pub(crate) keys: usize,
 }
 
-/// The log of a load, which supervisors and faults write.
 pub(crate) type SharedLog = Arc<Mutex<LoadLog>>;
 
 impl Load {
-    /// The number of processes that share the tasks.
     pub(crate) fn processes(self) -> usize {
         self.tasks.min(MOST_PROCESSES)
     }
 
-    /// The number of tasks of one process.
     pub(crate) fn share(self, process: usize) -> usize {
         let processes = self.processes();
         self.tasks / processes + usize::from(process < self.tasks % processes)
     }
 }
 
-/// Returns the load's key with this number.
 pub(crate) fn key_of(number: usize) -> Result<LeaseKey, Failure> {
     Ok(format!("load-{number}").parse()?)
 }
 
-/// Returns the name in Redis of the load's key with this number.
 pub(crate) fn name_in_redis(number: usize) -> String {
     format!("lease:{{load-{number}}}")
 }
@@ -75,12 +69,13 @@ impl fmt::Display for Load {
     }
 }
 
-/// Two processes, so that keys pass between processes, and one process continues while the other is stopped.
+/// With two processes, keys pass between processes, and one process continues while the other is
+/// stopped.
 const MOST_PROCESSES: usize = 2;
 
 const MOST_TASKS: usize = 4096;
 
-/// The number of keys is limited, since the log has a list for each key.
+/// The log has a list for each key, so the number of keys is limited.
 const MOST_KEYS: usize = 1_000_000;
 
 #[cfg(test)]

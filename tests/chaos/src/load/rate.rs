@@ -1,4 +1,4 @@
-//! Measures the rate of a load before, during and after the faults, and judges its progress.
+//! Measures the rate of a load, and judges its progress.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::load::log::LoadLog;
 use crate::monotonic::Monotonic;
 use crate::setup::Setup;
 
-/// A time of the run, and the cycles that the load made in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Phase {
     pub(crate) from: Monotonic,
@@ -21,24 +20,20 @@ pub(crate) struct Phase {
     pub(crate) cycles: u64,
 }
 
-/// The findings on the progress of a load.
 #[derive(Debug, Default)]
 pub(crate) struct LoadProgress {
-    /// Before the first fault.
     pub(crate) healthy: Option<Phase>,
-    /// From the first fault to the last repair.
     pub(crate) faults: Option<Phase>,
-    /// After the last repair: the first phase with half of the healthy rate, or else the last measured phase.
+    /// After the last repair: the first phase with half of the healthy rate, or else the last
+    /// measured phase.
     pub(crate) after: Option<Phase>,
     /// The time in which the store and a process of the load could work.
     pub(crate) open: Duration,
-    /// The longest time without a cycle in which the store and a process of the load could work.
     pub(crate) longest_silence: Duration,
     pub(crate) breaches: Vec<String>,
 }
 
 impl Phase {
-    /// Cycles per second.
     pub(crate) fn rate(&self) -> f64 {
         // No run has 2^52 cycles.
         #[expect(clippy::cast_precision_loss, reason = "a rate is printed with one digit")]
@@ -47,7 +42,6 @@ impl Phase {
     }
 }
 
-/// Samples the number of cycles until the task is aborted.
 pub(crate) fn start_sampling(log: &SharedLog) -> AbortHandle {
     let log = SharedLog::clone(log);
     let sampling = tokio::spawn(async move {
@@ -61,11 +55,8 @@ pub(crate) fn start_sampling(log: &SharedLog) -> AbortHandle {
     sampling.abort_handle()
 }
 
-/// Waits until the load runs at full size, and measures its rate without faults.
-///
-/// # Errors
-///
-/// If the load does not start.
+/// Waits until the load runs at full size, and measures its rate without faults. Fails if the load
+/// does not start.
 pub(crate) async fn measure_healthy(log: &SharedLog) -> Result<Phase, Failure> {
     let began = Monotonic::now();
     let tasks = u64::try_from(lock(log).load.tasks)?;
@@ -108,12 +99,10 @@ async fn measure(log: &SharedLog, length: Duration) -> Phase {
     Phase { from, until, cycles: after - before }
 }
 
-/// The cycles between two moments.
 pub(crate) fn phase_between(log: &LoadLog, from: Monotonic, until: Monotonic) -> Phase {
     Phase { from, until, cycles: log.cycles_at(until) - log.cycles_at(from) }
 }
 
-/// Finds times in which the load made no cycle, although the store and a process of the load could work.
 pub(crate) fn judge_silence(
     setup: &Setup,
     ledger: &Ledger,
@@ -148,7 +137,6 @@ pub(crate) fn judge_silence(
     }
 }
 
-/// Whether a process of the load runs, and reaches enough servers that work.
 fn is_open(setup: &Setup, ledger: &Ledger, at: Monotonic) -> bool {
     let out: Vec<Part> = ledger
         .outages
@@ -167,23 +155,21 @@ fn is_open(setup: &Setup, ledger: &Ledger, at: Monotonic) -> bool {
 
 const SAMPLE: Duration = Duration::from_millis(50);
 
-/// The load runs at full size after this many cycles of each task.
+/// The load runs at full size after this many cycles per task.
 const WARM_UP: u64 = 4;
 
 const HEALTHY: Duration = Duration::from_secs(5);
 
 const RECOVERED: Duration = Duration::from_secs(1);
 
-/// After the last fault, the load must reach this share of its healthy rate.
 pub(crate) const LEAST_SHARE: f64 = 0.5;
 
-/// The time limit for the start, and for the recovery, as for the counters.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The time that clients need after an outage to reconnect, and that abandoned leases need to expire.
+/// Clients need this time to reconnect after an outage, and abandoned leases need the time to
+/// expire.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
-/// The bound for a time without a cycle. It counts only while the store, the network and a process work.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -236,7 +222,7 @@ mod tests {
         assert!(!open_with(Store::Redis, &[first, Part::Link(2, 0)]));
     }
 
-    /// Judges a load that makes a cycle in each sample, but none from 2 s to 9 s.
+    /// The load makes a cycle in each sample, but none from 2 s to 9 s.
     fn silent_with(parts: &[Part]) -> LoadProgress {
         let start = Monotonic::now();
         let mut ledger = Ledger::new(start, Clocks::InStep);

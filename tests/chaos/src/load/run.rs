@@ -1,4 +1,4 @@
-//! The load's part of a run: measurements before, during and after the faults.
+//! The load's part of a run.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,6 @@ use crate::monotonic::Monotonic;
 use crate::setup::Setup;
 use crate::store::Store;
 
-/// A running load, and its measurements so far.
 #[derive(Debug)]
 pub(crate) struct LoadRun {
     pub(crate) log: SharedLog,
@@ -30,32 +29,28 @@ pub(crate) struct LoadRun {
     sampling: AbortHandle,
 }
 
-/// A load that has ended, with the findings.
 #[derive(Debug)]
 pub(crate) struct LoadEnded {
     pub(crate) log: SharedLog,
     pub(crate) progress: LoadProgress,
     pub(crate) verdict: Verdict,
-    /// The commands of the first server before the faults; `None` if the store is not Redis.
+    /// The commands of the first server before the faults. `None` if the store is not Redis.
     pub(crate) commands: Option<Commands>,
 }
 
 impl LoadEnded {
-    /// Whether the store kept all promises.
     pub(crate) fn is_kept(&self) -> bool {
         self.verdict.violations.is_empty() && self.progress.breaches.is_empty()
     }
 }
 
 impl LoadRun {
-    /// Makes the log. The fleet starts the processes.
     pub(crate) fn new(load: Load) -> Self {
         let log = Arc::new(Mutex::new(LoadLog::new(load)));
         let sampling = start_sampling(&log);
         Self { log, progress: LoadProgress::default(), commands: None, sampling }
     }
 
-    /// Measures the load before the faults.
     pub(crate) async fn before_faults(
         &mut self,
         store: Store,
@@ -70,7 +65,6 @@ impl LoadRun {
         Ok(healthy)
     }
 
-    /// Measures the load after the faults, which were injected and repaired between two moments.
     pub(crate) async fn after_faults(
         &mut self,
         from: Monotonic,
@@ -84,7 +78,6 @@ impl LoadRun {
         self.sampling.abort();
     }
 
-    /// Judges the load.
     pub(crate) fn judge(mut self, setup: &Setup, ledger: &Ledger) -> LoadEnded {
         let log = lock(&self.log);
         let verdict = judge_load(ledger, &log);

@@ -4,7 +4,6 @@ use crate::judge::ledger::Ledger;
 use crate::judge::safety::{Finding, Rule, Verdict, judge_key};
 use crate::load::log::{Extent, LoadLog, WrongType};
 
-/// Judges the tenures of all keys, and the claims that failed on a key of another type.
 pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
     let mut verdict = Verdict::default();
     for grants in log.grants() {
@@ -24,15 +23,15 @@ pub(crate) fn judge_load(ledger: &Ledger, log: &LoadLog) -> Verdict {
     verdict
 }
 
-/// The servers on which the key of a failed claim had another type at any time of the claim; `None` if it
-/// had the right type all the time.
+/// The servers on which the key of a failed claim had another type during the claim. `None` without
+/// such a server.
 pub(crate) fn extent_of(log: &LoadLog, failed: &WrongType) -> Option<Extent> {
     let spoiled = log.spoiled.iter().filter(|spoiled| {
         spoiled.key == failed.key
             && spoiled.from <= failed.at
             && spoiled.until.is_none_or(|until| failed.asked <= until)
     });
-    // If the key was spoiled several times, a list on all servers explains more than a list on some servers.
+    // A list on all servers explains more than a list on some servers.
     spoiled.map(|spoiled| spoiled.extent).min_by_key(|extent| *extent == Extent::Some)
 }
 
@@ -61,7 +60,6 @@ mod tests {
             self.start + Duration::from_secs(seconds)
         }
 
-        /// Records that `worker` held a key.
         fn held(&mut self, worker: usize, (counter, token): (usize, u64), from: u64, until: u64) {
             let incarnation = Incarnation { worker, number: 1 };
             let (asked, held, until) = (self.at(from), self.at(from), self.at(until));

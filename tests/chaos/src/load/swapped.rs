@@ -12,12 +12,11 @@ use lease_core::{GrantId, Holder, LeaseKey, StoreError};
 use lease_test_servers::sync::lock;
 use tokio::sync::oneshot;
 
-/// Swaps the answers of a refused claim and of the next granted claim, like a client that confuses the answers
-/// of a batch.
+/// Swaps the answers of a refused claim and of the next granted claim, like a client that confuses
+/// the answers of a batch.
 #[derive(Debug)]
 pub(crate) struct Swapped {
     store: Arc<dyn LockStore>,
-    /// A refused claim, which waits for the answer of a granted claim.
     refused: Mutex<Option<Refused>>,
 }
 
@@ -33,7 +32,6 @@ impl Swapped {
         Self { store, refused: Mutex::default() }
     }
 
-    /// Waits for the answer of another claim, if no other refused claim waits for an answer.
     async fn refuse(&self, claim: &Claim, holder: Holder) -> Obtained {
         let (answer, answered) = oneshot::channel();
         {
@@ -62,7 +60,6 @@ impl LockStore for Swapped {
                 let wrong = refused.claim.granted(grant.token);
                 match refused.answer.send(Obtained::Granted(wrong, attributes.clone())) {
                     Ok(()) => Ok(Obtained::Held(refused.holder)),
-                    // The refused claim was dropped.
                     Err(_dropped) => Ok(Obtained::Granted(grant, attributes)),
                 }
             }
@@ -104,7 +101,7 @@ impl LockStore for Swapped {
         self.store.watch(key).await
     }
 
-    /// Returns `None`: in a queue, a release grants the key. The sabotage swaps only the answers of claims.
+    /// A queue grants keys at releases. The sabotage swaps only the answers of claims.
     fn in_turn(&self) -> Option<&dyn InTurn> {
         None
     }

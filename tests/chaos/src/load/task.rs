@@ -1,4 +1,4 @@
-//! One task of a load: claims a random key, holds it for a short time, and ends the lease.
+//! One task of a load: claims a random key, holds the key for a short time, and ends the lease.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use crate::monotonic::Monotonic;
 use crate::worker::message::Message;
 use crate::worker::worker_io::WorkerIo;
 
-/// A task. It runs until its process ends.
 pub(crate) struct LoadTask {
     pub(crate) keys: Arc<[LeaseKey]>,
     pub(crate) locker: Locker,
@@ -23,16 +22,13 @@ pub(crate) struct LoadTask {
     pub(crate) ttl: Duration,
 }
 
-/// The ways to claim a key.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Obtain,
-    /// Drops the claim: while it waits for its batch, while it is sent, or after its grant.
     Cancelled,
     Wait,
 }
 
-/// The ways to end a lease.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Release,
@@ -60,7 +56,7 @@ impl LoadTask {
             Way::Cancelled => {
                 let turns = self.chance.below(MOST_TURNS);
                 select! {
-                    // Polls the claim first: a claim that has its answer is not cancelled.
+                    // Polls the claim first, since a claim that has its answer is not cancelled.
                     biased;
                     answer = self.locker.obtain(key) => Ok(answer),
                     () = pass(turns) => Err("claim cancelled"),
@@ -78,7 +74,8 @@ impl LoadTask {
             Ok(Ok(Attempt::Held(_))) => self.count("claim refused: held"),
             Ok(Err(error)) => {
                 self.report(number, asked, &error);
-                // Without a pause, the task would claim continuously while the server is unreachable.
+                // Without a pause, the task would claim continuously while the server is
+                // unreachable.
                 sleep(self.chance.up_to(PAUSE)).await;
             }
             Err(dropped) => self.count(dropped),
@@ -134,7 +131,6 @@ impl LoadTask {
     }
 }
 
-/// Lets the other tasks of the process run `turns` times.
 async fn pass(turns: usize) {
     for _ in 0..turns {
         yield_now().await;
@@ -164,18 +160,15 @@ const WAYS: [(u32, Way); 3] = [(7, Way::Obtain), (1, Way::Cancelled), (2, Way::W
 const ENDINGS: [(u32, Ending); 3] =
     [(70, Ending::Release), (28, Ending::Drop), (2, Ending::Abandon)];
 
-/// A cancelled claim is dropped after fewer turns of the runtime than this number. A batch is written after two
+/// A cancelled claim is dropped after fewer turns of the runtime. A batch is written after two
 /// turns.
 const MOST_TURNS: usize = 16;
 
-/// The longest pause after a failed claim.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// On average, one tenure of this many may last longer than a ttl.
 const LONG_TENURES: u32 = 200;
 
-/// Most tenures are shorter than this.
 const SHORT: Duration = Duration::from_millis(10);
 
-/// The interval at which a long tenure is reported held.
 const GLANCE: Duration = Duration::from_millis(50);

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use crate::monotonic::Monotonic;
 
-/// A line of a probe's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProbeEvent {
     /// The operating system scheduled the process.

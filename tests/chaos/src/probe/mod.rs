@@ -1,6 +1,5 @@
-//! Probe processes. A probe obtains free keys in a loop, and reports each grant.
-//!
-//! This file is the program of a probe. [`process`] starts probes and reads their [`event`]s.
+//! Probe processes. A probe obtains free keys in a loop, and reports each grant. [`process`] starts
+//! probes and reads their [`event`]s.
 
 pub(crate) mod event;
 pub(crate) mod process;
@@ -29,15 +28,12 @@ pub(crate) struct ProbeArgs {
     pub(crate) store: String,
     #[arg(long)]
     pub(crate) name: String,
-    /// The keys of one shard, separated by commas.
     #[arg(long = "shard")]
     pub(crate) shards: Vec<String>,
-    /// The number of contenders for one key.
     #[arg(long, default_value_t = 0)]
     pub(crate) contenders: usize,
 }
 
-/// Runs until its standard output is closed, or it is killed.
 pub(crate) async fn probe(args: ProbeArgs) -> Result<(), Failure> {
     std::thread::spawn(tick);
     let store = connected(&args.store).await;
@@ -60,7 +56,6 @@ pub(crate) async fn probe(args: ProbeArgs) -> Result<(), Failure> {
             tasks.spawn(task(Call::Keep, KEPT_TTL)?.keep(kept.clone()));
         }
         for contender in 0..args.contenders {
-            // Each contender has its own client and connections.
             let (address, key) = (args.store.clone(), kept.clone());
             let lessee = Lessee::new(format!("{}-{contender}", args.name))?;
             let options = LeaseOptions::new(TTL)?;
@@ -77,7 +72,6 @@ pub(crate) async fn probe(args: ProbeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One call on one shard.
 struct Task {
     shard: usize,
     call: Call,
@@ -98,7 +92,7 @@ impl Task {
 
     async fn wait(self, keys: Vec<LeaseKey>) {
         for key in keys.iter().cycle() {
-            // Each call uses another key, since an unanswered release may leave a key held.
+            // An unanswered release may leave a key held, so each call uses another key.
             match timeout(TTL * 2, self.locker.wait_until_obtained(key)).await {
                 Ok(Ok(lease)) => self.granted(lease),
                 Ok(Err(error)) => self.failed(&sentence(&error)),
@@ -144,7 +138,7 @@ impl Task {
 
     fn granted(&self, lease: Lease) {
         report(&self.event());
-        // Releases in a separate task, since a release may take long after a failover.
+        // A release may take long after a failover, so a separate task releases.
         tokio::spawn(async move { drop(lease.release().await) });
     }
 
@@ -168,13 +162,12 @@ async fn connected(address: &str) -> Arc<dyn LockStore> {
     }
 }
 
-/// The error with its sources.
 fn sentence(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Reports that the operating system schedules this process, even if its runtime is blocked.
+/// Shows that the operating system schedules this process, even if its runtime is blocked.
 fn tick() {
     loop {
         report(&ProbeEvent::Tick { at: Monotonic::now() });
@@ -188,11 +181,9 @@ fn report(event: &ProbeEvent) {
     }
 }
 
-/// The ttl of leases that are released at once.
 const TTL: Duration = Duration::from_secs(2);
 
-/// The ttl of the kept lease: long enough for several heartbeats that each skip a silent host.
+/// Long enough for several heartbeats that each skip a silent host.
 pub(crate) const KEPT_TTL: Duration = Duration::from_secs(6);
 
-/// The pause between two calls, and between two ticks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);

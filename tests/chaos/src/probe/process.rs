@@ -10,26 +10,22 @@ use lease_test_servers::sync::lock;
 use crate::failure::Failure;
 use crate::judge::observations::{Observations, ProbeLog};
 
-/// A probe process. Dropping it kills the process.
+/// A drop kills the process.
 #[derive(Debug)]
 pub(crate) struct Probe {
     process: Child,
     reader: Option<JoinHandle<()>>,
 }
 
-/// The purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Probes during the whole run.
     Steady,
-    /// Starts during a fault.
     Newcomer,
     /// This many tasks contend for one key.
     Contention(usize),
 }
 
 impl Probe {
-    /// Starts a process on the store at `address`, with the keys of each shard.
     pub(crate) fn start(
         address: &str,
         name: &str,
@@ -56,7 +52,7 @@ impl Probe {
             seen.probes.len() - 1
         };
         let reader = std::thread::spawn(move || {
-            // The last line of a process that is killed may be cut off.
+            // The last line of a killed process may be cut off.
             let events = BufReader::new(output).lines().map_while(Result::ok);
             for event in events.filter_map(|line| line.parse().ok()) {
                 let mut seen = lock(&observations);
@@ -71,7 +67,6 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // The process may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
         if let Some(reader) = self.reader.take() {

@@ -8,7 +8,6 @@ use crate::faults::single_fault::SingleFault;
 use crate::setup::{FREQUENT, Faults, Setup};
 use crate::store::Clocks;
 
-/// The command line of a run.
 pub(crate) fn command_of(setup: &Setup, file: Option<&Path>) -> String {
     let single = setup.faults == Faults::Single;
     let mode = if single { mode_of(setup) } else { String::new() };

@@ -15,7 +15,6 @@ use crate::load::run::LoadEnded;
 use crate::load::safety::extent_of;
 use crate::monotonic::Monotonic;
 
-/// Returns the summary for the last line of the output.
 pub(crate) fn summary(load: &LoadEnded) -> String {
     let log = lock(&load.log);
     format!(
@@ -28,7 +27,6 @@ pub(crate) fn summary(load: &LoadEnded) -> String {
     )
 }
 
-/// Returns the load's section of the report.
 pub(crate) fn report(load: &LoadEnded, ledger: &Ledger) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -121,7 +119,6 @@ fn write_rates(
     )
 }
 
-/// The total time of each kind of fault, and the cycles in it.
 fn by_fault<'a>(log: &LoadLog, ledger: &'a Ledger) -> BTreeMap<&'a str, (Duration, u64)> {
     let mut rows: BTreeMap<&str, (Duration, u64)> = BTreeMap::new();
     for fault in &ledger.faults {

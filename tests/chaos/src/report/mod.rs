@@ -1,7 +1,4 @@
-//! The report of a run, as Markdown.
-//!
-//! This file writes the safety part. [`progress`] writes the progress section, [`load`] the section of
-//! a load, and [`command`] the command line.
+//! The report of a run, as Markdown. This file writes the safety part.
 
 pub(crate) mod command;
 pub(crate) mod load;
@@ -24,7 +21,6 @@ use crate::monotonic::Monotonic;
 use crate::setup::{Faults, Setup};
 use crate::store::{Clocks, Store};
 
-/// Returns the summary of a run in one line.
 pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     format!(
         "{} leases, {} hand-offs, {} waits judged by order, {} faults, {} late writes refused, \
@@ -39,7 +35,6 @@ pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     )
 }
 
-/// Returns the report without the sections of progress and of a load.
 pub(crate) fn report(setup: &Setup, command: &str, ledger: &Ledger, verdict: &Verdict) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -165,7 +160,6 @@ fn write_findings(
     Ok(())
 }
 
-/// Returns the events around a finding: events of its counter, and all faults.
 fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monotonic, String)> {
     let near = finding.from - around..finding.until + AROUND;
     let mut lines = Vec::new();
@@ -201,7 +195,7 @@ fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monoto
         let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
         lines.push((write.at, format!("token {} ({}) {what}", write.token, write.incarnation)));
     }
-    // Adds the blocked threads of all keys, since a blocked thread stops the whole process.
+    // A blocked thread stops the whole process, so the blocked threads of all keys are added.
     for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
         if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
             && how.starts_with("blocked")
@@ -277,14 +271,11 @@ fn version_of(program: PathBuf) -> String {
     version.unwrap_or("of an unknown version").to_owned()
 }
 
-/// The length of a timeline before and after its finding.
 const AROUND: Duration = Duration::from_millis(700);
 
-/// The length of a timeline before a violation.
 const LONG_BEFORE: Duration = Duration::from_secs(4);
 
-/// The maximum number of violations with a timeline: a broken store has hundreds of violations.
+/// A broken store has hundreds of violations.
 const MOST_VIOLATIONS: usize = 20;
 
-/// The maximum number of admitted overlaps with a timeline.
 const TIMELINES: usize = 3;

@@ -8,7 +8,6 @@ use crate::judge::progress::{BOUND, Breach, FaultRow, LEAST_SHARE, Progress};
 use crate::monotonic::Monotonic;
 use crate::probe::{KEPT_TTL, PAUSE};
 
-/// Returns the progress section.
 pub(crate) fn report(progress: &Progress, began: Monotonic) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -96,5 +95,5 @@ fn write_breach(text: &mut String, breach: &Breach, began: Monotonic) -> std::fm
     writeln!(text, "- {from:.3} s to {until:.3} s: {}: {}", breach.rule, breach.what)
 }
 
-/// The maximum number of breaches in the report: a store without any progress has hundreds.
+/// A store without any progress has hundreds of breaches.
 const MOST_BREACHES: usize = 40;

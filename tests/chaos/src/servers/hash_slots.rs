@@ -1,24 +1,22 @@
 //! The hash slots of a Cluster.
 
-/// The slot of a lease's key. The store uses the key as the hash tag.
+/// The store uses the key as the hash tag.
 pub(crate) fn slot_of(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
 }
 
-/// Makes `count` keys in `slot`.
 pub(crate) fn keys_in(slot: u16, count: usize) -> Vec<String> {
     let names = (0_u64..).map(|number| format!("probe-{number}"));
     names.filter(|name| slot_of(name) == slot).take(count).collect()
 }
 
-/// The number of slots of a Cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Checks the example in the Redis Cluster specification.
+    /// The example of the Redis Cluster specification.
     #[test]
     fn slot_is_the_checksum_of_the_key() {
         assert_eq!(slot_of("123456789"), 0x31C3);

@@ -1,9 +1,4 @@
-//! The servers of a run.
-//!
-//! This file tracks how overlapping faults change the clocks and memories of servers. [`server`] is one
-//! server, and [`topology`] the servers of a run with single faults. [`stores`] opens stores by address,
-//! [`plain`] is a connection without a driver, and [`hash_slots`] maps keys to slots. [`postgres`] is a
-//! PostgreSQL with its standby and pooler, and [`shared_file`] a file of SQLite.
+//! The servers of a run. This file tracks how overlapping faults change their clocks and memories.
 
 pub(crate) mod hash_slots;
 pub(crate) mod plain;
@@ -21,24 +16,24 @@ use crate::servers::server::Server;
 
 /// The servers of a run with overlapping faults.
 ///
-/// Only one fault makes tokens smaller: a server loses its memory while its clock is behind the last token.
-/// So a server loses its memory only while its clock has the largest offset of all. Later, no step sets its
-/// clock back behind the moment of the loss.
+/// Tokens get smaller only if a server loses its memory while its clock is behind the last token.
+/// So a server loses its memory only while its clock has the largest offset of all. Later, no step
+/// sets its clock back behind the moment of the loss.
 #[derive(Debug)]
 pub(crate) struct Servers {
     all: Vec<Known>,
-    /// The largest offset that any clock had, in seconds.
+    /// The largest offset of any clock so far, in seconds.
     furthest: i64,
 }
 
 #[derive(Debug)]
 struct Known {
     server: Server,
-    /// The offset of the clock, in seconds.
+    /// The clock's offset in seconds.
     clock: i64,
-    /// When the server last started with an empty memory.
+    /// The time at which the server last started with an empty memory.
     emptied: Option<Monotonic>,
-    /// When the server last lost its memory, and the offset of its clock at that time.
+    /// The time at which the server last lost its memory, and the offset of its clock then.
     forgot: Option<(Monotonic, i64)>,
 }
 
@@ -56,7 +51,6 @@ impl Servers {
         Ok(&mut self.known(number)?.server)
     }
 
-    /// Returns the offset of a server's clock, in seconds.
     pub(crate) fn clock(&mut self, number: usize) -> Result<i64, Failure> {
         Ok(self.known(number)?.clock)
     }
@@ -73,13 +67,14 @@ impl Servers {
         Ok(())
     }
 
-    /// Sets a clock back by `seconds`, unless the server would grant forgotten keys under smaller tokens than
-    /// before. Returns the offset of the clock.
+    /// Sets a clock back by `seconds`, unless the server would grant forgotten keys under smaller
+    /// tokens. Returns the offset of the clock.
     pub(crate) fn step_back(&mut self, number: usize, seconds: i64) -> Result<i64, Failure> {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // The difference is negative if the new offset is still larger than the offset at the loss.
+            // The difference is negative if the new offset is still larger than the offset at the
+            // loss.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
             if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);
@@ -89,7 +84,6 @@ impl Servers {
         Ok(clock)
     }
 
-    /// Flushes a server. Its clock must have the largest offset.
     pub(crate) fn flush(&mut self, number: usize) -> Result<(), Failure> {
         let known = self.known(number)?;
         known.server.command("FLUSHALL");
@@ -107,7 +101,6 @@ impl Servers {
         Ok(())
     }
 
-    /// Returns the number of servers that were restarted empty after `moment`.
     pub(crate) fn emptied_after(&self, moment: Monotonic) -> usize {
         self.all.iter().filter(|known| known.emptied > Some(moment)).count()
     }

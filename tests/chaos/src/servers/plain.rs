@@ -4,11 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection that opens on demand, and closes at the first failure.
+/// Opens on demand, and closes at the first failure.
 #[derive(Debug)]
 pub(crate) struct PlainConnection {
     address: SocketAddr,
-    /// The time limit for connecting, and for each read.
     timeout: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
@@ -18,8 +17,8 @@ impl PlainConnection {
         Self { address, timeout, stream: None }
     }
 
-    /// Sends one command, and returns the values of the reply in order, with nested arrays flattened. An
-    /// error of the server is a value that starts with `-`.
+    /// Returns the values of the reply in order, with nested arrays flattened. An error of the
+    /// server is a value that starts with `-`.
     pub(crate) fn ask(&mut self, words: &str) -> io::Result<Vec<String>> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -28,12 +27,13 @@ impl PlainConnection {
         stream.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
         let mut values = Vec::new();
         read_value(&mut stream, &mut values)?;
-        // Keeps the connection only after a whole reply. The rest of a reply would be read as the next reply.
+        // The connection survives only a whole reply. Otherwise the rest would be read as the next
+        // reply.
         self.stream = Some(stream);
         Ok(values)
     }
 
-    /// The first value of the reply, or an empty string if the server does not reply.
+    /// Returns an empty string if the server does not reply.
     pub(crate) fn first(&mut self, words: &str) -> String {
         self.ask(words).unwrap_or_default().into_iter().next().unwrap_or_default()
     }

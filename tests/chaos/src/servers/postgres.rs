@@ -10,7 +10,7 @@ use lease_test_servers::postgres::{PgBouncer, PostgresServer};
 use crate::failure::Failure;
 use crate::servers::server::not_installed;
 
-/// A primary, whose address never changes, and a standby that follows it asynchronously.
+/// The primary's address never changes. The standby follows asynchronously.
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pub(crate) primary: PostgresServer,
@@ -27,7 +27,7 @@ impl Postgres {
         Ok(Self { primary, standby, pooler })
     }
 
-    /// The address for a worker. Every other worker uses the pooler.
+    /// Every other worker uses the pooler.
     pub(crate) fn address_for(&self, worker: usize) -> SocketAddr {
         let port = if worker.is_multiple_of(2) { self.primary.port() } else { self.pooler.port() };
         ([127, 0, 0, 1], port).into()
@@ -40,7 +40,8 @@ impl Postgres {
         );
     }
 
-    /// Kills the primary after the standby missed writes for `lag`. The standby takes the primary's address.
+    /// Kills the primary after the standby missed writes for `lag`. The standby takes the primary's
+    /// address.
     pub(crate) fn fail_over(&mut self, lag: Duration) {
         self.standby.kill();
         sleep(lag);
@@ -49,18 +50,15 @@ impl Postgres {
         std::mem::swap(&mut self.primary, &mut self.standby);
     }
 
-    /// Replaces the former primary by a new standby.
     pub(crate) fn follow_again(&mut self) {
         self.standby = self.primary.standby();
     }
 }
 
-/// The URL of the server at `place`.
 pub(crate) fn url(place: impl std::fmt::Display) -> String {
     format!("postgres://postgres@{place}/postgres?sslmode=disable")
 }
 
-/// Creates the table of leases.
 pub(crate) async fn create_table(place: SocketAddr) -> Result<(), Failure> {
     Ok(PostgresStore::builder(url(place)).create_table().await?)
 }

@@ -1,4 +1,4 @@
-//! Real servers, each in a separate process. Faults kill, stop or empty a server, or step its clock.
+//! Real servers, each in a separate process.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::servers::postgres::Postgres;
 use crate::servers::shared_file::SharedFile;
 
-/// A server. Dropping it kills the process.
+/// A drop kills the process.
 #[derive(Debug)]
 pub(crate) enum Server {
     Redis(RedisServer),
@@ -24,7 +24,6 @@ pub(crate) enum Server {
     File(SharedFile),
 }
 
-/// A DynamoDB that keeps its tables in a file.
 #[derive(Debug)]
 pub(crate) struct DynamoDb {
     port: u16,
@@ -32,7 +31,6 @@ pub(crate) struct DynamoDb {
     process: Option<Child>,
 }
 
-/// The command line of a DynamoDB.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DynamoDbArgs {
     #[arg(long)]
@@ -41,7 +39,6 @@ pub(crate) struct DynamoDbArgs {
     file: PathBuf,
 }
 
-/// Finds the library that steps the clock of a process.
 pub(crate) fn clock_library() -> Result<PathBuf, Failure> {
     find_libfaketime().ok_or_else(|| not_installed("libfaketime, which steps clocks,"))
 }
@@ -54,7 +51,7 @@ pub(crate) fn not_installed(what: &str) -> Failure {
     .into()
 }
 
-/// Gives a process a separate wall clock: libfaketime adds the offset in the file `clock` to the time.
+/// libfaketime adds the offset in the file `clock` to the time.
 pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), Failure> {
     command.env("LD_PRELOAD", clock_library()?);
     command.env("FAKETIME_TIMESTAMP_FILE", clock);
@@ -63,7 +60,7 @@ pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), F
 }
 
 impl Server {
-    /// Starts a Redis that writes each command to its disk before it replies.
+    /// Writes each command to its disk before the reply.
     pub(crate) fn redis() -> Result<Self, Failure> {
         clock_library()?;
         find("valkey-server", &VALKEY)
@@ -92,7 +89,7 @@ impl Server {
         Ok(Self::DynamoDb(server))
     }
 
-    /// The address for a worker; `None` for a file.
+    /// Returns `None` for a file.
     pub(crate) fn address_for(&self, worker: usize) -> Option<SocketAddr> {
         Some(match self {
             Self::Redis(server) => server.address(),
@@ -102,7 +99,7 @@ impl Server {
         })
     }
 
-    /// Stops the process: its connections stay open, and it sends no replies.
+    /// Its connections stay open, but the process sends no replies.
     pub(crate) fn hang(&self) -> Result<(), Failure> {
         match self {
             Self::Redis(server) => server.hang(),
@@ -123,7 +120,7 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server. Its disk has all acknowledged writes.
+    /// The disk has all acknowledged writes.
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(server) => server.kill(),
@@ -143,7 +140,6 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server, and starts it again with an empty memory.
     pub(crate) fn restart_empty(&mut self) {
         // Servers that are not Redis keep their data.
         if let Self::Redis(server) = self {
@@ -151,7 +147,6 @@ impl Server {
         }
     }
 
-    /// Sets the server's clock `seconds` ahead of this machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<(), Failure> {
         let offset = format!("{seconds:+}");
         match self {
@@ -162,7 +157,7 @@ impl Server {
         Ok(())
     }
 
-    /// Locks a file, unless another process has locked it. Returns whether this locked the file.
+    /// Returns whether this call locked the file.
     pub(crate) fn lock_file(&self) -> Result<bool, Failure> {
         match self {
             Self::File(file) => file.lock(),
@@ -170,7 +165,6 @@ impl Server {
         }
     }
 
-    /// Closes all connections of clients.
     pub(crate) fn kill_connections(&self) {
         if let Self::Postgres(server) = self {
             server.kill_connections();
@@ -179,21 +173,19 @@ impl Server {
         self.command("CLIENT KILL TYPE pubsub");
     }
 
-    /// The standby takes the place of its primary, and lacks the writes of the last `lag`.
+    /// The standby lacks the writes of the last `lag`.
     pub(crate) fn fail_over(&mut self, lag: Duration) {
         if let Self::Postgres(server) = self {
             server.fail_over(lag);
         }
     }
 
-    /// Starts a new standby after a failover.
     pub(crate) fn follow_again(&mut self) {
         if let Self::Postgres(server) = self {
             server.follow_again();
         }
     }
 
-    /// Sends a command of Redis. Other servers ignore it.
     pub(crate) fn command(&self, words: &str) -> String {
         match self {
             Self::Redis(server) => server.command(words),
@@ -224,7 +216,6 @@ impl DynamoDb {
 
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // The process may have ended already.
             drop(process.kill());
             drop(process.wait());
         }
@@ -246,7 +237,6 @@ impl Drop for DynamoDb {
     }
 }
 
-/// Serves a DynamoDB until the process is killed.
 pub(crate) async fn serve_dynamodb(args: DynamoDbArgs) -> Result<(), Failure> {
     let file = args.file.to_str().ok_or("the folder for tests has a name that is not UTF-8")?;
     let database = dynoxide::Database::new(file).map_err(|error| error.to_string())?;

@@ -9,11 +9,11 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::failure::Failure;
 
-/// A folder with the file, and another program that may lock the file. Dropping it removes the folder.
+/// A folder with the file, and another program that may lock the file. A drop removes the folder.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     folder: PathBuf,
-    /// The other program's connection. It is in a mutex, since threads share the servers of a run.
+    /// In a mutex, since threads share the servers of a run.
     other_program: Mutex<Option<Connection>>,
 }
 
@@ -25,13 +25,12 @@ impl SharedFile {
         Ok(Self { folder, other_program: Mutex::default() })
     }
 
-    /// The address of the store for workers.
     pub(crate) fn address(&self) -> String {
         format!("sqlite://{}", self.path().display())
     }
 
-    /// Locks the file for writes, as a program that writes for long. Returns `false` if another process has
-    /// locked it. That process may be stopped until a repair, so this call does not wait.
+    /// Locks the file, as a program that writes for long. Does not wait for another process, which
+    /// may be stopped until a repair, but returns `false`.
     pub(crate) fn lock(&self) -> Result<bool, Failure> {
         let mut other = lock(&self.other_program);
         let program = match other.take() {

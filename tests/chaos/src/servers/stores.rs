@@ -13,12 +13,12 @@ use lease_test_servers::dynamodb::client_of;
 use crate::failure::Failure;
 use crate::servers::postgres;
 
-/// Opens `redis://HOST:PORT` (several of them, separated by commas, are a quorum),
+/// Opens `redis://HOST:PORT` (several, separated by commas, are a quorum),
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, `dynamodb://HOST:PORT/TABLE`,
 /// `postgres://HOST:PORT`, or `sqlite://PATH`.
 ///
-/// A quorum keeps its rejoin delay: a server that restarted empty must not vote before the leases that it
-/// forgot have expired. The ttls of a run are short, so the delay takes seconds.
+/// A quorum keeps its rejoin delay: a server that restarted empty must not vote before the
+/// forgotten leases have expired. The short ttls of a run make the delay short.
 pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {
@@ -50,5 +50,5 @@ fn urls(places: &str) -> Vec<String> {
     places.split(',').map(|place| format!("redis://{place}")).collect()
 }
 
-/// Less than the period of heartbeats, which is a third of a ttl of two seconds or more.
+/// Less than the period of heartbeats, a third of a ttl of two seconds or more.
 const TIMEOUT: Duration = Duration::from_millis(500);

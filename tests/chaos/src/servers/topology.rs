@@ -1,4 +1,4 @@
-//! The servers of a run with single faults: their shards, and their addresses for clients.
+//! The servers of a run with single faults.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,17 +14,15 @@ use crate::servers::plain::PlainConnection;
 use crate::servers::server::{clock_library, not_installed};
 use crate::store::{Clocks, Store};
 
-/// The servers of a run, and their Sentinels.
 #[derive(Debug)]
 pub(crate) struct Topology {
     store: Store,
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) sentinels: Vec<RedisServer>,
-    /// The servers of each shard, the original master first. The nodes of a quorum are one shard.
+    /// Each shard begins with the original master. The nodes of a quorum are one shard.
     pub(crate) shards: Vec<Vec<usize>>,
 }
 
-/// A host of a topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
     Sentinel(usize),
@@ -41,7 +39,7 @@ impl fmt::Display for Host {
 }
 
 impl Topology {
-    /// Starts the servers, and blocks until they agree on their masters.
+    /// Blocks until the servers agree on their masters.
     pub(crate) fn start(store: Store, clocks: Clocks) -> Result<Self, Failure> {
         clock_library()?;
         if !available() {
@@ -59,7 +57,7 @@ impl Topology {
         let server = |options: &[&str]| {
             let options = [&durable[..], options].concat();
             let stepped = (clocks == Clocks::Step).then(|| RedisServer::with_clock_and(&options));
-            // This is `None` only if no clock steps: otherwise, the check above has found the programs.
+            // `None` only if no clock steps: otherwise, the check above has found the programs.
             stepped.flatten().unwrap_or_else(|| RedisServer::with(&options))
         };
         let (servers, sentinels) = match store {
@@ -85,12 +83,10 @@ impl Topology {
         Ok(Self { store, servers, sentinels, shards })
     }
 
-    /// The address of the store for workers and probes.
     pub(crate) fn address(&self) -> String {
         self.address_of(usize::MAX)
     }
 
-    /// The address of only the first host.
     pub(crate) fn first_address(&self) -> String {
         self.address_of(1)
     }
@@ -109,7 +105,6 @@ impl Topology {
         }
     }
 
-    /// The first host of the URL list.
     pub(crate) fn first(&self) -> Host {
         if self.sentinels.is_empty() { Host::Server(0) } else { Host::Sentinel(0) }
     }
@@ -126,7 +121,7 @@ impl Topology {
         self.servers.get(number).ok_or_else(|| "there is no such server".into())
     }
 
-    /// The members of a shard, in the order in which the shard's canary numbers them.
+    /// The order is that of the numbers in the shard's canary.
     pub(crate) fn members(&self, shard: usize) -> Vec<usize> {
         self.shards.get(shard).cloned().unwrap_or_default()
     }
@@ -136,12 +131,10 @@ impl Topology {
         members.iter().filter_map(|&member| Some(self.servers.get(member)?.address())).collect()
     }
 
-    /// The shard of a server.
     pub(crate) fn shard_of(&self, server: usize) -> Option<usize> {
         self.shards.iter().position(|members| members.contains(&server))
     }
 
-    /// The slot that a shard's probes use.
     pub(crate) fn slot(&self, shard: usize) -> u16 {
         u16::try_from(shard).unwrap_or(0) * self.slots_per_shard() + PROBED
     }
@@ -150,15 +143,16 @@ impl Topology {
         SLOTS / u16::try_from(self.shards.len()).unwrap_or(1).max(1)
     }
 
-    /// The shard of a key, unless its slot has moved.
     pub(crate) fn shard_of_key(&self, key: &str) -> usize {
         let shards = u32::try_from(self.shards.len()).unwrap_or(1);
-        // redis-cli divides the slots evenly. It rounds the borders, but no key of a run is near a border.
+        // redis-cli divides the slots evenly, with rounded borders. No key of a run is near a
+        // border.
         let shard = u32::from(slot_of(key)) * shards / u32::from(SLOTS);
         usize::try_from(shard).unwrap_or(0)
     }
 
-    /// Whether all hosts agree on one master per shard, and all replicas are linked to it.
+    /// Whether all hosts agree on one master per shard, and all replicas are linked to their
+    /// master.
     pub(crate) fn is_settled(&self) -> bool {
         self.store == Store::Quorum
             || (0..self.shards.len()).all(|shard| self.is_shard_settled(shard))
@@ -193,10 +187,8 @@ impl Topology {
     }
 }
 
-/// The role that a server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Role {
-    /// `None` for a master.
     pub(crate) master_port: Option<u16>,
     is_linked: bool,
 }
@@ -227,7 +219,6 @@ fn is_sentinel_settled(sentinel: &RedisServer) -> bool {
     quorum.starts_with("OK 3 usable") && plain.first("INFO sentinel").contains("status=ok,")
 }
 
-/// The time limit for a reply of a host.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The distance of the probes' slot from the first slot of their shard.

@@ -1,4 +1,4 @@
-//! The workers. A supervisor restarts each worker process when it ends.
+//! The workers. A supervisor restarts each worker process after its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,6 @@ use crate::setup::{Sabotage, Setup};
 use crate::worker::message::Message;
 use crate::worker::resource::Resource;
 
-/// All workers of a run.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) slots: Vec<Arc<WorkerSlot>>,
@@ -32,11 +31,9 @@ pub(crate) struct Fleet {
     stopping: Arc<AtomicBool>,
 }
 
-/// The slot of one worker, with its current process.
 #[derive(Debug)]
 pub(crate) struct WorkerSlot {
     worker: usize,
-    /// The file with the offset of the worker's wall clock.
     clock: PathBuf,
     process: Mutex<Option<Process>>,
 }
@@ -85,7 +82,6 @@ impl Fleet {
         Ok(Self { slots, supervisors, stopping })
     }
 
-    /// Kills all workers, and reads their last messages.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         self.stopping.store(true, Ordering::SeqCst);
         for slot in &self.slots {
@@ -111,14 +107,13 @@ impl WorkerSlot {
         self.signal(Signal::CONT);
     }
 
-    /// Sets the worker's wall clock `seconds` ahead of this machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> io::Result<()> {
         std::fs::write(&self.clock, format!("{seconds:+}"))
     }
 
     fn signal(&self, signal: Signal) {
-        // Holds the lock: a process that has ended stays a zombie until its supervisor removes it, so
-        // its id belongs to no other process.
+        // Holds the lock. An ended process stays a zombie until its supervisor removes it, so no
+        // other process has its id.
         if let Some(process) = &*self.process() {
             let _ = kill_process(process.pid, signal);
         }
@@ -142,16 +137,14 @@ impl Drop for WorkerSlot {
     }
 }
 
-/// Restarts a worker, and reads its messages.
 struct Supervisor {
     slot: Arc<WorkerSlot>,
-    /// The slots of the workers with counters, to which a lease may be handed over.
+    /// A lease may be handed over to these workers.
     slots: Vec<Arc<WorkerSlot>>,
     store: String,
     setup: Setup,
     resource: Arc<Resource>,
     ledger: Arc<Mutex<Ledger>>,
-    /// The log of a process of the load; `None` for a worker with counters.
     load: Option<SharedLog>,
     chance: Chance,
     stopping: Arc<AtomicBool>,
@@ -170,7 +163,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Runs one process to its end.
     async fn live(&mut self, incarnation: Incarnation) -> Result<(), Failure> {
         let mut command = Command::from(self.command(incarnation)?);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -307,5 +299,4 @@ async fn write_all(mut lines: mpsc::UnboundedReceiver<String>, mut stdin: ChildS
     }
 }
 
-/// The longest pause before a process is restarted.
 pub(crate) const RESTART: Duration = Duration::from_millis(500);

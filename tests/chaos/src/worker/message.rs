@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::monotonic::Monotonic;
 
-/// A line of a worker's output. The number of a counter is also the key of its lease.
+/// The number of a counter is also the key of its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The worker obtained a lease by the call `by`, between `asked` and `held`.

@@ -1,7 +1,5 @@
-//! Worker processes. A worker obtains leases, increments counters, and ends each lease in a random way.
-//!
-//! This file is the program of a worker. It writes [`message`]s through [`worker_io`]. [`fleet`] starts the
-//! processes and reads their messages; [`resource`] has the counters.
+//! Worker processes. A worker obtains leases, increments counters, and ends each lease in a random
+//! way. [`fleet`] starts the processes, and [`resource`] has the counters.
 
 pub(crate) mod fleet;
 pub(crate) mod message;
@@ -33,7 +31,6 @@ use crate::servers::stores::open;
 use crate::worker::message::Message;
 use crate::worker::worker_io::WorkerIo;
 
-/// The command line of a worker.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkerArgs {
     /// `redis://HOST:PORT`, several separated by commas, or `dynamodb://HOST:PORT/TABLE`.
@@ -43,13 +40,12 @@ pub(crate) struct WorkerArgs {
     pub(crate) name: String,
     #[arg(long)]
     pub(crate) ttl_ms: u64,
-    /// The longest ttl of all clients.
     #[arg(long)]
     pub(crate) max_ttl_ms: u64,
-    /// The number of counters. With `tasks`, the number of keys that these tasks claim.
+    /// With `tasks`, the number of keys that these tasks claim.
     #[arg(long)]
     pub(crate) counters: usize,
-    /// The number of tasks of a load. If absent, the worker increments counters instead.
+    /// The tasks of a load. If absent, the worker increments counters.
     #[arg(long)]
     pub(crate) tasks: Option<usize>,
     #[arg(long)]
@@ -57,7 +53,7 @@ pub(crate) struct WorkerArgs {
     /// A sabotage: sends no heartbeats, and writes after the lease has expired.
     #[arg(long)]
     pub(crate) heedless: bool,
-    /// A sabotage: races for keys, but reports for each wait that it has a place in a queue.
+    /// A sabotage: races for keys, but reports a place in a queue for each wait.
     #[arg(long)]
     pub(crate) racing: bool,
     /// A sabotage: swaps the answers of two claims of a load.
@@ -65,12 +61,11 @@ pub(crate) struct WorkerArgs {
     pub(crate) swapped: bool,
 }
 
-/// The key that guards a counter.
 pub(crate) fn key_of(counter: usize) -> Result<LeaseKey, Failure> {
     Ok(format!("counter-{counter}").parse()?)
 }
 
-/// Works until its standard input ends, or it is killed.
+/// Ends with the standard input, or by a kill.
 pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
     let mut chance = Chance::from_seed(args.seed);
     let ttl = Duration::from_millis(args.ttl_ms);
@@ -121,7 +116,6 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the tasks of a load until the process ends.
 async fn work_on_load(
     tasks: usize,
     keys: usize,
@@ -148,7 +142,6 @@ async fn work_on_load(
     Ok(())
 }
 
-/// A worker's task for one key.
 struct Task {
     counter: usize,
     key: LeaseKey,
@@ -160,18 +153,15 @@ struct Task {
     heedless: bool,
 }
 
-/// The ways in which a worker ends its use of a lease.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Release,
     Drop,
     HandOver,
     Abandon,
-    /// The worker releases the lease, and sends its last write after that.
     LateWrite,
-    /// The process exits.
     Crash,
-    /// The worker blocks its thread, which stops the heartbeats.
+    /// The blocked thread stops the heartbeats.
     Block,
 }
 
@@ -186,7 +176,7 @@ impl Task {
         }
     }
 
-    /// Obtains a lease, and returns it with the name of the successful call.
+    /// Returns the lease with the name of the successful call.
     async fn obtain(&mut self, asked: Monotonic) -> Option<(Lease, &'static str)> {
         if let Ok(handed) = self.handed.try_recv() {
             return Some((self.resume(handed).await?, "resume"));
@@ -202,10 +192,10 @@ impl Task {
         let wait = self.locker.wait_in_turn(&self.key);
         let wait = reporting_its_place(wait, &self.locker, &self.io, self.counter, asked);
         select! {
-            // Resumes a hand-over first, since it expires after a ttl.
+            // Resumes a hand-over first, since a hand-over expires after a ttl.
             biased;
             Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
-            // The timeout drops the wait. This tests that a dropped wait does not leave the key held.
+            // The timeout drops the wait. A dropped wait must not leave the key held.
             waited = timeout(patience, wait) => {
                 match waited.ok()? {
                     Ok(lease) => Some((lease, "wait")),
@@ -251,8 +241,8 @@ impl Task {
             drop(timeout(self.ttl * 2, on).await);
             return;
         }
-        // Most tenures are short, so that keys often pass to another process. Some are long enough for
-        // heartbeats.
+        // Most tenures are short, so that keys often pass to another process. Some tenures are long
+        // enough for heartbeats.
         let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
         let length = self.chance.up_to(longest);
         select! {
@@ -264,7 +254,6 @@ impl Task {
         self.end(lease, value).await;
     }
 
-    /// Reports that the lease is held, until `is_held` returns false.
     async fn watch(&self, token: u64, is_held: impl Fn() -> bool + Send + Sync) {
         let counter = self.counter;
         loop {
@@ -277,8 +266,8 @@ impl Task {
         }
     }
 
-    /// Increments the counter under the lease. `value` is the counter's value, or `None` during a write: a
-    /// write that is dropped may arrive or not.
+    /// `value` is the counter's value, or `None` during a write, since a dropped write may or may
+    /// not arrive.
     async fn count(
         &self,
         token: u64,
@@ -363,7 +352,6 @@ impl Task {
     }
 }
 
-/// Waits for a key, and reports that the wait has a place in the queue, as soon as the store has answered.
 async fn reporting_its_place(
     wait: WaitInTurn,
     locker: &Locker,
@@ -374,7 +362,7 @@ async fn reporting_its_place(
     let mut positions = wait.positions();
     let placed = async {
         if locker.options().waiting() == Waiting::Racing {
-            // The sabotage `racing`: reports a place, although the wait has none.
+            // The sabotage `racing` reports a place, although the wait has none.
             sleep(locker.options().ttl() / 20).await;
         } else if positions.wait_for(Option::is_some).await.is_err() {
             return;
@@ -391,7 +379,6 @@ async fn reporting_its_place(
     wait.await
 }
 
-/// The interval at which a worker checks that it holds its lease.
 const GLANCE: Duration = Duration::from_millis(2);
 
 const ENDINGS: [(u32, Ending); 7] = [

@@ -9,7 +9,7 @@ use lease_test_servers::sync::lock;
 use crate::judge::ledger::{Incarnation, Ledger, Write};
 use crate::monotonic::Monotonic;
 
-/// Counters, with a log of all writes. The supervisor keeps them, and checks only tokens.
+/// The supervisor keeps the counters and a log of all writes.
 #[derive(Debug)]
 pub(crate) struct Resource {
     counters: Vec<Gate<u64>>,
@@ -17,11 +17,9 @@ pub(crate) struct Resource {
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// Whether gates check tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gates {
     Shut,
-    /// Every write is accepted, as in a system without fencing.
     Open,
 }
 
@@ -31,8 +29,8 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to `read` plus one. If `read` is `None`, leaves the counter unchanged.
-    /// Returns the counter's value, or `None` if the gate refuses the token.
+    /// Sets the counter to `read` plus one, or leaves the counter unchanged if `read` is `None`.
+    /// Returns `None` if the gate refuses the token.
     ///
     /// The counter is not compared with `read`: the leases and the gate must prevent lost updates.
     pub(crate) fn write(
@@ -46,10 +44,9 @@ impl Resource {
         let gate = self.counters.get(counter)?;
         let shown = match self.gates {
             Gates::Shut => token,
-            // A gate never refuses the largest token.
             Gates::Open => FencingToken::MAX.get(),
         };
-        // Locks the log while the gate decides, so that the log keeps the order of the writes.
+        // The lock keeps the writes in the log in the order of the gate's decisions.
         let mut ledger = self.ledger();
         let written = FencingToken::new(shown).ok().and_then(|shown| {
             let write = |value: &mut u64| {

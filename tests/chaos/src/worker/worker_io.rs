@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::monotonic::Monotonic;
 use crate::worker::message::Message;
 
-/// A worker's connection to the supervisor. A line in the pipe arrives even if the worker is killed.
+/// A line in the pipe arrives even if the worker is killed.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerIo {
     requests: Mutex<Requests>,
@@ -25,11 +25,10 @@ struct Requests {
     open: HashMap<u64, oneshot::Sender<Option<u64>>>,
 }
 
-/// The hand-overs to this worker, each with its counter.
 pub(crate) type Offers = mpsc::UnboundedReceiver<(usize, HandOver)>;
 
 impl WorkerIo {
-    /// Opens the connection on the standard streams. The process exits when its input ends.
+    /// The process exits when its standard input ends.
     pub(crate) fn open() -> (Arc<Self>, Offers) {
         let io = Arc::new(Self::default());
         let (offer, offers) = mpsc::unbounded_channel();
@@ -48,14 +47,13 @@ impl WorkerIo {
 
     #[expect(clippy::unused_self, reason = "the standard output belongs to it")]
     pub(crate) fn send(&self, message: &Message) {
-        // One write per line: a killed process has sent the whole line or nothing.
+        // One write per line, so that a killed process has sent the whole line or nothing.
         if stdout().lock().write_all(format!("{message}\n").as_bytes()).is_err() {
             exit(0);
         }
     }
 
-    /// Makes the first write under a token. Afterwards the gate refuses all earlier tokens, so the returned
-    /// value stays correct.
+    /// Afterwards the gate refuses all smaller tokens, so the returned value stays correct.
     pub(crate) async fn open_counter(&self, counter: usize, token: u64) -> Option<u64> {
         self.ask(|request| Message::Open { request, counter, token }).await
     }
@@ -65,7 +63,7 @@ impl WorkerIo {
         self.write_late(counter, token, read, Monotonic::now()).await
     }
 
-    /// As [`write`](Self::write), for a write that was due at an earlier time, `sent`.
+    /// Writes like [`write`](Self::write), but the write was due at `sent`.
     pub(crate) async fn write_late(
         &self,
         counter: usize,

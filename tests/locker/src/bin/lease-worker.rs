@@ -1,7 +1,7 @@
 //! A process that holds one lease until it is killed, for tests with several processes.
 //!
-//! `lease-worker ADDRESS KEY TTL_MS` prints a line when it obtains the lease, and another line if it loses the
-//! lease.
+//! `lease-worker ADDRESS KEY TTL_MS` prints a line for the grant of the lease, and another line for
+//! its loss.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,

@@ -29,7 +29,7 @@ async fn attempt_after_a_lost_reply_reuses_the_claim() {
     assert_eq!(store.calls(Call::Obtain), 2);
 }
 
-/// A request without an answer may be granted after a later request of the same claim was refused.
+/// An unanswered request may be granted after a later request of the same claim was refused.
 #[tokio::test(start_paused = true)]
 async fn late_grant_after_a_refusal_is_recognised() {
     let store = Faulty::new(MemoryStore::new());
@@ -66,7 +66,6 @@ async fn attempts_on_a_failed_store_do_not_accumulate() {
     assert!(lease.is_held(), "an abandoned attempt holds the key");
 }
 
-/// A store that fails the first claim, hangs on the second claim, and counts concurrent claims.
 #[derive(Debug, Default)]
 struct FailsThenHangs {
     store: MemoryStore,
@@ -116,8 +115,8 @@ impl LockStore for FailsThenHangs {
     }
 }
 
-/// On a quorum, a failed request may withdraw its claim's votes. This would end the grant that a concurrent
-/// request for the same claim has just returned.
+/// On a quorum, a failed request may withdraw its claim's votes. The withdrawal would end the grant
+/// of a concurrent request for the same claim.
 #[tokio::test(start_paused = true)]
 async fn cleanup_stops_once_another_attempt_reuses_its_claim() {
     let store = Arc::new(FailsThenHangs::default());

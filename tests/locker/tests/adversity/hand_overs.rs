@@ -23,7 +23,6 @@ async fn work_is_cancelled_before_a_hand_over_expires() {
 
     assert!(work.is_cancelled());
     assert_eq!(*state.borrow(), LeaseState::Released);
-    // The store rejects the retry: the hand-over has expired.
     let handed = soon(handing).await.unwrap().unwrap();
     assert!(matches!(handed, Handed::AlreadyLost(_)), "{handed:?}");
 }
@@ -39,7 +38,7 @@ async fn hand_over_with_a_late_reply_is_already_lost() {
     assert_eq!(handed, Handed::AlreadyLost(LossCause::Expired));
 }
 
-/// Runs in real time, since it blocks its thread while a heartbeat becomes due.
+/// Runs in real time, since the test blocks its thread while a heartbeat becomes due.
 #[tokio::test]
 async fn no_heartbeat_follows_a_hand_over() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! A store that hangs or is slow for some keys, and fast for others.
+//! A store that hangs or is slow for some keys.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{TTL, key, obtained, soon};
 
-/// Forwards requests to the memory store. Requests for keys that begin with `hang` hang.
+/// Requests for keys that begin with `hang` hang.
 #[derive(Debug, Clone)]
 struct PartlyHanging(MemoryStore);
 
@@ -84,7 +84,7 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     let least = Arc::new(LeastMargin::default());
     let locker = Locker::new(PartlyHanging(MemoryStore::new()))
         .with_metrics(Arc::clone(&least) as Arc<dyn Metrics>);
-    // The number of hanging heartbeats exceeds the limit of concurrent heartbeats.
+    // More heartbeats hang than may be sent at once.
     let mut hanging = Vec::new();
     for number in 0..10_000 {
         hanging.push(obtained(&locker, &format!("hang/{number}")).await);
@@ -98,13 +98,14 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
 
     assert!(hanging.iter().all(|lease| !lease.is_held()));
     assert!(others.iter().all(Lease::is_held));
-    // The store's clock has a grain of 5 s, so the safe ttl is 24.7 s. The heartbeats' period is 10 s.
+    // The store's clock has a grain of 5 s, so the safe ttl is 24.7 s. The period of heartbeats is
+    // 10 s.
     let least = least.0.lock().unwrap().unwrap();
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
 
-/// Obtains leases whose heartbeats are due at the same time, and waits until the maximum number of concurrent
-/// heartbeats hang. The heartbeats of the other leases are then queued.
+/// Waits until the maximum number of concurrent heartbeats hang. The heartbeats of the other leases
+/// are then queued.
 async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
     store.every(Call::Heartbeat, Fault::Hang);
     let mut leases = Vec::new();
@@ -219,8 +220,6 @@ async fn next_waiter_claims_after_the_release_request() {
     assert_eq!(store.calls(Call::Obtain), 2, "the waiter claimed a key that was still held");
 }
 
-/// The limit of concurrent heartbeats. Slow heartbeats do not count.
 const AT_ONCE: usize = 4096;
 const OTHERS: usize = 900;
-/// The period of heartbeats for a ttl of 30 s.
 const PERIOD: Duration = Duration::from_secs(10);

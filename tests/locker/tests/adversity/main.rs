@@ -1,5 +1,4 @@
-//! A locker under adverse conditions: stores that hang, panic or return odd values, lost replies, and
-//! callers that stop polling.
+//! A locker under adverse conditions.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +22,6 @@ async fn obtained(locker: &Locker, name: &str) -> Lease {
     locker.obtain(&key(name)).await.unwrap().into_lease().unwrap()
 }
 
-/// Awaits `what`, with a time limit far above any expected duration.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(TTL * 20, what).await.unwrap()
 }

@@ -62,7 +62,7 @@ async fn close_waits_for_attempt_of_an_aborted_task() {
     });
     tokio::task::yield_now().await;
 
-    // `abort` only schedules the drop: the attempt still exists when `close` begins.
+    // `abort` only schedules the drop, so the attempt still exists when `close` begins.
     task.abort();
     soon(locker.close()).await;
 

@@ -42,7 +42,7 @@ async fn release_of_a_lost_lease_returns_at_once() {
     assert_eq!(BootClock::new().now().since(start), Duration::ZERO);
 }
 
-/// The later lease has the index in the heartbeater that the former lease had.
+/// The later lease has the former lease's index in the heartbeater.
 #[tokio::test(start_paused = true)]
 async fn late_heartbeat_reply_does_not_end_a_later_lease() {
     let store = Faulty::new(MemoryStore::new());

@@ -44,7 +44,7 @@ async fn heartbeater_notices_expiry_after_a_clock_leap() {
     assert_eq!(*state.borrow(), LeaseState::Lost(LossCause::Expired));
 }
 
-/// Runs in real time. The heartbeater's runtime is blocked, and the holder's runtime is not blocked.
+/// Runs in real time. Only the heartbeater's runtime is blocked.
 #[test]
 fn loss_is_reported_while_the_heartbeater_is_blocked() {
     let heartbeater = tokio::runtime::Builder::new_multi_thread()

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use crate::{TTL, key};
 
-/// Answers each claim with a holder, whose expiry the first function returns. Answers each watch with the
-/// result of the second function.
+/// The first function returns the expiry of the holder, and the second function the result of a
+/// watch.
 struct Scripted<O, W>(MemoryStore, AtomicUsize, O, W);
 
 impl<O, W> fmt::Debug for Scripted<O, W> {

@@ -42,8 +42,8 @@ async fn heartbeats_of_leases_obtained_together_are_spread_out() {
         most = most.max(store.calls(Call::Heartbeat) - before);
     }
 
-    // 1,000 leases with a period of 10 s send 10 heartbeats per 100 ms on average. A batch has all heartbeats
-    // that are due within 156 ms.
+    // 1,000 leases with a period of 10 s send 10 heartbeats per 100 ms on average. A batch has all
+    // heartbeats that are due within 156 ms.
     assert!(most < 200, "{most} heartbeats within 100 ms");
     assert!(leases.iter().all(Lease::is_held));
 }
@@ -53,11 +53,9 @@ async fn lease_obtained_after_a_release_is_kept_alive() {
     let locker = Locker::new(MemoryStore::new());
     for _ in 0..3 {
         obtained(&locker, "job").await.release().await.unwrap();
-        // Lets the heartbeater process the release.
         sleep(Duration::from_millis(1)).await;
     }
 
-    // This lease is added without a wake-up of the heartbeater.
     let lease = obtained(&locker, "job").await;
     sleep(TTL * 3).await;
 

@@ -26,7 +26,8 @@ async fn loss_is_reported_by_each_method() {
     assert!(lease.is_held(), "the lease is held during the grace time");
     let lost = lease.lost().await;
 
-    // The lease is lost after its ttl less 1 % and 2 ms. The grace time before is a tenth of the ttl.
+    // The lease is lost after its ttl less 1 % and 2 ms. The grace time before the loss is a tenth
+    // of the ttl.
     let deadline = Duration::from_millis(30_000 - 300 - 2);
     let within = |moment: Duration, expected: Duration| {
         moment >= expected && moment <= expected + Duration::from_millis(2)

@@ -54,8 +54,8 @@ async fn failed_attempt_leaves_no_grant_although_it_was_applied() {
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
 
-/// The caller drops the attempt before its reply is lost. The attempt finishes on a spawned task, whose
-/// cleanup is a second task. That task must still release the grant.
+/// The attempt finishes on a spawned task, whose cleanup is a second task. The second task must
+/// still release the grant.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_the_cleanup_of_a_dropped_attempt() {
     let store = Faulty::new(MemoryStore::new());
@@ -82,7 +82,6 @@ async fn hanging_store_is_reported_as_unavailable() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     let error = locker.holder(&key("job")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    // The cleanup of an unknown outcome ends after a ttl.
     timeout(TTL * 2, locker.close()).await.unwrap();
 }
 

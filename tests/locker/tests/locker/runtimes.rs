@@ -62,7 +62,6 @@ fn locker_with_a_given_runtime_works_on_any_runtime() {
     let (own, callers) = (own.unwrap(), callers.unwrap());
     let locker = Locker::new(MemoryStore::new()).with_runtime(own.handle().clone());
 
-    // The caller's runtime has no timers.
     let released = callers.block_on(async { obtained(&locker, "job").await.release().await });
 
     assert_eq!(released.unwrap(), Released::Freed);

@@ -1,4 +1,4 @@
-//! A locker on a separate thread, in a process whose application blocks its runtime.
+//! A locker on its own thread, in a process whose application blocks its runtime.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -17,7 +17,6 @@ fn application() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap()
 }
 
-/// Blocks every worker of `application` at once for `length`.
 fn block_all_workers(application: &Runtime, length: Duration) {
     let all_blocked = Arc::new(Barrier::new(WORKERS));
     let blocked = [(); WORKERS].map(|()| {
@@ -39,7 +38,6 @@ async fn on_own_thread(server: &RedisServer) -> Locker {
     Locker::on_own_thread(connect).await.unwrap().with_options(LeaseOptions::new(TTL).unwrap())
 }
 
-/// Makes a locker that runs only its heartbeats on another runtime.
 async fn with_runtime(server: &RedisServer, runtime: &Runtime) -> Locker {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let options = LeaseOptions::new(TTL).unwrap();

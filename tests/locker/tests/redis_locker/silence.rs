@@ -1,4 +1,4 @@
-//! A server that hangs, and afterwards executes all commands that its sockets received.
+//! A server that hangs, and afterwards executes all commands in its sockets.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// Hangs the server for `silence`, while lockers wait for a free key. Then one locker must obtain it soon.
 async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
     let server = RedisServer::start();
     let mut lockers = Vec::new();
     for _ in 0..waiters {
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
-        // Loads the scripts, so that each request below is a single command.
+        // With loaded scripts, each request below is a single command.
         let lease = locker.wait_until_obtained(&"warm-up".parse().unwrap()).await.unwrap();
         lease.release().await.unwrap();
         lockers.push(locker);

@@ -1,5 +1,4 @@
-//! A log that processes share. Like a gate, it accepts a line only under the largest token so far.
-//!
+//! A log that processes share. The log accepts a line only under the largest token so far.
 //! [`worker`] is a process that writes to the log.
 
 pub mod worker;
@@ -29,7 +28,7 @@ pub enum Verdict {
         /// The number of leases under which a process has written.
         tenures: usize,
     },
-    /// Two leases were held at the same time. The text is the line that shows this.
+    /// Two leases were held at the same time. The text is the line that shows the overlap.
     Overlap(String),
     /// After this many kills, no process obtained the key.
     Stopped(usize),
@@ -41,12 +40,13 @@ impl GateLog {
         Self { path: folder.join("log") }
     }
 
-    /// Appends a line under `token`, unless a larger token is in the log. If the lease `is_held` although a
-    /// larger token is in the log, two leases are held at the same time. Then a line reports this.
+    /// Appends a line under `token`, unless a larger token is in the log. If the lease `is_held`
+    /// despite a larger token, two leases are held at the same time, and a line reports the
+    /// overlap.
     ///
     /// # Panics
     ///
-    /// If the file cannot be read or written.
+    /// Panics if the file cannot be read or written.
     pub fn write(&self, token: FencingToken, is_held: impl FnOnce() -> bool) {
         let mut file = self.open();
         file.lock().expect("the log");
@@ -57,7 +57,7 @@ impl GateLog {
         } else {
             return;
         };
-        // Makes one write, so that a killed process leaves a whole line or no line.
+        // One write, so that a killed process leaves a whole line or no line.
         file.write_all(line.as_bytes()).expect("the log");
     }
 
@@ -65,7 +65,7 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If the file cannot be read or written.
+    /// Panics if the file cannot be read or written.
     pub fn largest(&self) -> Option<FencingToken> {
         largest_in(&mut self.open())
     }
@@ -74,17 +74,17 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If the file cannot be read or written.
+    /// Panics if the file cannot be read or written.
     pub fn last_writer(&self) -> Option<u32> {
         let text = text_in(&mut self.open());
         text.lines().last()?.split(' ').nth(1)?.parse().ok()
     }
 
-    /// Waits until `is_fit` accepts the largest token, and returns this token.
+    /// Returns the largest token, once `is_fit` accepts it.
     ///
     /// # Panics
     ///
-    /// If this takes longer than `limit`.
+    /// Panics if the wait exceeds `limit`.
     pub async fn waits_for(
         &self,
         is_fit: impl Fn(FencingToken) -> bool + Send + Sync,
@@ -98,7 +98,7 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If this takes longer than `limit`.
+    /// Panics if the wait exceeds `limit`.
     pub async fn waits_until(&self, is_so: impl Fn(&Self) -> bool + Send + Sync, limit: Duration) {
         let wait = async {
             while !is_so(self) {
@@ -112,7 +112,7 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If a turn takes longer than `limit`.
+    /// Panics if a turn takes longer than `limit`.
     pub async fn waits_for_turns(&self, one: &Worker, other: &Worker, limit: Duration) {
         for _turn in 0..5 {
             self.waits_until(|log| one.wrote_last(log), limit).await;
@@ -124,7 +124,7 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If this takes longer than `limit`.
+    /// Panics if the wait exceeds `limit`.
     pub async fn waits_for_overlap(&self, limit: Duration) {
         self.waits_until(|log| matches!(log.verdict(), Verdict::Overlap(_)), limit).await;
     }
@@ -133,7 +133,7 @@ impl GateLog {
     ///
     /// # Panics
     ///
-    /// If the file cannot be read or written.
+    /// Panics if the file cannot be read or written.
     pub fn verdict(&self) -> Verdict {
         let text = text_in(&mut self.open());
         if let Some(line) = text.lines().find(|line| line.ends_with("OVERLAP")) {

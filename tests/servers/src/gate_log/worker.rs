@@ -10,17 +10,17 @@ use tokio::time::sleep;
 
 use crate::gate_log::GateLog;
 
-/// A worker process. Dropping this kills the process with SIGKILL.
+/// A worker process. A drop kills the process with SIGKILL.
 #[derive(Debug)]
 pub struct Worker(Child);
 
 impl Worker {
-    /// The command of a worker process that logs in `folder`: this test program again, with the ignored `test`
-    /// selected.
+    /// The command of a worker process that logs in `folder`: this test program with the ignored
+    /// `test` selected.
     ///
     /// # Panics
     ///
-    /// If this program has no path.
+    /// Panics if this program has no path.
     pub fn command(test: &str, folder: &Path) -> Command {
         let mut command = Command::new(env::current_exe().expect("the path of this program"));
         command.args([test, "--exact", "--ignored", "--nocapture"]).env(FOLDER, folder);
@@ -32,7 +32,7 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// If the process cannot be started.
+    /// Panics if the process cannot be started.
     pub fn start(mut command: Command) -> Self {
         Self(command.spawn().expect("a worker process"))
     }
@@ -42,16 +42,16 @@ impl Worker {
         log.last_writer() == Some(self.0.id())
     }
 
-    /// Returns the folder of a worker process; `None` in any other process.
+    /// Returns the folder of a worker process. `None` in any other process.
     pub fn folder() -> Option<PathBuf> {
         env::var_os(FOLDER).map(PathBuf::from)
     }
 
-    /// The body of a worker process: obtains the key, writes a few lines under its token, releases it, and repeats.
+    /// Obtains the key, writes a few lines under its token, releases the key, and repeats.
     ///
     /// # Panics
     ///
-    /// If the store fails, or the log cannot be written.
+    /// Panics if the store fails, or the log cannot be written.
     pub async fn write_under_leases(locker: Locker, key: LeaseKey, log: GateLog) {
         loop {
             let lease = locker.wait_until_obtained(&key).await.expect("a lease");
@@ -74,10 +74,10 @@ impl Drop for Worker {
     }
 }
 
-/// Gives a worker's command a wall clock with the offset `clock`, such as `"+1h"`. Other clocks stay correct.
+/// Gives a worker's command a wall clock with the offset `clock`, such as `"+1h"`. Other clocks
+/// stay correct.
 pub fn set_wall_clock(command: &mut Command, libfaketime: &Path, clock: &str) {
     command.env("LD_PRELOAD", libfaketime).env("FAKETIME", clock).env("DONT_FAKE_MONOTONIC", "1");
 }
 
-/// The variable with the folder of a worker process.
 const FOLDER: &str = "LEASE_TEST_WORKER_FOLDER";

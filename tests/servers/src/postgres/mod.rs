@@ -1,7 +1,9 @@
-//! PostgreSQL servers for tests: real processes on their own data, stopped when their guard is dropped.
+//! PostgreSQL servers for tests: real processes on their own data, stopped when their guard is
+//! dropped.
 //!
-//! Start at [`PostgresServer`]. [`PgBouncer`] pools its connections. PostgreSQL and PgBouncer refuse to run
-//! as root. If the tests run as root, the servers run as the user `postgres` of the Debian package.
+//! Start at [`PostgresServer`]. [`PgBouncer`] pools its connections. If the tests run as root, the
+//! servers run as the user `postgres` of the Debian package, since PostgreSQL and PgBouncer refuse
+//! to run as root.
 
 mod pooler;
 mod server;
@@ -13,11 +15,10 @@ use std::time::Duration;
 pub use self::pooler::PgBouncer;
 pub use self::server::PostgresServer;
 
-/// The timeout of stores in tests that do not test timeouts. A busy machine may stop a server for
-/// seconds.
+/// The timeout of stores in most tests. A busy machine may stop a server for seconds.
 pub const PATIENT: Duration = Duration::from_secs(20);
 
-/// A folder that the servers' user may write to. Dropping it removes it.
+/// A folder that the servers' user may write to. A drop removes the folder.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -40,7 +41,6 @@ impl Drop for Folder {
     }
 }
 
-/// Changes the owner of a file from root to the servers' user.
 pub(crate) fn give(path: &Path) {
     if is_root() {
         let given = Command::new("chown").arg(USER).arg(path).status();
@@ -48,18 +48,17 @@ pub(crate) fn give(path: &Path) {
     }
 }
 
-/// A command that does not run as root.
 pub(crate) fn unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
-    // `setpriv` replaces itself with the program. So the child's process id is the id of the program.
+    // `setpriv` replaces itself with the program. So the child's process id is the id of the
+    // program.
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
     command
 }
 
-/// Sends `signal` to the process `id`.
 pub(crate) fn signal(id: u32, signal: &str) {
     let sent = Command::new("kill").args([signal, &id.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()), "signal {signal} to {id}");

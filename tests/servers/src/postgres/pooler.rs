@@ -9,7 +9,8 @@ use super::{Folder, PostgresServer, signal, unprivileged};
 use crate::port::free_port;
 use crate::tools::tool;
 
-/// A PgBouncer on a free port. It runs each transaction on any connection of its pool. Dropping it stops it.
+/// A PgBouncer on a free port, which runs each transaction on any connection of its pool. A drop
+/// stops the pooler.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
@@ -18,11 +19,12 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler in transaction mode; `None`, with a printed line, if PgBouncer is not installed.
+    /// Starts a pooler in transaction mode. Returns `None`, and prints a line, if PgBouncer is not
+    /// installed.
     ///
     /// # Panics
     ///
-    /// If it does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// Panics if the server does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn in_front_of(server: &PostgresServer) -> Option<Self> {
         // Debian installs PgBouncer in a folder that is not on the path of a user.
         let debian = Some(std::path::PathBuf::from("/usr/sbin/pgbouncer"));
@@ -65,7 +67,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        // This signal ends PgBouncer at once. PgBouncer has no data to save.
+        // PgBouncer has no data to save, so the signal may end the process at once.
         signal(self.process.id(), "-KILL");
         drop(self.process.wait());
     }

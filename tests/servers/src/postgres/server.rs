@@ -11,9 +11,8 @@ use super::{Folder, give, signal, unprivileged};
 use crate::port::free_port;
 use crate::tools::{find, tool};
 
-/// A PostgreSQL server on a free port. Dropping it stops the server.
-///
-/// Its superuser is `postgres`, without a password.
+/// A PostgreSQL server on a free port, with the superuser `postgres` without a password. A drop
+/// stops the server.
 pub struct PostgresServer {
     port: u16,
     programs: PathBuf,
@@ -23,11 +22,11 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts a server; `None`, with a printed line, if PostgreSQL is not installed.
+    /// Starts a server. Returns `None`, and prints a line, if PostgreSQL is not installed.
     ///
     /// # Panics
     ///
-    /// If it does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// Panics if the server does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn start() -> Option<Self> {
         Self::with(&[])
     }
@@ -36,10 +35,10 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics as [`start`](Self::start) does.
     pub fn with(settings: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(settings)?;
-        // --no-sync and fsync=off: only a power cut would lose data, not the end of a process.
+        // With --no-sync and fsync=off, only a power cut would lose data.
         let arguments = ["--username", "postgres", "--auth", "trust", "--encoding", "UTF8"];
         let mut initdb = unprivileged(&server.programs.join("initdb"));
         initdb.args(arguments).args(["--locale", "C", "--no-sync", "--pgdata"]);
@@ -52,7 +51,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     #[must_use]
     pub fn standby(&self) -> Self {
         let standby = Self::stopped(&[]);
@@ -76,16 +75,17 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If the server is no standby.
+    /// Panics if the server is no standby.
     pub fn promote(&self) {
         assert_eq!(self.command("SELECT pg_promote()"), "t", "the standby was not promoted");
     }
 
-    /// The version of the servers, as a sentence; empty, with a printed line, if PostgreSQL is not installed.
+    /// Returns the version of the servers, as a sentence. Returns an empty string, and prints a
+    /// line, if PostgreSQL is not installed.
     ///
     /// # Panics
     ///
-    /// If it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// Panics if the program is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn version() -> String {
         let Some(programs) = programs() else { return String::new() };
         let answer = Command::new(programs.join("postgres")).arg("--version").output();
@@ -94,11 +94,12 @@ impl PostgresServer {
             .unwrap_or_default()
     }
 
-    /// Starts this stopped standby on the port of `primary`, which has ended, and makes it accept writes.
+    /// Starts this stopped standby on the port of `primary`, which has ended, and makes the standby
+    /// accept writes.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn take_over(&mut self, primary: &Self) {
         self.port = primary.port;
         self.start_again();
@@ -118,7 +119,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn start_again(&mut self) {
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log");
         let mut command = unprivileged(&self.programs.join("postgres"));
@@ -148,11 +149,10 @@ impl PostgresServer {
     /// Ends the server's processes with SIGKILL. The next start recovers from its log.
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else { return };
-        // First stops the postmaster, so that it starts no further process.
+        // A stopped postmaster starts no further process.
         signal(process.id(), "-STOP");
         let children = children(process.id());
         for id in &children {
-            // A child may have ended meanwhile.
             drop(
                 Command::new("kill")
                     .args(["-KILL", &id.to_string()])
@@ -168,7 +168,8 @@ impl PostgresServer {
         }
     }
 
-    /// Stops all processes of the server: its connections stay open, but it sends no answers.
+    /// Stops all processes of the server. Its connections stay open, but the server sends no
+    /// answers.
     pub fn hang(&self) {
         if let Some(process) = &self.process {
             Self::signal_all(process, "-STOP");
@@ -183,7 +184,7 @@ impl PostgresServer {
     }
 
     fn signal_all(postmaster: &Child, name: &str) {
-        // First stops the postmaster, so that it starts no further process.
+        // A stopped postmaster starts no further process.
         signal(postmaster.id(), name);
         for id in children(postmaster.id()) {
             // A child may have ended meanwhile.
@@ -201,7 +202,7 @@ impl PostgresServer {
         self.url_of("postgres", "postgres")
     }
 
-    /// The URL of a database, as `login`: a name, or a name and a password with a colon between them.
+    /// The URL of a database, as `login`, which is `NAME` or `NAME:PASSWORD`.
     pub fn url_of(&self, login: &str, database: &str) -> String {
         format!("postgres://{login}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
     }
@@ -215,7 +216,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If the server reports an error.
+    /// Panics if the server reports an error.
     pub fn command(&self, sql: &str) -> String {
         let mut psql = self.psql();
         psql.args(["-v", "ON_ERROR_STOP=1", "-c", sql]);
@@ -226,7 +227,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If the server's files cannot be written.
+    /// Panics if the server's files cannot be written.
     pub fn require_passwords(&self) {
         let lines = "host all postgres 127.0.0.1/32 trust\n\
             host replication postgres 127.0.0.1/32 trust\n\
@@ -249,7 +250,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If the server's files cannot be written, or it does not offer TLS within a minute.
+    /// Panics if the server's files cannot be written, or the server does not offer TLS within a minute.
     pub fn offer_tls(&self, certificate: &[u8], key: &[u8]) {
         for (name, text) in [("server.crt", certificate), ("server.key", key)] {
             let file = self.data().join(name);
@@ -310,7 +311,6 @@ impl fmt::Debug for PostgresServer {
     }
 }
 
-/// The folder of the server's programs: Debian's folder for the newest version, or a folder on the path.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = versions.map(|version| version.path().join("bin"));
@@ -330,7 +330,7 @@ fn children(process: u32) -> Vec<u32> {
     list.unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Whether the process has memory. A zombie has no memory.
+/// A zombie has no memory.
 fn is_running(process: u32) -> bool {
     let command = std::fs::read(format!("/proc/{process}/cmdline"));
     command.is_ok_and(|command| !command.is_empty())

@@ -1,4 +1,4 @@
-//! The network between a client and a server: it delays or holds bytes, or cuts connections.
+//! The network between a client and a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,9 +11,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::listener::Listener;
 
-/// A port that leads to a server. Dropping the link closes its connections and its port.
+/// A port that leads to a server. A drop closes the port and its connections.
 ///
-/// A link handles bytes, not requests. So a fault may occur within a request, and requests may be pipelined.
+/// A link handles bytes, not requests. So a fault may occur within a request, and requests may be
+/// pipelined.
 #[derive(Debug)]
 pub struct Link {
     state: watch::Sender<State>,
@@ -28,7 +29,8 @@ pub enum Flow {
     Free,
     /// Bytes arrive this much later, in order.
     Delayed(Duration),
-    /// Bytes wait until the flow changes. Then they arrive, even if the client has disconnected.
+    /// Bytes wait until the flow changes. Afterwards they arrive, even if the client has
+    /// disconnected.
     Held,
 }
 
@@ -36,9 +38,7 @@ pub enum Flow {
 struct State {
     requests: Flow,
     replies: Flow,
-    /// New connections are closed at once.
     is_down: bool,
-    /// The number of times that all connections were cut.
     cuts: u64,
 }
 
@@ -47,7 +47,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If no port is free.
+    /// Fails if no port is free.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         Self::with_flow(server, Flow::Free).await
     }
@@ -56,7 +56,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If no port is free.
+    /// Fails if no port is free.
     pub async fn with_latency(server: SocketAddr, round_trip: Duration) -> io::Result<Self> {
         Self::with_flow(server, Flow::Delayed(round_trip / 2)).await
     }
@@ -93,7 +93,8 @@ impl Link {
         self.state.send_modify(|state| (state.requests, state.replies) = (Flow::Held, Flow::Held));
     }
 
-    /// Breaks all connections, drops the bytes that have not arrived, and closes new connections at once.
+    /// Breaks all connections, drops the bytes that have not arrived, and closes new connections at
+    /// once.
     pub fn cut(&self) {
         self.state.send_modify(|state| {
             state.is_down = true;
@@ -101,7 +102,7 @@ impl Link {
         });
     }
 
-    /// Lets bytes and new connections pass again. Bytes that were held arrive.
+    /// Lets bytes and new connections pass again. Held bytes arrive.
     pub fn heal(&self) {
         self.state.send_modify(|state| {
             (state.requests, state.replies) = (Flow::Free, Flow::Free);
@@ -109,7 +110,7 @@ impl Link {
         });
     }
 
-    /// Lets new connections pass again. Bytes that were held are lost, with their connections.
+    /// Lets new connections pass again. Held bytes are lost, with their connections.
     pub fn heal_with_loss(&self) {
         self.state.send_modify(|state| state.cuts += 1);
         self.heal();
@@ -135,18 +136,18 @@ async fn carry(client: TcpStream, server: SocketAddr, mut states: watch::Receive
         return;
     }
     let Ok(server) = TcpStream::connect(server).await else { return };
-    // Each call fails if that connection is already closed.
+    // Each call fails if its connection is already closed.
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Waits for both directions: bytes that a client sent still arrive after it disconnects.
+    // Waits for both directions, since bytes that a client sent still arrive after a disconnect.
     tokio::join!(
         one_way(from_client, to_server, states.clone(), |state| state.requests),
         one_way(from_server, to_client, states, |state| state.replies)
     );
 }
 
-/// Forwards bytes until their sender closes the connection, then closes the connection to their receiver.
+/// Closes the receiver's connection once the sender has closed its own.
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -198,7 +199,6 @@ mod tests {
 
     use super::*;
 
-    /// A link to a server that returns all bytes that it receives.
     async fn link_to_echo() -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Accepts connections. Dropping the listener ends its connections.
+/// A drop ends the connections.
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,
@@ -15,7 +15,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Spawns a task of `serve` for each connection to a free port.
     pub(super) async fn start<F>(
         serve: impl Fn(TcpStream) -> F + Send + 'static,
     ) -> io::Result<Self>
@@ -25,7 +24,7 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
-            // This task owns the connections' tasks, so aborting this task aborts them.
+            // This task owns the connections' tasks. So an abort of this task aborts them.
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 connections.spawn(serve(client));

@@ -1,7 +1,7 @@
 //! Networks that fail on demand, between a client and a server.
 //!
-//! Start at [`Link`], which handles bytes: it delays bytes, holds bytes, and cuts connections. [`Proxy`]
-//! parses requests of HTTP or Redis: it loses, delays, doubles or holds single requests.
+//! [`Link`] delays and holds bytes, and cuts connections. [`Proxy`] parses requests of HTTP or
+//! Redis, and loses, delays, doubles or holds single requests.
 
 mod link;
 mod listener;

@@ -32,7 +32,7 @@ pub enum Fault {
     CutBefore,
     /// The server applies the request, and the connection breaks.
     CutAfter,
-    /// The request reaches the server twice in a row; the client gets the first reply.
+    /// The request reaches the server twice in a row. The client gets the first reply.
     Double,
     #[doc(hidden)]
     Hold(Holding),
@@ -56,11 +56,11 @@ pub struct Holding {
 
 type Rewrite = Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;
 
-/// A proxy on a free port. Dropping it closes its connections and its port.
+/// A proxy on a free port. A drop closes the port and its connections.
 ///
-/// A fault affects one request: the next request, or the next request with given bytes. All other requests
-/// pass unchanged, one at a time per connection. For pipelined requests, use a [`Link`](super::Link). Messages
-/// that a Redis server publishes pass at once.
+/// A fault affects only the next request, or the next request with given bytes. Other requests pass
+/// unchanged, one at a time per connection. For pipelined requests, use a [`Link`](super::Link).
+/// Messages that a Redis server publishes pass at once.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -81,7 +81,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// If no port is free.
+    /// Fails if no port is free.
     pub async fn start(upstream: SocketAddr, wire: Wire) -> io::Result<Self> {
         Self::start_rewriting(upstream, wire, |reply| reply).await
     }
@@ -90,7 +90,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// If no port is free.
+    /// Fails if no port is free.
     pub async fn start_rewriting(
         upstream: SocketAddr,
         wire: Wire,
@@ -128,8 +128,8 @@ impl Proxy {
         self.shared.faults().push_back((text.as_bytes().to_owned(), fault));
     }
 
-    /// Holds the next request that contains `text`. [`Held::deliver`] delivers it, even if the client has
-    /// disconnected.
+    /// Holds the next request that contains `text`. [`Held::deliver`] delivers the request, even if
+    /// the client has disconnected.
     pub fn hold_next_with(&self, text: &str) -> Held {
         let (arrived, has_arrived) = oneshot::channel();
         let (let_go, deliver) = oneshot::channel();
@@ -143,7 +143,8 @@ impl Proxy {
         *lock(&self.shared.delay) = delay;
     }
 
-    /// Returns the number of requests with `text` that clients have sent so far, including lost requests.
+    /// Returns the number of requests with `text` that clients have sent so far, including lost
+    /// requests.
     pub fn requests_with(&self, text: &str) -> usize {
         let requests = self.shared.requests();
         let with = requests.iter().filter(|one| contains(one, text.as_bytes()));
@@ -156,7 +157,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// If the proxy is dropped before the request arrives.
+    /// Panics if the proxy is dropped before the request arrives.
     pub async fn arrived(&mut self) {
         (&mut self.arrived).await.expect("a request to hold");
     }
@@ -165,7 +166,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// If the server does not reply.
+    /// Panics if the server does not reply.
     pub async fn deliver(self) {
         self.deliver.send(()).expect("the proxy still has the request");
         self.delivered.await.expect("a reply of the server");
@@ -213,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// Delivers the request on a separate connection and task, since the client may disconnect earlier.
+    /// The client may disconnect earlier, so a separate connection and task deliver the request.
     async fn hold(&self, request: Vec<u8>, holding: Holding) -> io::Result<Vec<u8>> {
         let (upstream, wire) = (self.upstream, self.wire);
         let delivery = tokio::spawn(async move {
@@ -253,7 +254,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Sends nothing until the client disconnects.
 async fn silence(client: &mut ReadHalf<'_>) -> io::Result<()> {
     let mut ignored = [0; 1024];
     while client.read(&mut ignored).await? > 0 {}
@@ -283,7 +283,7 @@ impl Connection {
         let mut publishes = self.wire == Wire::Redis;
         loop {
             select! {
-                // Polls the request first: afterwards, the parser may read its reply.
+                // Polls the request first, since the parser may read its reply afterwards.
                 biased;
                 request = &mut request => return request,
                 message = self.wire.read(&mut self.stream, &mut self.read), if publishes => {

@@ -48,11 +48,7 @@ impl Wire {
         Ok(reply)
     }
 
-    /// Reads the next whole message. Bytes beyond it stay in `read`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost: all bytes stay in `read`.
+    /// Reads the next whole message. All other bytes stay in `read`, also after a drop.
     pub(super) async fn read(
         self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -74,7 +70,6 @@ impl Wire {
     }
 }
 
-/// Returns the length of the message at the start of `read`, if it is complete.
 fn http_message(read: &[u8]) -> Option<usize> {
     let head = find(read, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(read.get(..head)?).to_ascii_lowercase();
@@ -88,7 +83,6 @@ fn http_message(read: &[u8]) -> Option<usize> {
     (read.len() >= head + body).then_some(head + body)
 }
 
-/// Returns the length of the value at the start of `read`, if it is complete.
 fn redis_value(read: &[u8]) -> Option<usize> {
     let head = find(read, b"\r\n")? + 2;
     let (kind, count) = read.get(..head - 2)?.split_first()?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::server::RedisServer;
 use super::until;
 
-/// A Cluster of masters with some replicas each. Dropping it kills its nodes.
+/// A Cluster of masters with some replicas each. A drop kills its nodes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RedisCluster {
@@ -18,16 +18,17 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If the Cluster does not form.
+    /// Panics if the Cluster does not form.
     pub fn start(replicas: usize) -> Self {
         Self::started_by(replicas, RedisServer::with)
     }
 
-    /// As [`start`](Self::start), but the closure `start` starts each server with given options.
+    /// Starts a Cluster as [`start`](Self::start) does, but the closure `start` starts each server
+    /// with given options.
     ///
     /// # Panics
     ///
-    /// If the Cluster does not form.
+    /// Panics if the Cluster does not form.
     pub fn started_by(replicas: usize, mut start: impl FnMut(&[&str]) -> RedisServer) -> Self {
         let nodes: Vec<_> =
             (0..3 * (1 + replicas)).map(|_| start(&Self::options(replicas))).collect();
@@ -35,7 +36,7 @@ impl RedisCluster {
         Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
     }
 
-    /// The options of a node. With replicas, the Cluster replaces a failed master after two seconds.
+    /// With replicas, the Cluster replaces a failed master after two seconds.
     pub(crate) fn options(replicas: usize) -> [&'static str; 6] {
         let timeout = if replicas == 0 { "60000" } else { "2000" };
         [
@@ -48,11 +49,11 @@ impl RedisCluster {
         ]
     }
 
-    /// Makes a Cluster of `nodes`: redis-cli joins them at `ports`, with further options.
+    /// redis-cli joins the nodes at `ports`, with further options.
     ///
     /// # Panics
     ///
-    /// If the Cluster does not form.
+    /// Panics if the Cluster does not form.
     pub(crate) fn of(nodes: Vec<RedisServer>, ports: &[u16], further: &[&str]) -> Self {
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create"]);

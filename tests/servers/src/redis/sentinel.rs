@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::redis::{RedisServer, free_port, until};
 
-/// A master, two replicas, and three Sentinels that monitor them. Dropping it kills all of them.
+/// A master, two replicas, and three Sentinels that monitor the servers. A drop kills all of them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RedisSentinel {
@@ -22,7 +22,7 @@ impl RedisSentinel {
     ///
     /// # Panics
     ///
-    /// If they do not agree on a master.
+    /// Panics if the Sentinels do not agree on a master.
     pub fn start() -> Self {
         Self::that_waits(Duration::from_mins(1), RedisServer::with)
     }
@@ -31,17 +31,17 @@ impl RedisSentinel {
     ///
     /// # Panics
     ///
-    /// If they do not agree on a master.
+    /// Panics if the Sentinels do not agree on a master.
     pub fn that_promotes() -> Self {
         Self::promoting(RedisServer::with)
     }
 
-    /// As [`that_promotes`](Self::that_promotes), but the closure `start` starts each server with
-    /// the given options.
+    /// Starts Sentinels as [`that_promotes`](Self::that_promotes) does, but the closure `start`
+    /// starts each server with the given options.
     ///
     /// # Panics
     ///
-    /// If they do not agree on a master.
+    /// Panics if the Sentinels do not agree on a master.
     pub fn promoting(start: impl FnMut(&[&str]) -> RedisServer) -> Self {
         Self::that_waits(Duration::from_secs(1), start)
     }

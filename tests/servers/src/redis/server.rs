@@ -13,7 +13,7 @@ use super::VALKEY;
 use crate::port::free_port;
 use crate::tools::{libfaketime, tool};
 
-/// A redis-server on a free port. Dropping it kills the server.
+/// A redis-server on a free port. A drop kills the server.
 pub struct RedisServer {
     port: u16,
     pub(crate) folder: PathBuf,
@@ -35,12 +35,12 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// Starts a server that writes every command to a file before it replies: a kill loses nothing.
+    /// Starts a server that writes every command to a file before its reply. A kill loses nothing.
     pub fn with_append_only_file() -> Self {
         Self::with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
@@ -49,7 +49,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn with(options: &[&str]) -> Self {
         Self::on_port(free_port(), options)
     }
@@ -58,7 +58,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn on_port(port: u16, options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut server = Self::stopped("redis-server", port, options);
@@ -66,11 +66,11 @@ impl RedisServer {
         server
     }
 
-    /// Starts a Valkey; `None`, with a printed line, if it is not installed.
+    /// Starts a Valkey. Returns `None`, and prints a line, if Valkey is not installed.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn valkey() -> Option<Self> {
         let mut server = Self::stopped("redis-server", free_port(), Vec::new());
         server.program = tool("valkey-server", &VALKEY)?;
@@ -78,23 +78,22 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Starts a server whose clock [`set_clock`](Self::set_clock) sets; `None`, with a printed line, if
-    /// Valkey or libfaketime is not installed.
-    ///
-    /// The server is a Valkey, since Debian's Redis hangs under libfaketime.
+    /// Starts a server whose clock [`set_clock`](Self::set_clock) sets. Returns `None`, and prints
+    /// a line, if Valkey or libfaketime is not installed. The server is a Valkey, since Debian's
+    /// Redis hangs under libfaketime.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn with_clock() -> Option<Self> {
         Self::with_clock_and(&[])
     }
 
-    /// As [`with_clock`](Self::with_clock), with further options.
+    /// Starts a server as [`with_clock`](Self::with_clock) does, with further options.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn with_clock_and(options: &[&str]) -> Option<Self> {
         let (program, library) = (tool("valkey-server", &VALKEY)?, libfaketime()?);
         let options = options.iter().map(|&option| option.to_owned()).collect();
@@ -104,7 +103,6 @@ impl RedisServer {
             ("LD_PRELOAD", library),
             ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
             ("FAKETIME_NO_CACHE", "1".into()),
-            // The server's monotonic clock stays correct.
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         server.set_clock("+0");
@@ -112,11 +110,12 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Sets the offset of the server's clock from this machine's, in seconds: `+120` or `-300`.
+    /// Sets the offset of the server's clock from this machine's clock, in seconds: `+120` or
+    /// `-300`.
     ///
     /// # Panics
     ///
-    /// If the server's folder cannot be written to.
+    /// Panics if the server's folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
         // A rename replaces the file, so that the server never reads a half-written file.
         let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
@@ -144,7 +143,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn start_again(&mut self) {
         let log = std::fs::File::create(self.folder.join("log")).expect("a log");
         let mut command = Command::new(&self.program);
@@ -156,7 +155,7 @@ impl RedisServer {
         command.args(&self.options).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a redis server"));
-        // Waits for up to a minute, since many servers may start at once on a busy machine.
+        // One minute, since many servers may start at once on a busy machine.
         for _ in 0..6_000 {
             if self.answers() {
                 return;
@@ -171,7 +170,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
         for folder in ["appendonlydir", "dump.rdb"] {
@@ -186,7 +185,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If the server has no append-only file.
+    /// Panics if the server has no append-only file.
     pub fn written(&self) -> Written {
         let folder = std::fs::read_dir(self.folder.join("appendonlydir")).expect("its folder");
         let mut files = folder.flatten().map(|file| file.path());
@@ -196,14 +195,13 @@ impl RedisServer {
         Written { file, length }
     }
 
-    /// Kills the server, truncates its append-only file to `written`, and starts it again. This simulates a
-    /// power cut, in which `appendfsync everysec` may lose a second.
-    ///
-    /// Killing only the process would lose no write, even without a sync.
+    /// Kills the server, truncates its append-only file to `written`, and starts the server again.
+    /// This simulates a power cut, in which `appendfsync everysec` may lose a second. A kill of the
+    /// process alone loses no write, even without a sync.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn restart_with(&mut self, written: &Written) {
         self.kill();
         let file = std::fs::OpenOptions::new().write(true).open(&written.file);
@@ -211,11 +209,11 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// Kills the server, and starts it again with the data that it wrote.
+    /// Kills the server, and starts the server again with the data that it wrote.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn restart(&mut self) {
         self.kill();
         self.start_again();
@@ -229,7 +227,7 @@ impl RedisServer {
         }
     }
 
-    /// Stops the process: its connections stay open, but it sends no replies.
+    /// Stops the process. Its connections stay open, but the process sends no replies.
     pub fn hang(&self) {
         self.signal("-STOP");
     }
@@ -261,7 +259,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The server's folder. Dropping the server removes it.
+    /// The server's folder, which a drop of the server removes.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -270,16 +268,16 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If the server does not reply within a minute.
+    /// Panics if the server does not reply within a minute.
     pub fn command(&self, words: &str) -> String {
         self.ask(words).expect("an answer of the server")
     }
 
-    /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
-    /// is free.
+    /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix. `None` if
+    /// the key is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
-        // A lock is a string with an expiry. A node of a quorum stores the lock's end in the string. A record
-        // is a hash.
+        // A lock is a string with an expiry. On a node of a quorum, the string has the lock's end.
+        // A record is a hash.
         let script = "local time, ends = redis.call('TIME'), 0 \
             if redis.call('TYPE', KEYS[1]).ok == 'string' then \
             local text = redis.call('GET', KEYS[1]) \
@@ -307,7 +305,7 @@ impl RedisServer {
         self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}} {}", left.as_millis()));
     }
 
-    /// Returns the number of the last heartbeat of the lease on `key`; 0 if the key is free.
+    /// Returns the number of the last heartbeat of the lease on `key`, or 0 if the key is free.
     pub fn last_beat(&self, key: &str) -> u64 {
         let script = "if redis.call('TYPE', KEYS[1]).ok ~= 'string' then \
             return redis.call('HGET', KEYS[1], 'sequence') end \
@@ -321,8 +319,8 @@ impl RedisServer {
         self.reports_replication("role:master")
     }
 
-    /// Whether `INFO replication` contains `text`. False if the server does not reply: a server that is
-    /// promoted or demoted closes its connections.
+    /// Whether `INFO replication` contains `text`. False without a reply: a promotion or demotion
+    /// closes the server's connections.
     pub fn reports_replication(&self, text: &str) -> bool {
         self.ask("INFO replication").is_ok_and(|answer| answer.contains(text))
     }

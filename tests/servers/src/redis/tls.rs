@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::redis::{RedisCluster, RedisSentinel, RedisServer, free_port};
 
-/// A certificate authority, and a certificate each for a client and for servers on this machine. Dropping
-/// it removes its files.
+/// A certificate authority, and certificates for a client and for servers on this machine. A drop
+/// removes their files.
 #[derive(Debug)]
 pub struct Authority {
     folder: PathBuf,
@@ -37,7 +37,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// If `openssl` is not installed.
+    /// Panics if `openssl` is not installed.
     #[expect(clippy::new_without_default, reason = "it runs programs and writes files")]
     pub fn new() -> Self {
         static AUTHORITIES: AtomicU64 = AtomicU64::new(0);
@@ -79,7 +79,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// If the file does not exist.
+    /// Panics if the file does not exist.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.folder.join(name)).expect("a file of the authority")
     }
@@ -88,7 +88,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn server(&self, admits: Admits, further: &[&str]) -> TlsServer {
         let port = free_port();
         let options = self.options(port, admits).map(|(name, value)| [format!("--{name}"), value]);
@@ -97,11 +97,11 @@ impl Authority {
         TlsServer { server: RedisServer::with(&[&options, further].concat()), port }
     }
 
-    /// Starts a Cluster of three masters. Returns it with its URLs for TLS.
+    /// Starts a Cluster of three masters. Returns the Cluster and its URLs for TLS.
     ///
     /// # Panics
     ///
-    /// If the Cluster does not form.
+    /// Panics if the Cluster does not form.
     pub fn cluster(&self) -> (RedisCluster, Vec<String>) {
         // The nodes announce their TLS ports, and use TLS among themselves.
         let options = [&RedisCluster::options(0)[..], &["--tls-cluster", "yes"]].concat();
@@ -115,12 +115,12 @@ impl Authority {
         (RedisCluster::of(nodes, &ports, &by_tls), urls)
     }
 
-    /// Starts a master, and a Sentinel that connects to it only by TLS. Returns both, and the Sentinel's URL
-    /// for TLS.
+    /// Starts a master, and a Sentinel that connects to the master only by TLS. Returns both, and
+    /// the Sentinel's URL for TLS.
     ///
     /// # Panics
     ///
-    /// If they do not start.
+    /// Panics if the servers do not start.
     pub fn sentinel(&self) -> (Vec<RedisServer>, String) {
         let master = self.server(Admits::All, &["--tls-replication", "yes"]);
         let (port, tls) = (free_port(), free_port());

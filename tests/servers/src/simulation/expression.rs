@@ -1,5 +1,5 @@
-//! The part of DynamoDB's expression grammar that the stores use. The parser refuses all other expressions,
-//! so that a model never guesses.
+//! The part of DynamoDB's expression grammar that the stores use. The parser refuses all other
+//! expressions, so that a model never guesses.
 
 mod condition;
 mod update;
@@ -78,7 +78,7 @@ impl Bindings {
     ///
     /// # Errors
     ///
-    /// If a placeholder is not used.
+    /// Fails if a placeholder is not used.
     pub fn are_used(
         &self,
         condition: Option<&Condition>,

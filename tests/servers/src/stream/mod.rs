@@ -22,7 +22,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If the server does not start.
+    /// Panics if the server does not start.
     pub async fn of_shards(count: i32) -> Self {
         let server = Server::ferrokinesis().await;
         server.create_stream(NAME, count).await;
@@ -49,7 +49,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If the server does not list them.
+    /// Panics if the server does not list the shards.
     pub async fn shards(&self) -> Vec<Shard> {
         let mut shards = self.source().shards().await.expect("a list of shards");
         shards.sort_by_key(|shard| shard.hash_keys);
@@ -60,7 +60,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If the server does not list them.
+    /// Panics if the server does not list the shards.
     pub async fn open_shards(&self) -> Vec<Shard> {
         let shards = self.shards().await;
         shards.into_iter().filter(Shard::is_open).collect()
@@ -70,7 +70,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If the server refuses to.
+    /// Panics if the server refuses the request.
     pub async fn split(&self, shard: &Shard) {
         let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
         let middle = first + (last - first) / 2;
@@ -85,7 +85,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If the server refuses to.
+    /// Panics if the server refuses the request.
     pub async fn merge(&self, one: &Shard, other: &Shard) {
         let request = self.client.merge_shards().stream_name(NAME);
         let request = request.shard_to_merge(one.id.as_str());

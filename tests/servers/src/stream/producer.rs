@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Puts records one after the other, under many partition keys. A record's data is the record's number within
-/// its partition key, from 0.
+/// Puts records one after the other, under many partition keys. A record's data is the record's
+/// number within its partition key, from 0.
 #[derive(Debug)]
 pub struct Producer {
     count: watch::Receiver<usize>,
@@ -44,7 +44,7 @@ impl Producer {
     ///
     /// # Panics
     ///
-    /// If that takes more than five minutes.
+    /// Panics if the wait takes more than five minutes.
     pub async fn has_put_more(&self, count: usize) {
         let mut counted = self.count.clone();
         let enough = *counted.borrow() + count;
@@ -58,14 +58,14 @@ impl Producer {
     ///
     /// # Panics
     ///
-    /// If a record could not be put within five minutes.
+    /// Panics if a record could not be put within five minutes.
     pub async fn end(self) -> Put {
         self.enough.send_replace(true);
         self.task.await.expect("the producer runs")
     }
 }
 
-/// Puts one record, with retries: a stream refuses some records while it is resharded.
+/// Retries, since a stream refuses some records while it is resharded.
 async fn put_one(client: &Client, stream: &str, key: &str, number: usize) {
     let put = async {
         loop {

@@ -14,9 +14,9 @@ use crate::redis::server::resp::Reply;
 
 /// Counts the votes of all nodes, and records a grant once a majority has accepted one proposal.
 ///
-/// A vote counts for its ttl by the simulated time, unless it is withdrawn. A client may rely on the vote
-/// for that time, even if the node forgets it sooner. Only the last proposal of a claim counts: its client
-/// no longer counts votes for an earlier proposal.
+/// A vote counts for its ttl by the simulated time, unless withdrawn. A client may rely on the vote
+/// for this time, even if the node forgets the vote sooner. Only the last proposal of a claim
+/// counts, since its client ignores votes for earlier proposals.
 #[derive(Debug)]
 pub(crate) struct GrantRecorder {
     majority: usize,
@@ -26,36 +26,30 @@ pub(crate) struct GrantRecorder {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// The last proposal of each claim that a node has received.
     proposals: BTreeMap<Name, Proposal>,
-    /// The number of the last heartbeat of each grant on each node.
+    /// The last beat by node, key and token.
     beats: BTreeMap<(usize, String, u64), u64>,
-    /// For each node and key, the proposals and releases that the node has executed.
+    /// The proposals and releases that each node has executed, by node and key.
     nodes: BTreeMap<(usize, String), NodePage>,
 }
 
-/// A key and the nonce of a claim.
 type Name = (String, String);
 
 #[derive(Debug, Default)]
 struct Proposal {
     token: u64,
-    /// For each node, the time until which its vote counts.
+    /// The time until which each node's vote counts.
     votes: BTreeMap<usize, Duration>,
 }
 
 #[derive(Debug, Default)]
 struct NodePage {
-    /// The nonces and tokens of the proposals that the node accepted, except withdrawn proposals.
     accepted: Vec<(String, u64)>,
-    /// The nonces and tokens of the releases that the node has executed.
     released: Vec<(String, u64)>,
 }
 
-/// A request to accept a proposal.
 struct Asked<'a> {
     key: &'a str,
-    /// The text of the lock without the former bound and the end.
     text: &'a str,
     token: u64,
     ttl: Duration,
@@ -128,7 +122,6 @@ impl Recorder for GrantRecorder {
 }
 
 impl GrantRecorder {
-    /// Checks that a script has returned no error for any of its keys.
     fn check_errors(&self, ran: &Ran<'_>) {
         for place in 0..ran.keys.len() {
             if let Some(error) = ran.reply.word(place).filter(|word| word.starts_with('!')) {
@@ -137,7 +130,7 @@ impl GrantRecorder {
         }
     }
 
-    /// Counts a vote. If a request arrives twice, the second arrival does not extend the lock or the vote.
+    /// If a request arrives twice, the second arrival does not extend the lock or the vote.
     fn asked(&self, ran: &Ran<'_>, asked: &Asked<'_>, accepted: bool, before: Option<&Holding>) {
         let nonce = &asked.text[2..34];
         let (_beat, lessee) = asked.text[82..].split_once(' ').unwrap();
@@ -173,7 +166,6 @@ impl GrantRecorder {
         }
     }
 
-    /// Removes a node's vote for a proposal, if the proposal's token is at most `token`.
     fn take_back(&self, place: usize, key: &str, nonce: &str, token: u64) {
         let mut book = self.book.lock().unwrap();
         let proposal = book.proposals.get_mut(&(key.to_owned(), nonce.to_owned()));
@@ -242,7 +234,6 @@ impl GrantRecorder {
     }
 }
 
-/// Makes a grant for the ledger.
 pub(crate) fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
     let key = LeaseKey::new(key).unwrap();
     let nonce = Nonce::new(nonce.parse().unwrap());
@@ -250,7 +241,6 @@ pub(crate) fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Gran
     claim.granted(FencingToken::new(token).unwrap())
 }
 
-/// The token in the text of a lock.
 fn token_in(text: &str) -> u64 {
     parsed(&text[34..50])
 }

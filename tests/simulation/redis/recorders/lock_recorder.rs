@@ -10,10 +10,10 @@ use super::{Ran, Recorder, Transaction, key_of};
 use crate::redis::server::node::Holding;
 use crate::redis::server::resp::Reply;
 
-/// Records each grant when the server makes it, before the client receives the answer.
+/// Records each grant when the server makes the grant, before the client receives the answer.
 ///
-/// The answer to a repeated claim offers another token. This token counts from the first heartbeat
-/// under it. Until then, the client may still use its earlier token.
+/// The answer to a repeated claim offers another token, which counts from the first heartbeat under
+/// this token. Until then, the client may still use its earlier token.
 #[derive(Debug)]
 pub(crate) struct LockRecorder {
     ledger: Ledger,
@@ -22,15 +22,13 @@ pub(crate) struct LockRecorder {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// The number of the last heartbeat of each nonce and request.
     beats: BTreeMap<(String, String), u64>,
-    /// The grants of each key: the number of the server's execution that made the grant, and the token.
+    /// For each key, the number of the server's execution that made the grant, and the token.
     granted: BTreeMap<String, Vec<(u64, u64)>>,
     /// The token of the last grant of each key, unless a promoted replica may lack it.
     latest: BTreeMap<String, u64>,
     /// The tokens that answers to repeated claims offered, by nonce.
     offered: BTreeSet<(String, u64)>,
-    /// The nonce of the last release of each record.
     released: BTreeMap<String, String>,
 }
 
@@ -43,7 +41,7 @@ impl LockRecorder {
         self.ledger.granted(&grant(key, nonce, &lessee.parse().unwrap(), token));
     }
 
-    /// Checks that tokens grow in the order of the grants, which depends on no clock.
+    /// Tokens grow in the order of the grants, which depends on no clock.
     fn check_order(&self, key: &str, at: u64, token: u64) {
         let mut book = self.book.lock().unwrap();
         let grants = book.granted.entry(key.to_owned()).or_default();
@@ -58,7 +56,6 @@ impl LockRecorder {
         book.latest.insert(key.to_owned(), token);
     }
 
-    /// Records the grant of a script. The script's arguments from `first` on describe the claim.
     fn claimed(&self, ran: &Ran<'_>, first: usize) {
         let is_new = ran.reply.word(0) == Some("granted");
         if !is_new && ran.reply.word(0) != Some("again") {
@@ -75,8 +72,7 @@ impl LockRecorder {
         }
     }
 
-    /// Checks that a record does not grant again the claim that was released last. A lock does not store its
-    /// releases.
+    /// A record does not grant the last released claim again. A lock does not store its releases.
     fn check_claim(&self, key: &str, nonce: &str) {
         let released = self.book.lock().unwrap().released.remove(key);
         if released.as_deref() == Some(nonce) {
@@ -131,7 +127,7 @@ impl LockRecorder {
         }
     }
 
-    /// Records the grants that a script made to queued claims. Scripts undo a grant that no client receives.
+    /// Scripts undo a grant that no client receives.
     fn granted_in_turn(&self, ran: &Ran<'_>) {
         for (_channel, message) in ran.published {
             let mut parts = std::str::from_utf8(message).unwrap().splitn(4, ' ');
@@ -150,7 +146,6 @@ impl LockRecorder {
         }
     }
 
-    /// Records the grant that the script `enqueue` returned.
     fn enqueued(&self, ran: &Ran<'_>) {
         let before = ran.before[0].as_ref();
         if ran.reply.word(0) != Some("granted") {
@@ -191,7 +186,7 @@ impl Recorder for LockRecorder {
         }
     }
 
-    /// Records the grants of a batch, which share one token.
+    /// The grants of a batch share one token.
     fn record_transaction(&self, executed: &Transaction<'_>) {
         // If the transaction has returned no token, the client releases the grants.
         let Some(Reply::Bulk(id)) = executed.replies.last() else { return };
@@ -218,8 +213,8 @@ impl Recorder for LockRecorder {
         *self.book.lock().unwrap() = Book::default();
     }
 
-    /// Keeps the order of the grants, which the replica's clock continues. Keeps the offered tokens, since
-    /// clients may still receive them.
+    /// Keeps the order of the grants, which the replica's clock continues. Keeps the offered
+    /// tokens, since clients may still receive them.
     fn promote(&self, _place: usize) {
         let mut book = self.book.lock().unwrap();
         let Book { granted, offered, .. } = std::mem::take(&mut *book);

@@ -1,8 +1,4 @@
 //! Observes the scripts and transactions that servers execute, and records the grants.
-//!
-//! - This file: `Recorder`, the trait of observers, and descriptions of executed scripts and transactions.
-//! - `grant_recorder.rs`: the grants of a quorum.
-//! - `lock_recorder.rs`: the grants of one server.
 
 pub(super) mod grant_recorder;
 pub(super) mod lock_recorder;
@@ -12,43 +8,36 @@ use std::fmt;
 use super::server::node::Holding;
 use super::server::resp::{Bytes, Reply};
 
-/// Observes every script and every transaction on every server.
 pub(crate) trait Recorder: fmt::Debug + Send + Sync {
     fn record(&self, ran: &Ran<'_>);
 
     fn record_transaction(&self, executed: &Transaction<'_>);
 
-    /// Removes all records about the server, because the server has lost its data.
+    /// The server has lost its data.
     fn forget(&self, place: usize);
 
-    /// Removes records of data that a replica of the server may lack, because the replica was promoted.
+    /// Removes records of data that a replica of the server may lack, because the replica was
+    /// promoted.
     fn promote(&self, place: usize);
 }
 
-/// A script that was executed.
 #[derive(Debug)]
 pub(crate) struct Ran<'a> {
     pub(crate) place: usize,
-    /// The number of the execution on its server.
     pub(crate) at: u64,
     pub(crate) script: &'static str,
     pub(crate) keys: &'a [Bytes],
     pub(crate) arguments: &'a [Bytes],
     pub(crate) reply: &'a Reply,
-    /// The holder of each key before the script.
     pub(crate) before: Vec<Option<Holding>>,
-    /// The holder of each key after the script.
     pub(crate) after: Vec<Option<Holding>>,
-    /// The messages that the script published, with their channels.
     pub(crate) published: &'a [(Bytes, Bytes)],
 }
 
-/// A transaction that was executed.
 #[derive(Debug)]
 pub(crate) struct Transaction<'a> {
     pub(crate) commands: &'a [Vec<Bytes>],
     pub(crate) replies: &'a [Reply],
-    /// The number of each execution on the server.
     pub(crate) at: &'a [u64],
 }
 
@@ -57,7 +46,8 @@ impl Ran<'_> {
         std::str::from_utf8(&self.arguments[place]).unwrap()
     }
 
-    /// Returns whether the script wrote. A repeated request gets the reply of the first, but writes nothing.
+    /// Whether the script wrote. A repeated request gets the reply of the first request, but writes
+    /// nothing.
     pub(crate) fn is_applied(&self) -> bool {
         let ends = self.script != "update";
         let ended = self.before[0].is_some() && self.after[0].is_none();
@@ -65,7 +55,6 @@ impl Ran<'_> {
     }
 }
 
-/// Returns the key of the lease that is stored under this Redis key.
 pub(crate) fn key_of(lease: &[u8]) -> String {
     let name = std::str::from_utf8(lease).unwrap();
     name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()

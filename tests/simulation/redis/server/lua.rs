@@ -8,13 +8,13 @@ use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, Variadic};
 use super::node::Node;
 use super::resp::{Bytes, Reply};
 
-/// Runs `script` on `node`, as one step.
 pub(crate) fn run(script: &str, keys: &[Bytes], arguments: &[Bytes], node: &mut Node) -> Reply {
     INTERPRETER.with(|interpreter| interpreter.run(script, keys, arguments, node))
 }
 
 thread_local! {
-    /// All nodes of a thread share one interpreter, since its start takes longer than all scripts of a trial.
+    /// All nodes of a thread share one interpreter, since its start takes longer than all scripts
+    /// of a trial.
     static INTERPRETER: Interpreter = Interpreter::new().unwrap();
 }
 
@@ -84,7 +84,7 @@ fn word(value: &Value) -> mlua::Result<Bytes> {
     }
 }
 
-/// Converts a reply as Redis does: nil becomes `false`.
+/// As in Redis, nil becomes `false`.
 fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Number(number) => Value::Integer(*number),
@@ -100,7 +100,7 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     })
 }
 
-/// Converts a value as Redis does: numbers are truncated, and a table ends at its first `nil`.
+/// As in Redis, numbers are truncated, and a table ends at its first `nil`.
 fn from_lua(value: &Value) -> Reply {
     match value {
         Value::Boolean(true) => Reply::Number(1),

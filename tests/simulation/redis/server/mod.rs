@@ -1,9 +1,5 @@
-//! One server: its node, its connections and its faults.
-//!
-//! - This file: `Server`, and the order of its events.
-//! - `node.rs`: the server's data and commands. `lua.rs`: runs the scripts on a node.
-//! - `scripts.rs`: the scripts by name, and edited versions of them.
-//! - `wire.rs`: one connection with latency. `resp.rs`: the protocol of a connection.
+//! One server: its node, its connections and its faults. `node.rs` has the data and commands, and
+//! `wire.rs` one connection.
 
 mod lua;
 pub(super) mod node;
@@ -35,7 +31,8 @@ use super::shared_random::SharedRandom;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
-    /// The length of a step of the server's clock, in microseconds; `None` if the clock does not step.
+    /// The length of a step of the server's clock, in microseconds. `None` if the clock does not
+    /// step.
     leap: Option<i64>,
     ledger: Ledger,
     recorder: Arc<dyn Recorder>,
@@ -48,34 +45,29 @@ pub(crate) struct Server {
 #[derive(Debug)]
 struct Inside {
     node: Node,
-    /// The data of a replica that has stopped following the server.
     replica: Option<Node>,
     up: bool,
-    /// Whether the server receives commands, and executes no command.
+    /// The server then receives commands, but executes none.
     hung: bool,
     /// Processes whose packets are delayed in both directions.
     cut_off: BTreeSet<usize>,
-    /// Hashes of the loaded scripts.
     loaded: BTreeSet<&'static str>,
     connections: BTreeMap<u64, Client>,
-    /// The transactions that have begun, by connection. A connection may end before its last packets arrive.
+    /// A connection may end before its last packets arrive.
     transactions: BTreeMap<u64, Queued>,
-    /// Commands by arrival, connection and number.
     inbox: BTreeMap<(Duration, u64, u64), Mail>,
     posted: u64,
-    /// The number of scripts and commands of transactions that were executed.
     executed: u64,
 }
 
-/// The commands of a transaction that has begun. If a control executes commands on arrival, also their
-/// replies.
+/// The commands of a transaction that has begun. Also their replies, if a control executes commands
+/// on arrival.
 #[derive(Debug, Default)]
 struct Queued {
     commands: Vec<Vec<Bytes>>,
     early: Vec<(Reply, u64)>,
 }
 
-/// A command that has not arrived yet.
 #[derive(Debug)]
 pub(crate) struct Mail {
     pub(crate) process: usize,
@@ -83,17 +75,14 @@ pub(crate) struct Mail {
     pub(crate) then: Then,
 }
 
-/// The effect on the connection after a command was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
     Answer,
     AnswerAfter(Duration),
     Break,
-    /// The server sends nothing more on the connection.
     FallSilent,
 }
 
-/// A message from the server to a connection.
 #[derive(Debug)]
 pub(crate) enum Sent {
     Reply(Bytes, Then),
@@ -141,7 +130,6 @@ impl Server {
         Self { place, leap, ledger, recorder, edition, random, inside, changed }
     }
 
-    /// Executes commands for ever.
     pub(crate) async fn serve(self: Arc<Self>) {
         loop {
             let now = self.ledger.now();
@@ -156,7 +144,6 @@ impl Server {
         }
     }
 
-    /// Adds a connection. Returns `false` if the server is down.
     pub(crate) fn accept(
         &self,
         connection: u64,
@@ -174,7 +161,6 @@ impl Server {
         inside.up
     }
 
-    /// Removes a connection that has ended.
     pub(crate) fn leave(&self, connection: u64) {
         self.inside().connections.remove(&connection);
     }
@@ -210,7 +196,6 @@ impl Server {
         self.serve_in_any_order();
     }
 
-    /// Closes all connections. Their commands are lost.
     pub(crate) fn close_all(&self) {
         let mut inside = self.inside();
         inside.inbox.clear();
@@ -226,7 +211,6 @@ impl Server {
         self.close_all();
     }
 
-    /// Restarts with its data under another run id.
     pub(crate) fn restart(&self, run: u128) {
         let mut inside = self.inside();
         inside.node.set_time(self.ledger.now());
@@ -240,13 +224,12 @@ impl Server {
         self.recorder.forget(self.place);
     }
 
-    /// Keeps a copy of the data: the data of a replica that receives no more writes.
+    /// The copy is the data of a replica that receives no more writes.
     pub(crate) fn leave_replica_behind(&self) {
         let mut inside = self.inside();
         inside.replica = Some(inside.node.clone());
     }
 
-    /// Replaces the data by the replica's data. The server must be down.
     pub(crate) fn promote_replica(&self) {
         let mut inside = self.inside();
         inside.node = inside.replica.take().unwrap();
@@ -294,7 +277,6 @@ impl Server {
         }
     }
 
-    /// Executes a client's command, and returns the encoded reply.
     fn execute(&self, inside: &mut Inside, words: &[Bytes], connection: u64) -> Bytes {
         inside.node.set_time(self.ledger.now());
         let mut out = Bytes::new();
@@ -339,8 +321,7 @@ impl Server {
         queued.commands.push(words.to_vec());
     }
 
-    /// Executes the queued commands of a connection. These use the keys of leases, and the key of the token
-    /// stream.
+    /// The commands use the keys of leases, and the key of the token stream.
     fn execute_transaction(&self, inside: &mut Inside, connection: u64) -> Reply {
         let Some(Queued { commands, early }) = inside.transactions.remove(&connection) else {
             return Reply::Error("ERR EXEC without MULTI".to_owned());

@@ -1,23 +1,22 @@
-//! The data of one server: strings, hashes, lists, a stream, a sorted set, its clock and its run id.
+//! The data and the clock of one server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::resp::{Bytes, Reply};
 
-/// The data and the clock of a server. Commands take no time.
+/// Commands take no time.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Node {
     entries: BTreeMap<Bytes, Entry>,
     run: u128,
     started: u64,
-    /// The wall clock of the server's machine, in microseconds since 1970, for `TIME` and expiry.
+    /// The server's wall clock, in microseconds since 1970, for `TIME` and expiry.
     now: u64,
     /// The difference between the wall clock and the simulated time, in microseconds.
     ahead: i64,
     /// Messages that scripts published and the server has not sent yet.
     pub(crate) published: Vec<(Bytes, Bytes)>,
-    /// The number of clients that are subscribed to each channel.
     pub(crate) subscribers: BTreeMap<Bytes, usize>,
 }
 
@@ -33,21 +32,18 @@ enum Value {
     Text(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),
     List(VecDeque<Bytes>),
-    /// A stream, of which only the last id matters.
     Stream(StreamId),
-    /// A sorted set whose scores are all 0, so it is in the order of its names.
+    /// All scores are 0, so the set is in the order of its names.
     Names(BTreeSet<Bytes>),
 }
 
 impl Node {
-    /// Returns a server that has been up for a day.
     pub(crate) fn new(run: u128, ahead: Duration) -> Self {
         let ahead = i64::try_from(ahead.as_micros()).unwrap();
         let started = (EPOCH - DAY).checked_add_signed(ahead).unwrap();
         Self { run, started, ahead, ..Self::default() }
     }
 
-    /// Sets the clock to the simulated time `now`.
     pub(crate) fn set_time(&mut self, now: Duration) {
         let now = EPOCH + u64::try_from(now.as_micros()).unwrap();
         self.now = now.checked_add_signed(self.ahead).unwrap();
@@ -58,7 +54,6 @@ impl Node {
         self.ahead -= by;
     }
 
-    /// Restarts with its data.
     pub(crate) fn restart(&mut self, run: u128) {
         (self.run, self.started) = (run, self.now);
     }
@@ -67,13 +62,11 @@ impl Node {
         self.entries.clear();
     }
 
-    /// Returns the text of a field of a hash.
     pub(crate) fn field(&self, key: &[u8], field: &str) -> Option<&str> {
         let bytes = self.hash(key).ok()??.get(field.as_bytes())?;
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Returns the text of a string.
     pub(crate) fn text(&self, key: &[u8]) -> Option<&str> {
         let Some(Value::Text(text)) = self.entry(key).map(|entry| &entry.value) else {
             return None;
@@ -81,7 +74,6 @@ impl Node {
         std::str::from_utf8(text).ok()
     }
 
-    /// The grant that holds a key, unless it has expired.
     pub(crate) fn holding(&self, key: &[u8]) -> Option<Holding> {
         if let Some(text) = self.text(key) {
             return match text.chars().next()? {
@@ -97,7 +89,6 @@ impl Node {
         (ends > self.now).then_some(Holding { nonce, lessee, number, ends, is_record: true })
     }
 
-    /// Executes one command. The model knows all commands of the scripts and of the store.
     pub(crate) fn execute(&mut self, command: &[Bytes]) -> Reply {
         let name = command[0].to_ascii_uppercase();
         let arguments = &command[1..];
@@ -212,7 +203,7 @@ impl Node {
         number(1)
     }
 
-    /// Executes a command on a list. `LREM` removes the first occurrence, and `LRANGE` returns the whole list.
+    /// `LREM` removes the first occurrence, and `LRANGE` returns the whole list.
     fn execute_on_list(
         &mut self,
         name: &[u8],
@@ -250,7 +241,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Returns the reply to `INFO`. As in Redis, the uptime is a difference of whole seconds.
+    /// As in Redis, the uptime is a difference of whole seconds.
     fn info(&self) -> String {
         let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
         let uptime = seconds(self.now) - seconds(self.started);
@@ -262,7 +253,7 @@ impl Node {
         )
     }
 
-    /// Executes `SET`. The model knows the options NX, GET, PX and KEEPTTL.
+    /// The model knows the options NX, GET, PX and KEEPTTL.
     fn set(&mut self, key: &[u8], text: &[u8], options: &[Bytes]) -> Result<Reply, WrongType> {
         let has = |name: &[u8]| options.iter().any(|option| option == name);
         let length = options.iter().position(|option| option == b"PX").map(|at| &options[at + 1]);
@@ -280,14 +271,13 @@ impl Node {
     fn set_range(&mut self, key: &[u8], start: &[u8], piece: &[u8]) -> Result<Reply, WrongType> {
         let start = usize::try_from(parsed(start)).unwrap();
         let Some(text) = self.text_mut(key)? else {
-            // In this case, Redis would create a key without a ttl. No script may cause this.
+            // Redis would create a key without a ttl. No script may cause this.
             return Ok(Reply::Error("ERR SETRANGE without a key".to_owned()));
         };
         text.splice(start..start + piece.len(), piece.iter().copied());
         Ok(number(text.len()))
     }
 
-    /// Executes `XADD` with the id `*` or a given id.
     fn add_to_stream(&mut self, key: &[u8], id: &[u8]) -> Result<Reply, WrongType> {
         let now = self.now / 1000;
         let Value::Stream(last) = self.value_mut(key, || Value::Stream(StreamId::default())) else {
@@ -381,21 +371,19 @@ impl Node {
     }
 }
 
-/// The grant that holds a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Holding {
     pub(crate) nonce: String,
     pub(crate) lessee: String,
     /// The first number in the text of a lock on one server. On a node of a quorum, the token.
     pub(crate) number: u64,
-    /// When the lease expires, in microseconds since 1970.
+    /// The end of the lease, in microseconds since 1970.
     pub(crate) ends: u64,
-    /// Whether the key is a hash, which remembers its last release.
     pub(crate) is_record: bool,
 }
 
 impl Holding {
-    /// Parses the text of a lock on a node of a quorum. Returns `None` if the key is only reserved.
+    /// Returns `None` if the key is only reserved.
     fn on_a_node(text: &str) -> Option<Self> {
         (!text.starts_with('r')).then(|| Self {
             nonce: text[2..34].to_owned(),
@@ -406,7 +394,7 @@ impl Holding {
         })
     }
 
-    /// Parses the text of a lock on one server. Returns `None` if the key is only reserved.
+    /// Returns `None` if the key is only reserved.
     pub(crate) fn of_text(text: &str, ends: u64) -> Option<Self> {
         let (nonce, rest) = text.split_at_checked(NONCE)?;
         let (state, rest) = rest.split_at_checked(1)?;
@@ -421,20 +409,18 @@ impl Holding {
         })
     }
 
-    /// Returns the start of the text of a lock that this nonce holds.
     pub(crate) fn nonce_and_state(&self) -> String {
         format!("{}h", self.nonce)
     }
 }
 
-/// The id of an entry of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct StreamId {
     millis: u64,
     number: u64,
 }
 
-/// An error: the value of the key has another type than the command needs.
+/// The value of the key has another type than the command needs.
 struct WrongType;
 
 fn number(number: usize) -> Reply {
@@ -449,12 +435,13 @@ fn parsed(number: &[u8]) -> u64 {
     std::str::from_utf8(number).unwrap().parse().unwrap()
 }
 
-/// The length of a nonce in a text. A counter of a quorum's node with two numbers is about as long.
+/// A counter of a quorum's node with two numbers is about as long.
 const NONCE: usize = 32;
 
 const SECOND: u64 = 1_000_000;
 
 const DAY: u64 = 86_400 * SECOND;
 
-/// The start of the simulated time, in microseconds since 1970: a day in 2026, not at a full second.
+/// The simulated time starts on a day in 2026, not at a full second. The unit is a microsecond
+/// since 1970.
 const EPOCH: u64 = 1_767_225_600_437_000;

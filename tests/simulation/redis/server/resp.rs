@@ -2,7 +2,6 @@
 
 pub(crate) type Bytes = Vec<u8>;
 
-/// A reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Status(&'static str),
@@ -22,13 +21,12 @@ impl Reply {
         Self::Array(texts.iter().map(|text| Self::text(*text)).collect())
     }
 
-    /// Returns the text at `place` of a reply that is an array.
     pub(crate) fn word(&self, place: usize) -> Option<&str> {
         let Self::Array(items) = self else { return None };
         items.get(place)?.as_text()
     }
 
-    /// Returns the number at `place` of a reply that is an array, also if the array has the number as text.
+    /// The number at `place` of an array, also if the number is text.
     pub(crate) fn number(&self, place: usize) -> Option<u64> {
         let Self::Array(items) = self else { return None };
         match items.get(place)? {
@@ -82,7 +80,6 @@ pub(crate) fn next_command(read: &mut Bytes) -> Option<Vec<Bytes>> {
     Some(words)
 }
 
-/// Returns the number in the line at `start`, which begins with `kind`, and the start of the next line.
 fn number_after(read: &[u8], start: usize, kind: u8) -> Option<(usize, usize)> {
     let line = read.get(start..)?;
     let end = line.windows(2).position(|pair| pair == b"\r\n")?;

@@ -4,17 +4,15 @@ use std::sync::LazyLock;
 
 use lease_core::conformance::Call;
 
-/// A script of lease-redis.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) call: Call,
-    /// The whole text of the script, and its hash. The client sends the text or the hash.
+    /// The client sends the text or its hash.
     pub(crate) whole: String,
     pub(crate) hash: String,
 }
 
-/// The scripts as servers run them, with the edits of a control.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Edition {
     edits: Vec<Edit>,
@@ -28,11 +26,7 @@ struct Edit {
 }
 
 impl Edition {
-    /// Replaces `from` by `to` in the text of `script`, for controls.
-    ///
-    /// # Panics
-    ///
-    /// If the text does not contain `from`.
+    /// Replaces `from`, which the text of `script` must contain, by `to`.
     pub(crate) fn with(mut self, script: &'static str, from: &str, to: &str) -> Self {
         let earlier = self.edits.iter().position(|edit| edit.script == script);
         let whole = match earlier {
@@ -44,7 +38,7 @@ impl Edition {
         self
     }
 
-    /// For a control, makes servers execute the commands of a transaction as they arrive.
+    /// Servers then execute the commands of a transaction as they arrive.
     pub(crate) fn executing_at_once(self) -> Self {
         Self { without_transactions: true, ..self }
     }
@@ -63,7 +57,6 @@ fn named(name: &str) -> &'static Script {
     SCRIPTS.iter().find(|script| script.name == name).unwrap()
 }
 
-/// Returns the script with this text or hash.
 pub(crate) fn known_as(text_or_hash: &[u8]) -> Option<&'static Script> {
     let by_text = |script: &&Script| {
         script.hash.as_bytes() == text_or_hash || script.whole.as_bytes() == text_or_hash

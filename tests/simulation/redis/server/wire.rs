@@ -1,4 +1,5 @@
-//! One connection between a process and a server, with latency. It keeps the order of packets.
+//! One connection between a process and a server, with latency. The connection keeps the order of
+//! packets.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -16,25 +17,20 @@ use super::scripts::{Script, known_as};
 use super::{Mail, Sent, Server, Then};
 use crate::redis::shared_random::SharedRandom;
 
-/// The properties of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The number of the connection in its trial.
     pub(crate) connection: u64,
-    /// The number of the process, in the order in which processes started.
     pub(crate) process: usize,
     pub(crate) faults: NetworkFaults,
     pub(crate) ledger: Ledger,
-    /// The random numbers of this connection, independent of other connections.
     pub(crate) random: SharedRandom,
     /// The longest silence before a connection breaks.
     pub(crate) longest_silence: Duration,
-    /// Scripts, each with a fault. Half of the calls have the fault, for a random part of its duration.
+    /// Half of the calls of these scripts have the fault, for a random part of its duration.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
 }
 
 impl Link {
-    /// Draws the fault of a command.
     fn fault_of(&self, words: &[Bytes]) -> Option<Fault> {
         let name = script_of(words).map(|script| script.name).or_else(|| transaction_of(words));
         match self.mishaps.iter().find(|(script, _)| name == Some(*script)) {
@@ -48,9 +44,9 @@ impl Link {
     }
 }
 
-/// Carries commands and replies over `stream`, until either side or a fault ends the connection.
+/// Carries commands and replies until either side or a fault ends the connection.
 ///
-/// This runs on the network's runtime, so that sent commands arrive even if their sender has ended.
+/// Runs on the network's runtime, so that sent commands arrive even if their sender has ended.
 pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, link: Link) {
     let (client, sent) = mpsc::unbounded_channel();
     if !server.accept(link.connection, link.process, client) {
@@ -91,7 +87,6 @@ struct Wire {
     breaks_at: Option<Duration>,
 }
 
-/// An error: the connection has ended.
 struct Broken;
 
 impl Wire {
@@ -100,7 +95,8 @@ impl Wire {
             let now = self.link.ledger.now();
             let leaving = self.leaving.front().filter(|_| !self.cut_off).map(|(at, _)| *at);
             let result = select! {
-                // Polls messages first: a cut-off or a close takes effect before the next packet leaves.
+                // Polls messages first: a cut-off or a close takes effect before the next packet
+                // leaves.
                 biased;
                 Some(sent) = self.sent.recv() => self.receive(sent),
                 () = until(self.breaks_at, now) => Err(Broken),
@@ -140,7 +136,6 @@ impl Wire {
         Ok(())
     }
 
-    /// Draws a fault for a command, and sends the command to the server under this fault.
     fn send(&mut self, words: Vec<Bytes>) -> Result<(), Broken> {
         if !self.hears {
             return Ok(());
@@ -195,7 +190,6 @@ async fn until(at: Option<Duration>, now: Duration) {
     }
 }
 
-/// Returns the store's call that sends a command; `None` for commands that set up a connection.
 fn call_of(words: &[Bytes]) -> Option<Call> {
     if words[0] == b"SUBSCRIBE" {
         return Some(Call::Read);
@@ -206,7 +200,7 @@ fn call_of(words: &[Bytes]) -> Option<Call> {
     Some(script_of(words)?.call)
 }
 
-/// Returns the name of a transaction in `mishaps`. Its last command has the faults of the whole transaction.
+/// The last command of a transaction has the faults of the whole transaction.
 fn transaction_of(words: &[Bytes]) -> Option<&'static str> {
     (words[0] == b"EXEC").then_some("claims")
 }

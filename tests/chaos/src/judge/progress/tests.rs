@@ -1,12 +1,12 @@
-//! Tests each rule of progress: a healthy run keeps the rule, and a small change breaks it.
+//! Tests each rule of progress by a healthy run and a small change.
 
 use super::*;
 use crate::judge::observations::{CallFailure, Loss, Slice};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A run of 60 s on one shard: the judge writes and the probe runs throughout, and each call is granted
-/// once a second.
+/// 60 s on one shard: the judge writes and the probe runs throughout, and each call is granted once
+/// a second.
 struct Run {
     seen: Observations,
     start: Monotonic,
@@ -29,7 +29,6 @@ impl Run {
         self.start + SECOND * seconds
     }
 
-    /// Removes the grants from second `from` to second `until`.
     fn without_grants(mut self, from: u32, until: u32) -> Self {
         let gap = self.at(from)..self.at(until);
         for grants in self.seen.probes[0].grants.values_mut() {
@@ -86,7 +85,6 @@ impl Run {
         self
     }
 
-    /// Adds a fault: the memory is full from second 10 to second 20, and attempts fail with `why`.
     fn with_full_memory(self, why: &str) -> Self {
         let mut episode = self.episode(SingleFault::FillMemory, 10, 30);
         episode.full = Some((0, self.at(10), self.at(20)));
@@ -96,7 +94,7 @@ impl Run {
         run
     }
 
-    /// Adds a fault with five slices of ten seconds. While a minority hangs, a key is granted every `pause`.
+    /// Adds five slices of ten seconds. While a minority hangs, a key is granted every `pause`.
     fn with_hung_minority(self, pause: Duration) -> Self {
         let mut episode = self.episode(SingleFault::HangMinority, 5, 55);
         let slice = |number: u32| {

@@ -55,7 +55,7 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// If the condition is invalid or unknown.
+    /// Fails if the condition is invalid or unknown.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut words = Words::of(text)?;
         let condition = words.any()?;
@@ -63,7 +63,8 @@ impl Condition {
         Ok(condition)
     }
 
-    /// Replaces each occurrence of `part` by [`Always`](Self::Always). Returns their number.
+    /// Replaces each occurrence of `part` by [`Always`](Self::Always). Returns the number of
+    /// replacements.
     pub fn assume(&mut self, part: &Self) -> usize {
         if self == part {
             *self = Self::Always;
@@ -80,7 +81,7 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// If a placeholder is not defined, or a number is not an integer.
+    /// Fails if a placeholder is not defined, or a number is not an integer.
     pub fn holds(&self, item: &Item, bound: &Bindings) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Always => true,
@@ -121,7 +122,6 @@ impl Condition {
         })
     }
 
-    /// Adds the placeholders of the condition to `used`.
     pub(super) fn uses(&self, used: &mut BTreeSet<String>) {
         match self {
             Self::Always => (),
@@ -140,7 +140,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// Compares two values. If a value is missing, or the types differ, only `<>` is true.
+    /// If a value is missing, or the types differ, only `<>` is true.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Result<bool, Refusal> {
         let (Some(left), Some(right)) = (left, right) else {
             return Ok(self == Self::Unequal);

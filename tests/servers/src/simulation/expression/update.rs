@@ -26,7 +26,7 @@ impl Update {
     ///
     /// # Errors
     ///
-    /// If the update is invalid or unknown.
+    /// Fails if the update is invalid or unknown.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut words = Words::of(text)?;
         let mut update = Self::default();
@@ -66,7 +66,7 @@ impl Update {
     ///
     /// # Errors
     ///
-    /// If a placeholder is not defined, or a term has no value.
+    /// Fails if a placeholder is not defined, or a term has no value.
     pub fn apply(&self, item: &mut Item, bound: &Bindings) -> Result<(), Refusal> {
         let before = item.clone();
         for (name, term) in &self.set {

@@ -6,7 +6,6 @@ use std::vec::IntoIter;
 use super::update::Term;
 use super::{Comparison, Condition, Operand, Refusal};
 
-/// The words of an expression that are not parsed yet.
 pub(super) struct Words(Peekable<IntoIter<String>>);
 
 impl Words {
@@ -145,7 +144,7 @@ impl Words {
 }
 
 /// Whether `word` may name an attribute. `DynamoDB` refuses reserved words. This parser knows the
-/// keywords, and the reserved word that is also the name of a column of a store.
+/// keywords, and the reserved word that also names a column of a store.
 fn is_plain_name(word: &str) -> bool {
     const RESERVED: [&str; 9] =
         ["AND", "OR", "NOT", "IN", "BETWEEN", "SET", "REMOVE", "ADD", "TOKEN"];
@@ -154,7 +153,6 @@ fn is_plain_name(word: &str) -> bool {
         && !FUNCTIONS.contains(&word)
 }
 
-/// The functions of conditions.
 const FUNCTIONS: [&str; 4] =
     ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with"];
 

@@ -1,4 +1,7 @@
-//! Items of the table, as DynamoDB stores them. Start with `item`.
+//! Items of the table, as DynamoDB stores them.
+//!
+//! Start with `item`, which parses an item. `column` names the columns of a lease, `foreign`
+//! handles items that other programs write, and `attributes` converts the user's attributes.
 
 mod attributes;
 mod column;

@@ -1,4 +1,7 @@
-//! Trials of lease-dynamodb with the real SDK, on a model of DynamoDB. At full size:
+//! Trials of lease-dynamodb with the real SDK, on a model of DynamoDB. The model keeps or breaks DynamoDB's
+//! documented behaviour.
+//!
+//! At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture dynamodb`.
 
 mod agreement;

@@ -1,4 +1,5 @@
-//! Sessions on live servers. Start with [`items`]. [`conditions`] has one control per condition.
+//! Sessions on live servers. Start with [`items`], which shows the items of a session and its children.
+//! [`conditions`] has one control per condition of a session's writes.
 
 mod conditions;
 mod items;

@@ -1,6 +1,8 @@
-//! Who holds a key, and under which token. Start with `setup` for the parameters and rules, then
-//! `state`. `tests` has sound searches, `controls` leaves out a rule per search, and `variants`
-//! searches simpler protocols.
+//! Who holds a key, and under which token, on one server that may lose data.
+//!
+//! Start with `setup` for the parameters and rules, then `state`. `client` has the actions of a claim,
+//! `server` handles requests, and `fault` has expiry and loss of data. `tests` has sound searches, `controls`
+//! leaves out a rule per search, and `variants` searches simpler protocols.
 
 mod client;
 mod controls;

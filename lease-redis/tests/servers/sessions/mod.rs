@@ -1,6 +1,8 @@
-//! Leases under a session, on real servers. Start with [`leases`]. A story in [`stories`] sends
-//! single scripts in one order to a [`script_server`], and reads their [`replies`]. [`controls`]
-//! removes one condition of a script at a time.
+//! Leases under a session, on real servers.
+//!
+//! Start with [`leases`]: lockers that hold leases under a session. A story in [`stories`] sends single
+//! scripts in one order to a [`script_server`], and reads their [`replies`]. [`controls`] removes one
+//! condition of a script at a time.
 
 #[cfg(feature = "simulation")]
 mod controls;

@@ -1,5 +1,8 @@
-//! Faults, and the code that injects them. [`nemesis`] injects overlapping faults, and [`episodes`]
-//! injects one fault at a time.
+//! Faults, and the code that injects them.
+//!
+//! [`nemesis`] injects overlapping faults, of the kinds in [`fault`]. [`episodes`] injects one fault at a
+//! time, of the kinds in [`single_fault`]; [`make`] has their commands and signals.
+//! [`repair`] names the repairs of overlapping faults. [`spoiled_key`] writes a list under a lease's name.
 
 pub(crate) mod episodes;
 pub(crate) mod fault;

@@ -1,5 +1,7 @@
-//! The events of a run, and the rules that the run broke. Start at [`safety`], which judges the
-//! [`ledger`], and at [`progress`], which judges the [`observations`].
+//! The events of a run, and the rules that it broke.
+//!
+//! Start at [`safety`], which judges the [`ledger`], and at [`progress`], which judges the
+//! [`observations`] of probes and of the [`canary`].
 
 pub(crate) mod canary;
 pub(crate) mod counted;

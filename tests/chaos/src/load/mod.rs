@@ -1,7 +1,8 @@
-//! A load beside the counters: many tasks claim random keys, so that claims and releases share
-//! batches.
+//! A load beside the counters: many tasks claim random keys, so that claims and releases share batches.
 //!
-//! Start at [`task`] and at [`run`]. [`safety`] and [`rate`] judge the [`log`].
+//! Start at [`task`], the program of one task, and at [`run`], which measures and judges. The supervisor
+//! records the tasks' messages in the [`log`]. [`safety`] judges the log by the rules of the counters, and
+//! [`rate`] judges the progress. [`commands`] counts batches. [`swapped`] breaks a rule on purpose.
 
 pub(crate) mod commands;
 pub(crate) mod log;

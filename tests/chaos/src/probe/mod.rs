@@ -1,5 +1,6 @@
-//! Probe processes. A probe obtains free keys in a loop, and reports each grant. [`process`] starts
-//! probes and reads their [`event`]s.
+//! Probe processes. A probe obtains free keys in a loop, and reports each grant.
+//!
+//! This file is the program of a probe. [`process`] starts probes and reads their [`event`]s.
 
 pub(crate) mod event;
 pub(crate) mod process;

@@ -1,4 +1,7 @@
-//! The report of a run, as Markdown. This file writes the safety part.
+//! The report of a run, as Markdown.
+//!
+//! This file writes the safety part. [`progress`] writes the progress section, [`load`] the section of
+//! a load, and [`command`] the command line.
 
 pub(crate) mod command;
 pub(crate) mod load;

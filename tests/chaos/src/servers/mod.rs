@@ -1,4 +1,9 @@
-//! The servers of a run. This file tracks how overlapping faults change their clocks and memories.
+//! The servers of a run.
+//!
+//! This file tracks how overlapping faults change the clocks and memories of servers. [`server`] is one
+//! server, and [`topology`] the servers of a run with single faults. [`stores`] opens stores by address,
+//! [`plain`] is a connection without a driver, and [`hash_slots`] maps keys to slots. [`postgres`] is a
+//! PostgreSQL with its standby and pooler, and [`shared_file`] a file of SQLite.
 
 pub(crate) mod hash_slots;
 pub(crate) mod plain;

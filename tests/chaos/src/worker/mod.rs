@@ -1,5 +1,7 @@
-//! Worker processes. A worker obtains leases, increments counters, and ends each lease in a random
-//! way. [`fleet`] starts the processes, and [`resource`] has the counters.
+//! Worker processes. A worker obtains leases, increments counters, and ends each lease in a random way.
+//!
+//! This file is the program of a worker. It writes [`message`]s through [`worker_io`]. [`fleet`] starts the
+//! processes and reads their messages; [`resource`] has the counters.
 
 pub(crate) mod fleet;
 pub(crate) mod message;

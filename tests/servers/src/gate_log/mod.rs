@@ -1,4 +1,5 @@
-//! A log that processes share. The log accepts a line only under the largest token so far.
+//! A log that processes share. Like a gate, it accepts a line only under the largest token so far.
+//!
 //! [`worker`] is a process that writes to the log.
 
 pub mod worker;

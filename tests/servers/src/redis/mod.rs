@@ -1,6 +1,7 @@
 //! Redis servers for tests: real processes, killed when their guard is dropped.
 //!
-//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] consist of such servers.
+//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] consist of such servers; [`tls`] starts
+//! servers with TLS.
 
 mod cluster;
 mod sentinel;

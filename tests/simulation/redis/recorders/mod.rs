@@ -1,4 +1,8 @@
 //! Observes the scripts and transactions that servers execute, and records the grants.
+//!
+//! - This file: `Recorder`, the trait of observers, and descriptions of executed scripts and transactions.
+//! - `grant_recorder.rs`: the grants of a quorum.
+//! - `lock_recorder.rs`: the grants of one server.
 
 pub(super) mod grant_recorder;
 pub(super) mod lock_recorder;

@@ -1,5 +1,9 @@
-//! One server: its node, its connections and its faults. `node.rs` has the data and commands, and
-//! `wire.rs` one connection.
+//! One server: its node, its connections and its faults.
+//!
+//! - This file: `Server`, and the order of its events.
+//! - `node.rs`: the server's data and commands. `lua.rs`: runs the scripts on a node.
+//! - `scripts.rs`: the scripts by name, and edited versions of them.
+//! - `wire.rs`: one connection with latency. `resp.rs`: the protocol of a connection.
 
 mod lua;
 pub(super) mod node;

@@ -1,4 +1,4 @@
-//! Sessions: leases under a lease, and the ends of sessions.
+//! Sessions: leases under a session, and the ends of sessions.
 
 use std::time::Duration;
 

@@ -21,11 +21,12 @@ use crate::statements::{self, number};
 
 /// Keeps leases in a table of PostgreSQL.
 ///
-/// Clones share connections. Each call is one statement, and takes one round trip. A claim takes two round
-/// trips if the key is new or its last lease has expired. The first claim of this store for a held key also
-/// takes two. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be repeated
-/// safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it crashes or fails
-/// over.
+/// Clones share connections. Each call is one statement, and takes one round trip. Only a claim may take two:
+/// its first statement grants the key only if the last lease was released. If the key is new, held or expired, a
+/// second statement decides. After this store has found a key held, its next claims of the key send only the
+/// second statement. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
+/// repeated safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it crashes or
+/// fails over.
 ///
 /// # Examples
 ///
@@ -63,7 +64,8 @@ pub struct PostgresStore {
 
 #[async_trait]
 impl LockStore for PostgresStore {
-    /// Sends one statement if the key was released, or if the last claim of this store found it held.
+    /// Sends one statement if the last lease of the key was released, or if this store's last claim found the
+    /// key held.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let is_usual = claim.attributes.is_empty() && !self.refusals.contains(&claim.key);
         if is_usual && let Some(granted) = self.obtain_released(claim).await? {
@@ -109,8 +111,8 @@ impl LockStore for PostgresStore {
         Ok(rows.first().map(holder).transpose()?)
     }
 
-    /// The statement skips rows that another session has locked. The heartbeats for these rows follow one by
-    /// one.
+    /// The statement of a batch skips rows that another session has locked, so that they do not delay the other
+    /// heartbeats. For each of these rows, a separate statement follows, which waits for the lock.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -208,7 +210,8 @@ impl PostgresStore {
             let call = self.claiming(statements::OBTAIN, claim).optional_text(attributes.clone());
             let call = call.text(self.database.lock_timeout());
             let rows = self.database.run(Lane::Claims, call).await?;
-            // Another claim was granted since, so the statement saw no row or an old row.
+            // Without a row: the key had no row when the statement began, and another claim has inserted one
+            // since. The next attempt reads that row.
             let Some(row) = rows.first() else { continue };
             if let Some(obtained) = obtained(claim, &Reply::read(row)?)? {
                 return Ok(obtained);
@@ -228,7 +231,7 @@ impl PostgresStore {
         self.database.statements.table().channel()
     }
 
-    /// Heartbeats of locked rows get `None`, and come last in the answer.
+    /// Heartbeats of locked rows have the answer `None`, and come last in the result.
     async fn batch(&self, beats: &[(Grant, Beat)]) -> Vec<(usize, Result<Answer, ServerFault>)> {
         match self.beat(statements::BATCH, beats).await {
             Ok(mut answers) => {
@@ -270,7 +273,8 @@ async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFa
     rows.first().map_or(Ok(false), |row| column(row, "waits"))
 }
 
-/// `None` if the row does not explain the refusal, because it has changed or the key is free.
+/// Returns `None` if the row does not explain the refusal. Either another request has changed the row since the
+/// statement began, or the key is free now.
 fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
     let key = claim.key.as_str();
     Ok(Some(match reply.verdict.as_str() {
@@ -327,7 +331,7 @@ pub(crate) fn micros(length: Duration) -> i64 {
     number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
-/// A row that has changed explains no refusal, so the claim is sent again.
+/// The number of statements that a claim sends if no row explains its refusal.
 const READS_OF_A_CHANGING_ROW: usize = 8;
 
 /// Larger batches are not faster.

@@ -55,7 +55,8 @@ impl ServerFault {
         }
     }
 
-    /// One answer would have sufficed, so the joint error is transient if at least one of the errors is.
+    /// Joins the errors of servers if the answer of any one of them would have sufficed. If one error is
+    /// transient, the joint error is transient, because a retry may get this server's answer.
     pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
         let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
@@ -67,8 +68,7 @@ impl ServerFault {
         matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
     }
 
-    /// A redirection counts as unavailable, because the client has followed redirections until its time
-    /// limit.
+    /// A redirection in `error` counts as unavailable: the client has followed redirections until its time limit.
     pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
 

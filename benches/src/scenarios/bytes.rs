@@ -24,7 +24,8 @@ pub(crate) async fn after_release() -> Vec<Table> {
 async fn on_one() -> Table {
     let mut scores = Vec::new();
     for contestant in ["counter", "bare", "store", "locker", "rslock"] {
-        // A contestant could use memory that an earlier contestant left in the server.
+        // Each contestant has a new server. In a used server, the contestant's keys could occupy memory that
+        // an earlier contestant had allocated, and this memory would not count.
         let servers = [RedisServer::start()];
         let url = servers[0].url();
         let lock: Arc<dyn Lock> = match contestant {
@@ -85,7 +86,7 @@ async fn bytes_per_key(lock: &dyn Lock, servers: &[RedisServer]) -> f64 {
     use_once(lock, "key", KEYS).await;
     // The servers may still execute the last commands.
     sleep(Duration::from_secs(1)).await;
-    // The difference may be negative, since buffers of connections may have shrunk.
+    // Buffers of connections may shrink, so the difference may be negative.
     (used_memory(servers) - before).max(0.0) / f64::from(KEYS)
 }
 

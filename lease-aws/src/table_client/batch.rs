@@ -42,8 +42,8 @@ impl TableClient {
         keys.iter().map(read).collect()
     }
 
-    /// DynamoDB may leave out a part, for example if the items exceed 16 MB. So the client asks again until
-    /// an answer adds nothing.
+    /// DynamoDB may leave keys unprocessed, for example if the items exceed 16 MB. The client requests these
+    /// keys again. If an answer processes none of the requested keys, these keys fail as throttled.
     async fn get_batch(&self, mut keys: Vec<&str>, reads: &mut HashMap<String, Read>) {
         while !keys.is_empty() {
             let failure = match self.ask_for(&keys).await {

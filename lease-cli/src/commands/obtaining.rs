@@ -22,7 +22,8 @@ pub(crate) struct Obtained {
     pub(crate) signals: Signals,
 }
 
-/// Opens the store and obtains the key. Returns an exit code if another process holds it, and after a signal.
+/// Opens the store and obtains the key. Returns an exit code if another process holds the key, or if a signal
+/// arrives first.
 pub(crate) async fn obtain(
     context: &Context,
     arguments: &WaitingArguments,
@@ -31,7 +32,7 @@ pub(crate) async fn obtain(
     let mut signals = Signals::listen().map_err(|error| Failure::own("no signals", error))?;
     let opened = async { store::locker(store::open(context.url.as_deref()).await?, options) };
     let locker = select! {
-        // A signal first: it ends the wait even if the store answers at the same time.
+        // Polls signals first, so that a signal ends the wait even if the store answers at the same time.
         biased;
         signal = signals.next() => return Ok(Err(interrupted(arguments, signal))),
         opened = opened => opened?,
@@ -47,14 +48,14 @@ pub(crate) async fn obtain(
     match answer {
         Ok(lease) => Ok(Ok(Obtained { lease, locker, signals })),
         Err(exit) => {
-            // A claim that was granted meanwhile is released, unless the store hangs.
+            // If the store grants the claim late, `close` releases the key, unless the store hangs.
             drop(timeout(LAST_ANSWERS, locker.close()).await);
             Ok(Err(exit))
         }
     }
 }
 
-/// Obtains the key within the time that `arguments` give. `None` if another process holds it.
+/// Obtains the key within the time limit in `arguments`. Returns `None` if another process holds the key.
 async fn attempt(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Lease>, Failure> {
     let key = &arguments.key;
     let verbosity = arguments.verbosity();
@@ -75,7 +76,7 @@ async fn attempt(locker: &Locker, arguments: &WaitingArguments) -> Result<Option
     }
 }
 
-/// Says who holds the key. An error if the store is out of reach: then nobody knows whether it is held.
+/// Prints the holder of the key. Fails if the store does not answer, because the key may then be free.
 async fn held(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Lease>, Failure> {
     let key = &arguments.key;
     let holder = locker.holder(key).await.map_err(|error: StoreError| Failure::from(error))?;
@@ -88,14 +89,16 @@ async fn held(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Le
     Ok(None)
 }
 
-/// Waits for a release. After another signal, waits for a moment only: the ttl frees the key.
+/// Waits for a release. If `signals` returns a signal, waits for at most another [`LAST_ANSWERS`], because the
+/// ttl frees the key anyway.
 pub(crate) async fn finish(
     release: impl Future<Output = Result<(), Failure>>,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let interrupted = async {
         signals.next().await;
-        // The signal may be the one that has ended the command.
+        // Ctrl-C signals the command, too. If the supervisor sees the end of the command first, it does not
+        // take the signal, and `signals` returns it here. So the first signal must not stop the release at once.
         sleep(LAST_ANSWERS).await;
     };
     select! {
@@ -112,5 +115,5 @@ fn interrupted(arguments: &WaitingArguments, signal: Signal) -> Exit {
     Exit::signal(signal)
 }
 
-/// How long an interrupted wait lets the store answer.
+/// How long this process waits for the store's answers after a signal.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);

@@ -32,7 +32,8 @@ fn hold_releases_the_key_after_a_signal() {
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("{\"token\":"), "{line}");
 
-    // `wait` would close stdin, which also ends the program.
+    // `Child::wait` closes a stdin that `holder` still has. The end of stdin also ends the program, so the test
+    // takes stdin out of `holder`.
     let _stdin = holder.stdin.take();
     let process = rustix::process::Pid::from_child(&holder);
     rustix::process::kill_process(process, Signal::TERM).unwrap();
@@ -49,7 +50,7 @@ fn hold_that_loses_its_lease_exits_with_124() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
 
-    // `wait` would close stdin.
+    // Takes stdin out of `child`, because `Child::wait` would close it.
     let _stdin = child.stdin.take();
     assert_eq!(place.code(&["evict", "job", "--grant", line.trim_end()]), 0);
 

@@ -57,7 +57,8 @@ async fn one_of_64_contenders_wins_each_of_200_rounds() {
         let winner = winners.remove(0);
         assert!(winner.token > last, "round {round}");
         last = winner.token;
-        // A contender that read before the winner's write sends a read and a write.
+        // A contender sends one request. But if this request is a read that arrives before the winner's
+        // write, the contender finds the key free and sends a write, too.
         let requests = count.take();
         assert!((CONTENDERS..=CONTENDERS * 2).contains(&requests), "round {round}: {requests}");
         stores[0].release(&winner, None).await.unwrap();
@@ -73,8 +74,8 @@ struct Contention {
 }
 
 impl Contention {
-    /// A hand-over adds the claims of the new holder and its release. On a busy machine, a
-    /// hand-over takes longer, so waiters send more polls.
+    /// A hand-over adds the claims of the new holder and its release. On a busy machine, a hand-over
+    /// takes longer, so waiters send more polls during it.
     fn is_within(&self, interval: Duration) -> bool {
         let polls = self.waited.as_secs_f64() / interval.as_secs_f64();
         self.requests < 1.5 * polls + 4.0 * self.hand_overs

@@ -24,8 +24,8 @@ pub use redis::RedisBuffer;
 /// Keeps events until the sink has taken them.
 ///
 /// An exporter reads and removes events under a lease, and passes the lease's token. The buffer
-/// refuses tokens smaller than the largest token seen. So a former holder removes no event that its
-/// successor has not sent. Producers append without a lease.
+/// refuses tokens smaller than the largest token seen. So a former holder can remove no events after its
+/// successor has read the buffer. Producers append without a lease.
 ///
 /// # To ensure correctness
 ///

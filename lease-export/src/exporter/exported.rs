@@ -37,7 +37,7 @@ pub enum Flushed {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Exported {
-    /// Events that the sink has taken, and that were removed from the buffer.
+    /// Events that the sink has taken. The buffer has removed them.
     pub sent: u64,
     /// Events that the sink has not taken, and that stay pending. If the sink refuses all requests,
     /// the export ends, and this count excludes the unsent events.
@@ -47,8 +47,8 @@ pub struct Exported {
     /// Events that the sink refused twice, each in a record of its own. The sink took other events
     /// between the two refusals.
     pub refused: u64,
-    /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
-    /// that sent other events.
+    /// Events that failed in [several exports](crate::Exporter::with_max_failures), and then once more
+    /// in a record of their own. An export counts only if the sink took other events in it.
     pub given_up: u64,
     /// Events that were too large, refused or given up, and went to the [dead
     /// letters](crate::DeadLetters).
@@ -64,8 +64,8 @@ pub struct Exported {
     pub bad: u64,
     /// The sink's last error, if a request failed as a whole.
     pub sink_error: Option<ServiceError>,
-    /// Why some closed buckets were not collected. The next job collects them. Pending events were
-    /// still sent.
+    /// Why some closed buckets were not collected. The next job collects these buckets. The error did
+    /// not stop this export from sending pending events.
     pub source_error: Option<ServiceError>,
 }
 

@@ -21,7 +21,8 @@ pub(crate) trait BatchWriter: Send + Sync + 'static {
     type Granted: Send;
     type Release: Send;
 
-    /// Writes a batch. If this call drops the answer of a request, the request fails as unavailable.
+    /// Writes a batch, and answers its requests. A request that this call drops without an answer fails as
+    /// unavailable.
     async fn write(
         &self,
         claims: Vec<Pending<Self::Claim, Self::Granted>>,
@@ -74,8 +75,9 @@ impl<W: BatchWriter> Batches<W> {
         Self { writer, queue: Mutex::default() }
     }
 
-    /// If the future is dropped before its batch is written, the claim is not sent. So a release after the
-    /// drop never arrives before its own claim.
+    /// If the caller drops the future before the claim is written, the claim is never sent. Otherwise, the
+    /// caller's next request could be the release of this claim, and the server would execute it first: a
+    /// batch has its releases before its claims.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         claim: W::Claim,
@@ -171,8 +173,9 @@ impl<W: BatchWriter> Sender<W> {
         }
     }
 
-    /// The batch has half of the requests that wait or are unanswered. If they are many, up to four
-    /// unanswered batches share them.
+    /// Divides the requests that wait or are unanswered. Up to 64 requests make at most two batches, so that the
+    /// client prepares one while the server executes the other. More requests make at most four unanswered
+    /// batches.
     fn next(&mut self) -> Option<Batch<W>> {
         let mut queue = self.batches.queue.lock();
         queue.claims.retain(|claim| !claim.answer.is_closed());
@@ -197,7 +200,8 @@ impl<W: BatchWriter> Sender<W> {
 }
 
 impl<W: BatchWriter> Drop for Sender<W> {
-    /// If the runtime has ended, the last sender drops the queue, so that no caller waits for ever.
+    /// If the runtime has ended, it drops all senders. The last sender then drops the waiting requests, so that
+    /// no caller waits for ever.
     fn drop(&mut self) {
         if !self.counted {
             return;
@@ -224,10 +228,11 @@ const MOST_ALONE: usize = 4;
 /// Each task has at most one unanswered batch.
 const MOST_SENDERS: usize = 4;
 
-/// A smaller batch costs more per request than the overlap of batches saves.
+/// In smaller batches, the cost of a request would grow by more than the overlap of two batches saves.
 const SMALLEST: usize = 8;
 
-/// The largest batch that takes half of all requests. Smaller batches would cost more per request.
+/// Requests make more than two batches only if each batch has at least this size. Smaller batches would cost
+/// more per request.
 const HALF_UNTIL: usize = 32;
 
 /// A batch of this size blocks the server for less than a millisecond.

@@ -1,4 +1,5 @@
-//! Lost, duplicated and late requests and replies. Rows are those of the README's table *What happens when*.
+//! Lost, duplicated and late requests and replies. A comment `Row` names the row of the README's table *What
+//! happens when* that a test checks.
 
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn(
     net.each(lost, LEASE);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    // On a quorum, a node with a silent connection may not receive the release.
+    // On a quorum, the release might not reach a node whose connection is silent.
     let majority = net.servers.len() / 2 + 1;
     eventually("the release has arrived", async || {
         let freed = net.servers.iter().filter(|server| !has_lease(server)).count();
@@ -138,8 +139,9 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A request may overtake a withdrawal if a script is sent in full, or if the client opens a connection
-/// again.
+/// The withdrawal of a vote may arrive after a repetition of the claim: if the server answers the withdrawal with
+/// `NOSCRIPT` and the client sends it again by `EVAL`, or if the client opens a new connection. With an unchanged
+/// token, the withdrawal would remove the vote for the repetition.
 #[tokio::test]
 async fn repeated_adoption_proposes_a_larger_token() {
     let Some(servers) = servers::<3>() else { return };
@@ -219,7 +221,7 @@ async fn claim_after_a_release<S: LockStore>(
     for one in &mut held {
         soon(one.arrived()).await;
     }
-    // A dropped client cannot withdraw the claim.
+    // The client is dropped, so it cannot withdraw the claim.
     asking.abort();
     drop(asking.await);
 
@@ -250,7 +252,8 @@ async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
-/// Row "a request is duplicated, or late". The nodes know a larger token.
+/// Row "a request is duplicated, or late". The nodes refuse the late claim, because the token that it proposes is
+/// smaller than the token of the released grant.
 #[tokio::test]
 async fn late_claim_on_a_quorum_holds_no_released_key() {
     if !available() {
@@ -258,7 +261,8 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     }
     let Proxied { servers, proxies, store } = Proxied::quorum().await;
     let direct = quorum(&servers).await;
-    // The client `direct` has seen a larger counter, so from now on its proposals are larger.
+    // The key `ahead` has a counter that is an hour ahead. `direct` must propose a larger token to obtain this
+    // key, and its later proposals grow from this token. So `direct` proposes larger tokens than `store`.
     let ahead = lease_core::store::micros_since_1970() + 3_600_000_000;
     for server in &servers {
         server.command(&format!("SET lease:{{ahead}} {ahead}"));
@@ -271,7 +275,8 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
     assert!(obtain(&direct, "next").await.token > other.token);
 }
 
-/// In go-redsync, a claim that was applied after its withdrawal held the key.
+/// In go-redsync, a claim could arrive at a server after its own withdrawal. The key was then held until the
+/// ttl had passed, although no client had it.
 #[tokio::test]
 async fn locker_withdraws_its_late_claim() {
     if !available() {
@@ -365,7 +370,8 @@ async fn first_call_after_a_killed_connection_is_answered() {
     }
 }
 
-/// The server closes these connections before it answers on a newer connection.
+/// Closes the store's connections, and waits until the server has closed them: the server answers a newer
+/// connection only afterwards.
 async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();

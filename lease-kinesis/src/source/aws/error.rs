@@ -68,12 +68,13 @@ impl Operation<'_> {
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            // The error of the next iterator's request says whether the stream or the shard is missing.
+            // The reader now requests a new iterator. The error of that request shows whether the stream or
+            // the shard is missing.
             "ResourceNotFoundException" if operation == "GetRecords" => (
                 SourceErrorKind::ExpiredIterator,
                 format!("the iterator's stream or shard does not exist: {message}"),
             ),
-            // The error of the next subscription names the missing resource.
+            // The reader now subscribes again. The error of that request names the missing resource.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
                 (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }
@@ -81,7 +82,8 @@ impl Operation<'_> {
                 SourceErrorKind::NoSuchStream,
                 format!("there is no stream {stream} in this account and region: {message}"),
             ),
-            // For a subscription, the shard is in use. For any other request, the stream is being changed.
+            // If a subscription gets this error, the shard has another subscription. If any other request gets
+            // it, the stream is being changed.
             "ResourceInUseException" if operation == "SubscribeToShard" => (
                 SourceErrorKind::Throttled,
                 format!("another subscription of this consumer started a moment ago: {message}"),

@@ -83,7 +83,8 @@ impl SimShard {
         self.records.is_empty() && self.closed.is_some_and(|(closed, _)| closed < oldest)
     }
 
-    /// `next` is the stream's next number.
+    /// Returns the number at which a reader starts if it reads from `from`. `next` is the number of the stream's
+    /// next record.
     pub(super) fn position(
         &self,
         from: &ReadFrom,
@@ -129,10 +130,10 @@ impl SimShard {
         for stored in self.records.range(begin..) {
             let bytes = found.bytes + stored.record.data.len() + stored.record.partition_key.len();
             let full = found.records.len() >= most || bytes > MOST_BYTES;
-            // A reader must get a record of the maximum size, too.
+            // The first record is always read, even if it is larger than the limit.
             if full && !found.records.is_empty() {
                 found.ended = false;
-                // The result is more than zero, because records remain.
+                // Records remain, so `behind` must not be zero, even if they arrived in this millisecond.
                 found.behind = now.since(stored.arrived).max(Duration::from_millis(1));
                 break;
             }

@@ -18,7 +18,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // A handler of SIGHUP would hide that the process ignores SIGHUP.
+        // Reads the ignored signals before `signal` installs handlers, because a handler of SIGHUP would
+        // replace the setting "ignored" that `nohup` makes.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
@@ -76,7 +77,8 @@ impl RepeatFilter {
             };
             select! {
                 biased;
-                // After a pause of this process, the window may have ended while a repeat is pending.
+                // Polls signals first: if this process was paused, the window may have ended although a
+                // repeat of that time is still pending.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));
@@ -94,7 +96,8 @@ impl RepeatFilter {
 /// then its group. A person needs more than a second before the next Ctrl-C.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// A process under `nohup` ignores SIGHUP, for example. The mask of Linux has one bit per signal.
+/// Returns whether this process ignores SIGHUP, for example under `nohup`. Linux shows the ignored signals as a
+/// mask with one bit per signal.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -86,7 +86,8 @@ impl Dispatcher {
 }
 
 impl Queues {
-    /// This limit is the only one, because callers do not wait for a node that hangs.
+    /// Returns `None` if the node's queue is full. While a node hangs, callers finish without its answers and
+    /// send further requests, so only this limit bounds its queue.
     fn with_room(&mut self, place: usize) -> Option<&mut Queue> {
         self.of_nodes.get_mut(place).filter(|queue| queue.len() < MOST_QUEUED)
     }
@@ -105,7 +106,8 @@ impl Queue {
         }
         self.claims.retain(|claim| match claim.stage() {
             Stage::Open => true,
-            // Gives more nodes the grant. A silent node would get the claim long after its release.
+            // Sends a claim even after its grant, so that more nodes have the grant. A silent node would
+            // receive the claim long after its release.
             Stage::Granted => !node.is_silent(),
             Stage::Over | Stage::Refused => false,
         });
@@ -202,7 +204,8 @@ fn queues_of(nodes: usize) -> Vec<Queue> {
 
 const LARGEST: usize = 128;
 
-/// With this number of unanswered batches per node, a request waits for less than a round trip.
+/// If a node has this number of unanswered batches, further requests wait until it answers one of them. With
+/// four batches, this usually takes less than a round trip.
 const MOST_IN_FLIGHT: usize = 4;
 
 /// A node that answers in less than this time gets one batch at a time, so its batches are larger.

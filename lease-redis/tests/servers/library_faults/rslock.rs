@@ -25,7 +25,7 @@ async fn late_grant_is_withdrawn() {
         proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
     }
     let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    // With this clock rate error, a client trusts only half of a ttl.
+    // With this clock rate error, a client relies on a grant for only about half of its ttl.
     let builder = RedisQuorum::builder(urls).with_clock_rate_error(0.49).without_rejoin_delay();
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let builder = builder.with_timeout(TTL).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -38,8 +38,8 @@ async fn late_grant_is_withdrawn() {
         soon(one.arrived()).await;
     }
 
-    // Only the client's clock jumps, so the votes are still valid, and the locks do not expire before the
-    // withdrawal.
+    // Only the client's clock jumps. So the grant is late, but the votes are still valid, and the servers' locks do
+    // not expire before the withdrawal.
     clock.leap(TTL.mul_f64(0.52));
     for one in held {
         soon(one.deliver()).await;
@@ -47,7 +47,8 @@ async fn late_grant_is_withdrawn() {
 
     let refused = soon(asking).await.unwrap().unwrap_err();
     assert!(text(&refused).contains("too late to be of use"), "{}", text(&refused));
-    // Unlike an expired grant, a withdrawn grant leaves no bound behind.
+    // The last number of a key is its bound: the node restores no grant with a smaller token. A withdrawal sets
+    // the bound back to its value before the vote, which is 0 for a new key. An expired lock would keep its bound.
     eventually("withdrawn", async || {
         let forgot = |server: &RedisServer| {
             server.command(&format!("GET {LEASE}")).ends_with(" 0000000000000000")
@@ -122,7 +123,8 @@ async fn work_continues_during_a_heartbeat() {
         let lost = soon(lease.run_until_lost(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                // One heartbeat has timed out by now.
+                // `AtRisk` means that a heartbeat has timed out. A step in this state shows that the work
+                // did not pause meanwhile.
                 steps += u32::from(*state.borrow() == LeaseState::AtRisk);
             }
         }))

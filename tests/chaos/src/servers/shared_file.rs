@@ -9,11 +9,12 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::failure::Failure;
 
-/// A folder with the file, and another program that may lock the file. A drop removes the folder.
+/// A folder with the file, and a connection that locks the file as another program would. A drop removes the
+/// folder.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     folder: PathBuf,
-    /// In a mutex, since threads share the servers of a run.
+    /// The mutex allows the threads of a run to share this value.
     other_program: Mutex<Option<Connection>>,
 }
 
@@ -29,8 +30,9 @@ impl SharedFile {
         format!("sqlite://{}", self.path().display())
     }
 
-    /// Locks the file, as a program that writes for long. Does not wait for another process, which
-    /// may be stopped until a repair, but returns `false`.
+    /// Locks the file, as a program with a long write transaction would. Returns `false` if another
+    /// process keeps the file locked for [`BRIEF`]. A fault may have stopped that process, and then only
+    /// a repair ends its lock.
     pub(crate) fn lock(&self) -> Result<bool, Failure> {
         let mut other = lock(&self.other_program);
         let program = match other.take() {
@@ -64,5 +66,5 @@ impl Drop for SharedFile {
     }
 }
 
-/// The time limit for locking the file. A worker's write takes less.
+/// The time limit for locking the file. A worker's write locks the file for a shorter time.
 const BRIEF: Duration = Duration::from_millis(200);

@@ -28,8 +28,11 @@ impl Sessions for MemoryStore {
             _ if record.token != vacancy.token() => {
                 Ok(Obtained::Held(record.last_holder(claim, now)))
             }
-            Decision::Free => records.grant(claim, now),
+            Decision::Free if vacancy.former().is_none() => records.grant(claim, now),
             Decision::Held(_) if record.is_child_of(vacancy.former()) => records.grant(claim, now),
+            // A late hand-over or release has taken the key out of the session that the client has seen. The
+            // token is the same. So the claim is refused now and later, and its client reads the record again.
+            Decision::Free => Ok(Obtained::Held(record.last_holder(claim, now))),
             Decision::Held(holder) => Ok(Obtained::Held(holder)),
         }
     }

@@ -184,3 +184,39 @@ impl ClaimsByKey {
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(since: Option<Moment>) -> UnsettledClaim {
+        let lessee = "a".parse().unwrap();
+        let claim = Claim::new(key(), lessee, Nonce::random(), Duration::from_secs(1));
+        UnsettledClaim {
+            claim,
+            first_sent: Moment::from_nanos(0),
+            requests: Arc::default(),
+            beat: Beat::GRANTED,
+            adopts: None,
+            clearing: Arc::default(),
+            kept_since: since,
+        }
+    }
+
+    fn key() -> LeaseKey {
+        "job".parse().unwrap()
+    }
+
+    #[test]
+    fn refused_claim_is_repeated_for_four_ttls_at_most() {
+        let claims = UnsettledClaims::default();
+        let now = Moment::from_nanos(0) + Duration::from_secs(10);
+        for (since, is_repeated) in [(None, true), (Some(7), true), (Some(6), false)] {
+            let since = since.map(|seconds| Moment::from_nanos(0) + Duration::from_secs(seconds));
+            claims.put(kept(since));
+
+            assert_eq!(claims.take(&key(), None, now).is_some(), is_repeated, "{since:?}");
+            assert!(claims.take(&key(), None, now).is_none(), "{since:?}");
+        }
+    }
+}

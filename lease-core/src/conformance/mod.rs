@@ -271,6 +271,7 @@ macro_rules! __lock_promises {
             sessions::release_of_earlier_lease_under_session_changes_nothing
             sessions::lease_under_session_is_not_evicted
             sessions::heartbeat_takes_lease_out_of_its_session
+            sessions::claim_refused_after_late_hand_over_stays_refused
             sessions::reserved_key_shows_its_reservation
             sessions::records_of_several_keys_are_read_in_order
             sessions::count_adds_one

@@ -13,6 +13,7 @@ mod racing;
 mod reasons;
 mod sessions;
 mod silence;
+mod unanswered;
 mod writes;
 
 use lease_core::{Lease, LeaseKey, Locker};

@@ -219,7 +219,10 @@ sabotages! {
     Sessional::ReleasesBySession breaks release_of_earlier_lease_under_session_changes_nothing;
     Sessional::UpdatesBySession breaks update_under_earlier_lease_of_session_changes_nothing;
     Sessional::EvictsChildren breaks lease_under_session_is_not_evicted;
-    Sessional::HeartbeatKeepsTheSession breaks heartbeat_takes_lease_out_of_its_session;
+    Sessional::HeartbeatKeepsTheSession breaks
+        heartbeat_takes_lease_out_of_its_session
+        claim_refused_after_late_hand_over_stays_refused;
+    Sessional::ComparesTheTokenAlone breaks claim_refused_after_late_hand_over_stays_refused;
     Sessional::HidesReservations breaks reserved_key_shows_its_reservation;
     Sessional::ReadsInReverse breaks records_of_several_keys_are_read_in_order;
     Sessional::DoesNotCount breaks count_adds_one;

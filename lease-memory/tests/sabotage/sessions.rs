@@ -32,6 +32,7 @@ pub(crate) enum Sessional {
     UpdatesBySession,
     EvictsChildren,
     HeartbeatKeepsTheSession,
+    ComparesTheTokenAlone,
     HidesReservations,
     ReadsInReverse,
     DoesNotCount,
@@ -115,6 +116,14 @@ impl Sessions for Handle {
                 claim.ttl,
             );
             answer = self.obtain_anyhow(&fresh).await?;
+        }
+        if let Obtained::Held(_) = &answer
+            && self.is(Sessional::ComparesTheTokenAlone)
+            && let Some(record) = self.store.read(&claim.key).await?
+            && record.holder.is_none()
+            && record.token == vacancy.token()
+        {
+            answer = self.obtain_anyhow(claim).await?;
         }
         if let Obtained::Granted(grant, _) = &mut answer {
             if let Some(seen) = vacancy.token()

@@ -248,6 +248,30 @@ pub async fn heartbeat_takes_lease_out_of_its_session<F: Fixture>(case: Case<F>)
     case.not_before_ttl(taken, since);
 }
 
+/// A late hand-over takes a key out of its ended session, under the same token. A claim that is refused then is also
+/// refused later, when the key is free. A store that may grant the claim later returns an error instead of the
+/// refusal.
+pub async fn claim_refused_after_late_hand_over_stays_refused<F: Fixture>(case: Case<F>) {
+    let Some(sessions) = case.store.sessions() else { return };
+    let session = case.short_session().await;
+    let (_, child) = case.child(sessions, &session).await;
+    let proof = case.ended(sessions, &session).await;
+    let next = case.session().await;
+    let seen = case.vacancy(sessions, Some(&proof)).await;
+    let handed = Grant { ttl: case.fixture.long_ttl(), ..child };
+    let beat = case.heartbeat(&handed, 1).await;
+    assert_eq!(beat, Heartbeat::Extended, "no lessee has obtained the key since the session ended");
+
+    let claim = case.claim("b").under(Parent::from(&next));
+    let Ok(answer) = sessions.obtain_under(&claim, &seen).await else { return };
+    drop(expect_held(answer, "a key that has left its session"));
+    case.release(&handed).await;
+
+    let late = case.ask_under(sessions, &claim.repeated(), &seen).await;
+    drop(expect_held(late, "a late copy of a claim that was refused"));
+    case.has_no_holder("a release, and a late copy of a refused claim").await;
+}
+
 /// A read shows that a key is reserved, so no client claims it: a late duplicate might be granted.
 pub async fn reserved_key_shows_its_reservation<F: Fixture>(case: Case<F>) {
     let Some(sessions) = case.store.sessions() else { return };

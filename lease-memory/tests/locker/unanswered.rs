@@ -1,0 +1,95 @@
+//! Tests claims whose grant expires before the locker has an answer.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::store::{
+    Beat, BootClock, Claim, Clock, Grant, Heartbeat, LeaseTable, LockStore, Obtained,
+};
+use lease_core::{Attributes, Holder, LeaseKey, LeaseOptions, Locker, StoreError, Waiting};
+use lease_memory::MemoryStore;
+use tokio::time::{sleep, timeout};
+
+use crate::key;
+
+const SECOND: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(30);
+
+/// A store whose refusals name no expiry.
+#[derive(Debug, Clone)]
+struct WithoutExpiry(Faulty<MemoryStore>);
+
+#[async_trait]
+impl LockStore for WithoutExpiry {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let mut answer = self.0.obtain(claim).await?;
+        if let Obtained::Held(holder) = &mut answer {
+            holder.expires_in = None;
+        }
+        Ok(answer)
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        self.0.heartbeat(grant, beat).await
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        self.0.release(grant, reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        self.0.adopt(grant, claim).await
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        self.0.holder(key).await
+    }
+}
+
+/// Loses the answer to a granted claim, and refuses the connection until the grant has expired. The store then
+/// refuses this claim for ever, since it keeps the record.
+async fn lose_a_grant(faulty: &Faulty<MemoryStore>, locker: &Locker) {
+    faulty.inner().create(&key("job"), &Attributes::new()).await.unwrap();
+    faulty.next(Call::Obtain, Fault::LoseReply);
+    assert!(locker.obtain(&key("job")).await.is_err());
+    faulty.every(Call::Obtain, Fault::Fail);
+    let over = BootClock::new().now() + TTL;
+    while BootClock::new().now() < over {
+        // Each attempt takes over the claim before the cleanup repeats it.
+        sleep(SECOND).await;
+        assert!(locker.obtain(&key("job")).await.is_err());
+    }
+    faulty.heal();
+}
+
+fn racing(store: impl LockStore) -> Locker {
+    let options = LeaseOptions::new(TTL).unwrap().with_waiting(Waiting::Racing);
+    Locker::new(store).with_options(options)
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_whose_unanswered_grant_has_expired_is_made_anew_at_once() {
+    let faulty = Faulty::new(MemoryStore::new());
+    let locker = racing(faulty.clone());
+    lose_a_grant(&faulty, &locker).await;
+
+    let attempt = locker.obtain(&key("job")).await.unwrap();
+
+    assert!(attempt.into_lease().is_some_and(|lease| lease.is_held()));
+}
+
+/// The refusals do not show that the grant has expired.
+#[tokio::test(start_paused = true)]
+async fn refused_claim_is_made_anew_after_four_ttls() {
+    let faulty = Faulty::new(MemoryStore::new());
+    let locker = racing(WithoutExpiry(faulty.clone()));
+    lose_a_grant(&faulty, &locker).await;
+    let start = BootClock::new().now();
+
+    let wait = timeout(TTL * 100, locker.wait_until_obtained(&key("job"))).await;
+
+    assert!(wait.unwrap().unwrap().is_held());
+    let took = BootClock::new().now().since(start);
+    assert!(TTL * 3 < took && took < TTL * 5, "{took:?}");
+}

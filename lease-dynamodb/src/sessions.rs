@@ -23,7 +23,7 @@ impl Sessions for DynamoDbStore {
             return Err(store_error(StoreErrorKind::Refused, text));
         }
         let payload = self.claim_payload(claim)?;
-        let mut purge = Purge::AsMarked;
+        let (mut purge, mut has_ended_a_lease) = (Purge::AsMarked, false);
         loop {
             let (payload, now) = (payload.clone(), self.now());
             let write = write::obtain_under(claim, vacancy, payload, &shared.settings, now, purge);
@@ -48,7 +48,16 @@ impl Sessions for DynamoDbStore {
                 purge = Purge::Never;
                 continue;
             }
-            return match self.answer(claim, &item).await {
+            let answer = self.answer(claim, &item).await;
+            if answer.is_none()
+                && !has_ended_a_lease
+                && let Some(lapsed) = lapsed_since(vacancy, &item)
+            {
+                has_ended_a_lease = true;
+                self.end_session(&lapsed).await?;
+                continue;
+            }
+            return match answer {
                 Some(granted @ Obtained::Granted(..)) => Ok(granted),
                 _ if !is_final(vacancy, &item) => Err(may_still_be_granted(claim)),
                 Some(held) => Ok(held),
@@ -132,6 +141,14 @@ impl Sessions for DynamoDbStore {
 fn is_final(vacancy: &Vacancy, item: &Item) -> bool {
     let is_under_another = item.parent.is_some() && item.parent.as_ref() != vacancy.former();
     item.token > vacancy.token() || is_under_another
+}
+
+/// Returns the lease that a late hand-over has made under the token of `vacancy`. `item` shows that this lease has
+/// expired. The claim needs its end: no other process may want the key.
+fn lapsed_since(vacancy: &Vacancy, item: &Item) -> Option<Parent> {
+    let token = item.token.filter(|token| Some(*token) == vacancy.token())?;
+    let has_lease = item.lessee.is_some() && item.parent.is_none();
+    has_lease.then(|| Parent::new(vacancy.key().clone(), token))
 }
 
 fn may_still_be_granted(claim: &Claim) -> StoreError {

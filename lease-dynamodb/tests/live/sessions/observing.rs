@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::conformance::SkewedClock;
-use lease_core::store::{Beat, LockStore, Parent, SessionState};
+use lease_core::store::{Beat, Ended, Grant, LockStore, Parent, SessionState, Sessions, Vacancy};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
-use lease_test_servers::claims::{claim, fresh_key, held, obtain};
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
 use lease_test_servers::dynamodb::Server;
 
 use super::{TTL, child, end, record};
@@ -96,4 +96,30 @@ async fn child_that_is_observed_for_years_is_held() {
         assert_eq!(holder.parent, Some(Parent::from(&session)));
         clock.leap(Duration::from_hours(24 * 365));
     }
+}
+
+/// The former holder hands the key over after its session has ended, and no process resumes the hand-over.
+#[tokio::test]
+async fn claim_is_granted_once_the_lease_of_a_late_hand_over_has_expired() {
+    let (server, store) = server_and_store().await;
+    let clock = clock();
+    let observer = observer(&server, &clock, 100);
+    let [former, session] = [
+        obtain(&store, &fresh_key("worker"), "a", LONG).await,
+        obtain(&store, &fresh_key("worker"), "b", LONG).await,
+    ];
+    let key = fresh_key("shard");
+    let handed = child(&store, &key, &former).await;
+    store.release(&former, None).await.unwrap();
+    let proof = Ended::written(Parent::from(&former));
+    let claim = claim(&key, "b", TTL).under(Parent::from(&session));
+    let seen = record(&observer, &key).await;
+    let vacancy = Vacancy::seen(&key, seen.as_ref(), &claim.lessee, Some(&proof)).unwrap();
+    store.heartbeat(&Grant { ttl: TTL, ..handed.clone() }, Beat::new(1)).await.unwrap();
+
+    assert!(observer.obtain_under(&claim, &vacancy).await.is_err());
+    clock.leap(TTL * 2);
+    let repeated = observer.obtain_under(&claim.repeated(), &vacancy).await.unwrap();
+
+    assert!(granted(repeated).0.token > handed.token);
 }

@@ -32,6 +32,22 @@ fn sessions_keep_their_promises_with_stale_reads() {
     }
 }
 
+/// Each of these seeds has found a contender that claimed a free key for ever.
+#[test]
+fn seeds_that_have_starved_a_contender_hold() {
+    let by_observation = Setup::sound(BY_OBSERVATION);
+    let with_stale_reads = Setup::sound(BY_SERVER_TIME).breaking(Breach::StaleHints);
+    for (seed, setup) in [
+        // The grant of its session had expired before an answer arrived.
+        (1_853_238_977_000_007, by_observation),
+        // Its claim under its session had met the late hand-over of a former holder.
+        (1_456_831_245_000_304, with_stale_reads),
+    ] {
+        let verdict = run(seed, Sessions::of(seed), &setup);
+        assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
+    }
+}
+
 #[test]
 fn same_seed_gives_the_same_trace_of_sessions() {
     for seed in 0..5 {

@@ -57,6 +57,10 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///   forgets released nonces may grant the key, which is then held without a lease for one ttl. Such a
     ///   store returns the numbers of granted requests.
     ///
+    /// A store may also refuse a claim whose grant has expired. A refusal with the lessee of the claim, and with
+    /// no time left, shows that the claim's own grant has ended. A locker that had no answer then claims the key
+    /// under a new nonce. It does so after 4 ttls if the refusals do not show this.
+    ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic
     /// step. The record then outlasts the lease. All other attributes stay, and the answer contains
     /// all attributes. No other answer changes an attribute, because a granted claim may be

@@ -197,13 +197,15 @@ sabotages! {
         lease_under_session_outlasts_its_ttl
         key_of_ended_session_is_granted_with_its_proof
         repeated_claim_under_session_is_granted_again
-        lease_under_session_is_not_evicted;
+        lease_under_session_is_not_evicted
+        claim_refused_after_late_hand_over_stays_refused;
     Sessional::ForgetsTheSession breaks lease_under_session_outlasts_its_ttl;
     Sessional::GrantsChildrenToOthers breaks lease_under_session_outlasts_its_ttl;
     Sessional::EndsHeldSessions breaks
         session_that_is_held_is_not_ended
         end_of_expired_session_is_written
-        key_of_ended_session_is_granted_with_its_proof;
+        key_of_ended_session_is_granted_with_its_proof
+        claim_refused_after_late_hand_over_stays_refused;
     Sessional::DoesNotWriteEnds breaks end_of_expired_session_is_written;
     Sessional::EndsLaterSessions breaks released_session_has_ended;
     Sessional::HidesEnds breaks
@@ -213,7 +215,9 @@ sabotages! {
         update_under_earlier_lease_of_session_changes_nothing;
     Sessional::RefusesProofs breaks key_of_ended_session_is_granted_with_its_proof;
     Sessional::AcceptsOtherProofs breaks proof_of_another_session_grants_nothing;
-    Sessional::IgnoresTheSeenToken breaks claim_that_has_seen_a_smaller_token_is_refused;
+    Sessional::IgnoresTheSeenToken breaks
+        claim_that_has_seen_a_smaller_token_is_refused
+        claim_refused_after_late_hand_over_stays_refused;
     Sessional::RefusesRepeatedClaims breaks repeated_claim_under_session_is_granted_again;
     Sessional::GrantsTheSameToken breaks key_of_ended_session_is_granted_with_its_proof;
     Sessional::ReleasesBySession breaks release_of_earlier_lease_under_session_changes_nothing;

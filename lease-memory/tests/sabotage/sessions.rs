@@ -83,9 +83,12 @@ impl Handle {
         let record = self.store.read(&claim.key).await?;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());
         let forged = holder.and_then(|holder| holder.parent.clone()).map(Ended::written);
-        let vacancy =
-            Vacancy::seen(&claim.key, record.as_ref(), &claim.lessee, forged.as_ref()).unwrap();
-        self.store.obtain_under(claim, &vacancy).await
+        let vacancy = Vacancy::seen(&claim.key, record.as_ref(), &claim.lessee, forged.as_ref());
+        match vacancy {
+            Some(vacancy) => self.store.obtain_under(claim, &vacancy).await,
+            // Held by a lease with a ttl.
+            None => Ok(Obtained::Held(Holder::new(claim.lessee.clone(), None))),
+        }
     }
 }
 
@@ -107,7 +110,9 @@ impl Sessions for Handle {
         let mut answer = self.store.obtain_under(claim, vacancy).await?;
         if let Obtained::Held(holder) = &answer
             && (self.is(Sessional::IgnoresTheSeenToken) && holder.parent.is_none()
-                || self.is(Sessional::AcceptsOtherProofs) && vacancy.former().is_some())
+                || self.is(Sessional::AcceptsOtherProofs)
+                    && vacancy.former().is_some()
+                    && holder.parent.is_some())
         {
             let fresh = Claim::new(
                 claim.key.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::conformance::SkewedClock;
-use lease_core::store::{Beat, Ended, Grant, LockStore, Parent, SessionState, Sessions, Vacancy};
+use lease_core::store::{Beat, Ended, LockStore, Parent, SessionState, Sessions, Vacancy};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
 use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
 use lease_test_servers::dynamodb::Server;
@@ -109,13 +109,14 @@ async fn claim_is_granted_once_the_lease_of_a_late_hand_over_has_expired() {
         obtain(&store, &fresh_key("worker"), "b", LONG).await,
     ];
     let key = fresh_key("shard");
-    let handed = child(&store, &key, &former).await;
+    let mut handed = child(&store, &key, &former).await;
     store.release(&former, None).await.unwrap();
     let proof = Ended::written(Parent::from(&former));
     let claim = claim(&key, "b", TTL).under(Parent::from(&session));
     let seen = record(&observer, &key).await;
     let vacancy = Vacancy::seen(&key, seen.as_ref(), &claim.lessee, Some(&proof)).unwrap();
-    store.heartbeat(&Grant { ttl: TTL, ..handed.clone() }, Beat::new(1)).await.unwrap();
+    handed.ttl = TTL;
+    store.heartbeat(&handed, Beat::new(1)).await.unwrap();
 
     assert!(observer.obtain_under(&claim, &vacancy).await.is_err());
     clock.leap(TTL * 2);

@@ -22,6 +22,12 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Opened, Fault> {
     let path = absolute(path)?;
     refuse_network(&path)?;
+    if path.is_dir() {
+        return Err(Fault::misconfigured(format!(
+            "{} is a folder: name a file in it",
+            path.display()
+        )));
+    }
     Identity::refuse_former(&path, settings)?;
     let writer = connect(&path, settings)?;
     schema::prepare(&writer, &path, settings)?;

@@ -5,6 +5,8 @@
 
 #[cfg(target_os = "linux")]
 mod arguments;
+#[cfg(all(target_os = "linux", any(feature = "dynamodb", feature = "kinesis")))]
+mod aws;
 #[cfg(target_os = "linux")]
 mod child;
 #[cfg(target_os = "linux")]

@@ -1,9 +1,12 @@
 //! The checks of `lease doctor`.
 //!
-//! Start with [`examine`]. [`cycle`] has the checks that every store gets, and the other files those of one kind of
-//! store.
+//! Start with [`examine`]. [`cycle`] has the checks that every store gets. [`sqlite`] and the folders `postgres`,
+//! `redis` and `dynamodb` have those of one kind of store. [`mounts`] finds the file system of a file.
 
 mod cycle;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
+mod mounts;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -57,6 +60,14 @@ impl Finding {
         Self { check, grade, found: found.into(), remedy: Some(remedy.into()) }
     }
 
+    /// The settings of a server that has not answered, because of `error`.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    fn unanswered(error: impl std::fmt::Display) -> Self {
+        let remedy =
+            "start the server, or repair its network. If it refuses this user, check the login";
+        Self::bad("settings", Grade::Unknown, error.to_string(), remedy)
+    }
+
     /// A check that could not be made, because of `error`.
     fn unknown(check: &'static str, error: impl std::fmt::Display) -> Self {
         let remedy = "let this user read the settings, or check them on the server";
@@ -66,16 +77,23 @@ impl Finding {
 
 /// Makes all checks of the store at `url`.
 pub(crate) async fn examine(url: &str) -> Vec<Finding> {
-    let mut findings = cycle::examine(url).await;
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-    match scheme.as_str() {
-        "sqlite" => findings.extend(sqlite::examine(url)),
-        #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+quorum" | "rediss+quorum" => {
-            findings.extend(redis::examine(url).await);
+    let mut findings = Vec::new();
+    if scheme == "sqlite" {
+        findings.extend(sqlite::examine(url));
+        // The store refuses a network file system. To open a file there may take for ever.
+        if findings.iter().any(|finding| finding.grade == Grade::Problem) {
+            return findings;
         }
+    }
+    findings.extend(cycle::examine(url).await);
+    match scheme.as_str() {
+        #[cfg(feature = "redis")]
+        scheme if scheme.starts_with("redis") => findings.extend(redis::examine(url).await),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => findings.extend(postgres::examine(url).await),
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => findings.extend(dynamodb::examine(url).await),
         "memory" => {
             let remedy = "choose a store that other processes can reach: sqlite:///PATH";
             let found = "other processes do not share the memory of this one";
@@ -108,5 +126,11 @@ fn seconds_since_1970() -> f64 {
     now.duration_since(SystemTime::UNIX_EPOCH).as_ref().map_or(0.0, Duration::as_secs_f64)
 }
 
+/// How long a server may take to answer, and a replica or standby to catch up. A third of the default ttl.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the lag of replicas and standbys is read.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+const POLL: Duration = Duration::from_millis(100);
 /// A difference of clocks below this, in seconds, may come from the network.
 const TOLERATED: f64 = 5.0;

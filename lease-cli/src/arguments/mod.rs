@@ -1,12 +1,14 @@
 //! The command line.
 //!
 //! Start with [`Command`]. [`run`] has the arguments of `lease run`, and [`waiting`] those of all commands that obtain
-//! a key. [`values`] parses durations, signals and hand-overs.
+//! a key. [`shards`] has those of `lease shards`. [`values`] parses durations, signals and hand-overs.
 
 mod run;
+mod shards;
 mod values;
 mod waiting;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,10 +17,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use lease_core::{HandOver, LeaseKey};
 
 pub(crate) use self::run::RunArguments;
+pub(crate) use self::shards::ShardsArguments;
 pub(crate) use self::values::HandOverSource;
-use self::values::{duration, hand_over_source};
+use self::values::{duration, hand_over_source, interval};
 pub(crate) use self::waiting::{Verbosity, WaitingArguments};
 use crate::exit::Exit;
+use crate::output::messages::say;
 
 /// Runs commands under distributed leases, and shows and ends leases.
 ///
@@ -69,7 +73,7 @@ pub(crate) enum Command {
         #[arg(default_value = "", hide_default_value = true, value_name = "KEY|PREFIX")]
         prefix: String,
         /// How often the store is read.
-        #[arg(long, value_parser = duration, default_value = "1s", value_name = "DURATION")]
+        #[arg(long, value_parser = interval, default_value = "1s", value_name = "DURATION")]
         interval: Duration,
     },
     /// Ends the lease of another process: its holder stops, and the key becomes free.
@@ -100,8 +104,8 @@ pub(crate) enum Command {
         #[arg(long, value_parser = duration, default_value = "5s", value_name = "DURATION")]
         time: Duration,
     },
-    /// Lists the shards that the workers of an application of lease-kinesis read.
-    Shards { application: String },
+    /// Lists the shards that the workers of an application of lease-kinesis read, with their lag.
+    Shards(ShardsArguments),
     /// Lists the jobs of lease-scheduler whose names start with PREFIX, with their last runs.
     Jobs {
         #[arg(default_value = "", hide_default_value = true)]
@@ -118,11 +122,20 @@ pub(crate) fn parse() -> Result<Arguments, ExitCode> {
     Arguments::try_parse().map_err(|error| {
         // An error means that nobody reads the output.
         drop(error.print());
+        let words: Vec<_> = std::env::args_os().collect();
+        if error.kind() == ErrorKind::UnknownArgument && lacks_separator(&words) {
+            say("write -- before the command: lease run KEY -- COMMAND");
+        }
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::SUCCESS.into(),
             _ => Exit::USAGE.into(),
         }
     })
+}
+
+/// Whether these are the words of `lease run KEY COMMAND`, as for flock.
+fn lacks_separator(words: &[OsString]) -> bool {
+    words.iter().any(|word| word == "run") && !words.iter().any(|word| word == "--")
 }
 
 /// The definition of the command line, for completions and the man page.

@@ -11,6 +11,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}: write a duration as 90s, 5m or 1h30m"))
 }
 
+/// Parses the time between two reads of the store. Without a pause, they would load the store for nothing.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < SHORTEST_INTERVAL {
+        return Err("the shortest interval is 10ms".to_owned());
+    }
+    Ok(interval)
+}
+
 /// Parses `TERM`, `SIGTERM` or `15`.
 pub(super) fn signal(text: &str) -> Result<Signal, String> {
     let name = text.to_ascii_uppercase();
@@ -35,6 +44,8 @@ pub(super) fn hand_over_source(text: &str) -> Result<HandOverSource, String> {
         .map(HandOverSource::Text)
         .map_err(|error: lease_core::InvalidInput| error.to_string())
 }
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 const SIGNALS: [(&str, Signal); 14] = [
     ("ABRT", Signal::ABORT),
@@ -67,6 +78,12 @@ mod tests {
         for wrong in ["", "x", "5", "-1s", "1y2"] {
             assert!(duration(wrong).unwrap_err().contains("write a duration"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn interval_is_at_least_10_ms() {
+        assert_eq!(interval("10ms"), Ok(Duration::from_millis(10)));
+        assert!(interval("0s").unwrap_err().contains("10ms"));
     }
 
     #[test]

@@ -8,10 +8,13 @@ mod ending;
 mod generated;
 mod give;
 mod hold;
+#[cfg(feature = "kinesis")]
+mod lag;
 mod ls;
 mod obtaining;
 mod records;
 mod run;
+mod shards;
 mod take;
 mod watch;
 mod who;
@@ -57,7 +60,7 @@ async fn execute(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Release { key, grant, force: _ } => ending::release(context, &key, grant).await,
         Command::Doctor => doctor::doctor(context).await,
         Command::Bench { tasks, time } => bench::bench(context, tasks, time).await,
-        Command::Shards { application } => records::shards(context, &application).await,
+        Command::Shards(arguments) => shards::shards(context, &arguments).await,
         Command::Jobs { prefix } => records::jobs(context, &prefix).await,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man => generated::man(),

@@ -1,4 +1,4 @@
-//! `lease shards` and `lease jobs`: list what lease-kinesis and lease-scheduler keep in their records.
+//! `lease jobs`: lists what lease-scheduler keeps in its records. `lease shards` reads records in the same way.
 
 use std::sync::Arc;
 
@@ -11,15 +11,6 @@ use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::store;
 
-/// Lists the shards of an application, with their workers and checkpoints.
-pub(crate) async fn shards(context: &Context, application: &str) -> Result<Exit, Failure> {
-    let prefix = format!("{application}/shards/");
-    let rows = records(context, &prefix).await?;
-    let shards: Vec<_> = rows.iter().map(|row| shard(row, &prefix)).collect();
-    context.output.list(&shards)?;
-    Ok(Exit::SUCCESS)
-}
-
 /// Lists the jobs of schedulers, each with its last runs.
 pub(crate) async fn jobs(context: &Context, prefix: &str) -> Result<Exit, Failure> {
     let rows = records(context, prefix).await?;
@@ -27,15 +18,6 @@ pub(crate) async fn jobs(context: &Context, prefix: &str) -> Result<Exit, Failur
     let runs: Vec<_> = rows.iter().filter(is_job).flat_map(runs).collect();
     context.output.list(&runs)?;
     Ok(Exit::SUCCESS)
-}
-
-fn shard(row: &LeaseRecord, prefix: &str) -> Record {
-    let text = |name: &str| text_of(&row.attributes, name);
-    Record::new()
-        .with("shard", row.key.as_str().strip_prefix(prefix))
-        .with("worker", row.holder.as_ref().map(|holder| holder.lessee.as_str()))
-        .with("checkpoint", text("checkpoint"))
-        .with("parents", text("parentShardId"))
 }
 
 /// The runs of a job, the last one first. A job without a run has one line.
@@ -76,7 +58,7 @@ fn line(row: &LeaseRecord, run: &Value) -> Record {
 }
 
 /// An attribute as text. `None` if it is missing, or neither a text nor a number.
-fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+pub(super) fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     match attributes.get(name)? {
         Value::Text(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -87,7 +69,8 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     }
 }
 
-async fn records(context: &Context, prefix: &str) -> Result<Vec<LeaseRecord>, Failure> {
+/// Reads the records whose keys start with `prefix`, in order.
+pub(super) async fn records(context: &Context, prefix: &str) -> Result<Vec<LeaseRecord>, Failure> {
     let table = table(context).await?;
     let mut records: Vec<LeaseRecord> = table.list(prefix).try_collect().await?;
     records.sort_by(|one, other| one.key.cmp(&other.key));

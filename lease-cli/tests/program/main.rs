@@ -17,6 +17,8 @@ mod losing;
 mod operating;
 mod place;
 mod running;
+#[cfg(feature = "kinesis")]
+mod shards;
 mod signals;
 mod steps;
 mod terminal;

@@ -125,3 +125,31 @@ fn death_of_keeper_exits_with_125() {
     assert!(!crate::place::is_alive(grandchild));
     assert!(place.is_free("job"));
 }
+
+#[test]
+fn usage_errors_say_what_to_write() {
+    let place = Place::new();
+    let folder = format!("sqlite://{}", place.folder().display());
+
+    for (arguments, part) in [
+        (&["run", "job", "true"][..], "lease run KEY -- COMMAND"),
+        (&["watch", "--interval", "0s"], "10ms"),
+        (&["--store", &folder, "ls"], "name a file in it"),
+        (&["run", "a\tkey", "--", "true"], "control character"),
+        (&["run", "job", "--ttl", "0s", "--", "true"], "100 ms to a day"),
+    ] {
+        let output = place.output(arguments);
+        let message = text(&output.stderr);
+        assert!(message.contains(part), "{arguments:?}: {message}");
+        assert!(matches!(output.status.code(), Some(64 | 78)), "{output:?}");
+    }
+    let help = place.output(&["run", "--help"]);
+    assert!(!text(&help.stderr).contains("lease run KEY"), "{help:?}");
+}
+
+#[test]
+fn key_may_have_spaces() {
+    let place = Place::new();
+
+    assert_eq!(place.code(&["run", "a key", "--", "sh", "-c", "test \"$LEASE_KEY\" = 'a key'"]), 0);
+}

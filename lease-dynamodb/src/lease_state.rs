@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use lease_aws::table_client::Observations;
-use lease_core::store::{Claim, Grant, Moment};
+use lease_core::store::{Claim, Grant, Moment, Observations, ServerClock, ServerNow};
 use lease_core::{Holder, LeaseKey, LossCause};
 
 use crate::items::{Item, Observed};
 use crate::settings::{Settings, TimeMode};
-use crate::time::{ServerNow, ServerTime};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
@@ -27,7 +25,7 @@ impl LeaseState {
         item: &Item,
         default_ttl: Option<Duration>,
         settings: &Settings,
-        time: &ServerTime,
+        time: &ServerClock,
         observations: &Observations<Observed>,
         now: Moment,
     ) -> Self {

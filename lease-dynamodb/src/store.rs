@@ -9,12 +9,11 @@ use aws_sdk_dynamodb::Client;
 use futures_util::StreamExt;
 use futures_util::future::ready;
 use lease_aws::table_client::{
-    Advice, Expression, Observations, Payload, RawItem, ReturnItem, Table, TableClient,
-    WriteOutcome, store_error,
+    Advice, Expression, Payload, RawItem, ReturnItem, Table, TableClient, WriteOutcome, store_error,
 };
 use lease_core::store::{
     Beat, BoxStream, Claim, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Moment,
-    Obtained, Sessions,
+    Observations, Obtained, ServerClock, ServerNow, Sessions,
 };
 use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError, StoreErrorKind};
 use tracing::debug;
@@ -25,7 +24,7 @@ use crate::items::{
 };
 use crate::lease_state::{LeaseState, last_holder, why_lost};
 use crate::settings::Settings;
-use crate::time::{DateInterceptor, ServerNow, ServerTime};
+use crate::time::DateInterceptor;
 use crate::write::{self, Purge, StaleItem};
 
 /// Stores leases in a DynamoDB table. Clones share the connections and the known bounds of
@@ -66,14 +65,15 @@ pub struct DynamoDbStore {
 pub(crate) struct Shared {
     pub(crate) table: TableClient,
     pub(crate) settings: Settings,
-    pub(crate) time: Arc<ServerTime>,
+    pub(crate) time: Arc<ServerClock>,
     pub(crate) observations: Observations<Observed>,
 }
 
 impl DynamoDbStore {
     pub(crate) fn with(client: &Client, settings: Settings) -> Self {
         let timing = &settings.timing;
-        let time = Arc::new(ServerTime::new(Arc::clone(&timing.clock), timing.clock_rate_error));
+        let time = Arc::new(ServerClock::new(Arc::clone(&timing.clock), timing.clock_rate_error));
+        // The user's client with its connections, and an interceptor that reads dates.
         let interceptor = DateInterceptor(Arc::clone(&time));
         let config = client.config().to_builder().interceptor(interceptor).build();
         let table = Table {
@@ -101,8 +101,8 @@ impl DynamoDbStore {
         self.shared.time.now()
     }
 
-    /// Returns the item of a refused write. Some servers other than AWS never return the item, so
-    /// this function reads it.
+    /// Returns the item of a refused write. Reads it if the answer did not contain it: some servers
+    /// other than AWS never return it.
     pub(crate) async fn refused_item(
         &self,
         key: &LeaseKey,
@@ -127,6 +127,7 @@ impl DynamoDbStore {
         Item::read(key.as_str(), raw, &self.shared.settings.columns)
     }
 
+    /// Returns the state of an item that was received just now.
     pub(crate) fn state(
         &self,
         key: &LeaseKey,
@@ -152,10 +153,11 @@ impl DynamoDbStore {
         }
     }
 
-    /// Returns the observed item of the key if the item was unchanged for the holder's whole ttl.
+    /// Returns the observed item of the key if it has been unchanged for the holder's whole ttl.
     ///
-    /// `item` was received just now. An item of another program is compared by all columns, which
-    /// only `item` contains. Fails if such an item has too many columns.
+    /// `item` is the item that was received just now, if the caller has one. The store compares an
+    /// item of another program by all its columns, which only `item` contains. An item without a ttl must
+    /// be unchanged for `default_ttl`. Fails if an item of another program has too many columns.
     pub(crate) fn stale_item(
         &self,
         key: &LeaseKey,
@@ -185,8 +187,8 @@ impl DynamoDbStore {
         Ok(Some(StaleItem { observed: observation.state, foreign }))
     }
 
-    /// Reads the item before a write if the key was recently held or reserved, since a read costs a
-    /// fifth of a refused write. Always reads an item of another program.
+    /// Reads the item before a write if it was recently held or reserved: a read costs a fifth of a
+    /// refused write. Always reads an item that another program may have written.
     async fn read_before_write(&self, claim: &Claim) -> Result<Option<Item>, StoreError> {
         let Some(observation) = self.shared.observations.get(claim.key.as_str()) else {
             return Ok(None);
@@ -199,7 +201,8 @@ impl DynamoDbStore {
         raw.map(|raw| self.leasable_item(&claim.key, raw)).transpose()
     }
 
-    /// Fails if Amazon's lock client wrote the item and the store refuses such items.
+    /// Parses an item to lease. Fails if Amazon's lock client wrote it and the store refuses such
+    /// items.
     pub(crate) fn leasable_item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
         let shared = &self.shared;
         let lock_client_column = lock_client_columns(&shared.settings.columns)
@@ -219,7 +222,7 @@ impl DynamoDbStore {
         self.shared.time.clock().now()
     }
 
-    /// Returns the grant in `item`, and adds columns that the write could not compute.
+    /// Returns the grant that `item` contains. Adds columns that the write could not compute.
     pub(crate) async fn granted(&self, grant: Grant, item: Item) -> Obtained {
         let shared = &self.shared;
         shared.observations.forget(grant.key.as_str());
@@ -230,8 +233,7 @@ impl DynamoDbStore {
         if lacks_expiry || lacks_mark {
             let purge = if lacks_mark { Purge::Never } else { Purge::AsMarked };
             let write = write::complete_grant(&grant, &shared.settings, now, purge);
-            // The grant is valid without this write, since the first heartbeat also sets the
-            // expiry.
+            // The grant is valid without this write: the first heartbeat sets the expiry, too.
             if let Err(error) = self.write(&grant.key, write, ReturnItem::Never).await {
                 debug!(
                     key = %grant.key, error = &error as &dyn std::error::Error,
@@ -242,30 +244,30 @@ impl DynamoDbStore {
         Obtained::Granted(grant, item.attributes)
     }
 
-    /// `None` if the claim may take the key.
+    /// Returns the answer to a claim if `item` decides it. `None` if the claim may take the key.
     pub(crate) async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
         let holder = self.refusal(claim, item)?;
         let own = item.has_nonce(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
         if own && holder.expires_in != Some(Duration::ZERO) {
-            // DynamoDB granted an earlier request, but the answer was lost.
+            // DynamoDB granted an earlier request, and the answer was lost.
             let grant = claim.granted_before(item.token_or_zero);
             return Some(self.granted(grant, item.clone()).await);
         }
         Some(Obtained::Held(holder))
     }
 
-    /// `None` if the claim may take the key.
+    /// Returns the holder that blocks a claim. `None` if the claim may take the key.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
         match self.state(&claim.key, item, Some(claim.ttl)) {
             LeaseState::Held(holder) => {
                 if holder.parent.is_some() {
-                    // With an observation, the next attempt reads before it writes.
+                    // So that the next attempt reads before it writes.
                     let (state, ttl) = (item.observed(), Some(write::UNDER_SESSION));
                     self.shared.observations.observe(claim.key.as_str(), state, ttl, self.moment());
                 }
                 Some(holder)
             }
-            // The nonce shows that the claim is a duplicate whose own grant has expired.
+            // The nonce shows that the claim is a duplicate, whose own grant has expired.
             LeaseState::Expired(holder) => item.has_nonce(claim.nonce).then_some(holder),
             LeaseState::Free => {
                 item.has_nonce(claim.nonce).then(|| last_holder(claim, item, Some(Duration::ZERO)))
@@ -290,6 +292,7 @@ impl LockStore for DynamoDbStore {
                 return Ok(answer);
             }
             let purge = match &seen {
+                // The operator or another program made the item.
                 Some(item) if item.token.is_none() => Purge::Never,
                 _ => Purge::AsMarked,
             };
@@ -318,8 +321,8 @@ impl LockStore for DynamoDbStore {
                     answer.unwrap_or_else(|| Obtained::Held(last_holder(claim, &item, left)))
                 );
             }
-            // The refusal contained DynamoDB's time and the current item, if any. So the next write
-            // may take the key.
+            // The refusal contained DynamoDB's time and the current item, or no item if it was
+            // removed. With this knowledge, the next write may take the key.
             last_attempt = true;
         }
     }
@@ -349,7 +352,7 @@ impl LockStore for DynamoDbStore {
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         let shared = &self.shared;
-        // A refused release changes nothing: the key is free already, or has another holder.
+        // A refused release changes nothing: the key was released before, or has another holder.
         self.write(
             &grant.key,
             write::release(grant, &shared.settings, self.now(), reserved),
@@ -374,7 +377,7 @@ impl LockStore for DynamoDbStore {
             return Ok(Obtained::Held(former));
         };
         match self.holder_of(&claim.key, &item) {
-            // An earlier request adopted the grant, but the answer was lost.
+            // An earlier request adopted the grant, and the answer was lost.
             Some(_) if item.has_nonce(claim.nonce) => {
                 Ok(self.granted(claim.granted_before(item.token_or_zero), item).await)
             }
@@ -411,24 +414,27 @@ impl LockStore for DynamoDbStore {
         records.filter_map(|record| ready(record.map(LeaseRecord::into_held).transpose())).boxed()
     }
 
-    /// The lock client changes items without a larger token. So a store of its items has no
-    /// sessions.
+    /// `None` with [`with_lock_client_items`](crate::DynamoDbStoreBuilder::with_lock_client_items): the lock
+    /// client changes items without a larger token.
     fn sessions(&self) -> Option<&dyn Sessions> {
         (!self.shared.settings.lock_client_items).then_some(self)
     }
 
+    /// Expiries are stored in whole milliseconds.
     fn grain(&self) -> Duration {
         Duration::from_millis(1)
     }
 }
 
 impl DynamoDbStore {
+    /// Whether `grant` is current according to `item`.
     pub(crate) fn is_current(&self, grant: &Grant, item: &Item) -> bool {
         item.has_grant(grant)
             && item.lessee.as_ref() == Some(&grant.lessee)
             && !self.has_expired(item)
     }
 
+    /// Whether the lease of `item` has certainly expired in DynamoDB's time.
     fn has_expired(&self, item: &Item) -> bool {
         match (item.expires_at, self.now()) {
             (Some(expires_at), Some(now)) => {

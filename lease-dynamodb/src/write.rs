@@ -5,12 +5,11 @@ mod session;
 use std::time::Duration;
 
 use lease_aws::table_client::{Expression, Payload};
-use lease_core::store::{Beat, Claim, Grant, micros_since_1970};
+use lease_core::store::{Beat, Claim, Grant, ServerNow, micros_since_1970};
 use lease_core::{FencingToken, Lessee};
 
 use crate::items::{ForeignItem, Observed, lock_client_columns};
 use crate::settings::{Settings, TimeMode};
-use crate::time::ServerNow;
 
 /// The value of `purge_at` on an item that must stay. The table's TTL ignores values that are not
 /// numbers.

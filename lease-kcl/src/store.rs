@@ -10,12 +10,12 @@ use aws_sdk_dynamodb::Client;
 use futures_util::StreamExt;
 use futures_util::future::ready;
 use lease_aws::table_client::{
-    Advice, Expression, Observations, RawItem, ReturnItem, Table, TableClient, Timing,
-    WriteOutcome, corrupt_column, store_error,
+    Advice, Expression, RawItem, ReturnItem, Table, TableClient, Timing, WriteOutcome,
+    corrupt_column, store_error,
 };
 use lease_core::store::{
     Beat, BoxStream, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore,
-    Moment, Obtained, micros_since_1970,
+    Moment, Observations, Obtained, micros_since_1970,
 };
 use lease_core::{
     Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,

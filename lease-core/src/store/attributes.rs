@@ -4,19 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::invalid::InvalidInput;
 
-/// Named values on a record. Releases, and claims without attributes, do not change the attributes.
+/// Named values on a record, in the order of their names. A claim without attributes and a release do not
+/// change the attributes of the record.
 pub type Attributes = BTreeMap<String, Value>;
 
-/// The value of an attribute. The types are those of `DynamoDB`, so columns of an existing table
-/// are read without a conversion.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// The value of an attribute.
+///
+/// The types are those of `DynamoDB`, since no other store has more types. So columns of an existing table
+/// are read without a conversion. Serialized, a value is a map of one entry from the name of its type, such as
+/// `{"text": "a"}` in JSON.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Value {
     /// Text.
     Text(String),
-    /// A number, kept as written. `DynamoDB` is exact to 38 digits.
+    /// A number, kept as it was written. `DynamoDB` is exact to 38 digits.
     Number(Number),
     /// True or false.
     Bool(bool),
@@ -86,14 +93,15 @@ macro_rules! whole_numbers {
 
 whole_numbers!(i32 i64 u32 u64 usize);
 
-/// A decimal number, kept as written, so that no digit is lost.
+/// A decimal number, kept as it was written, so that no digit is lost.
 ///
 /// Equality and order are those of the text: `1` and `1.0` are different.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Number(String);
 
 impl Number {
-    /// The number as written.
+    /// The number as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -128,6 +136,20 @@ impl FromStr for Number {
     }
 }
 
+impl TryFrom<String> for Number {
+    type Error = InvalidInput;
+
+    fn try_from(text: String) -> Result<Self, InvalidInput> {
+        text.parse()
+    }
+}
+
+impl From<Number> for String {
+    fn from(number: Number) -> Self {
+        number.0
+    }
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -140,10 +162,11 @@ impl fmt::Debug for Number {
     }
 }
 
-/// A fenced write to a record's attributes, and the values that the write expects there.
+/// A fenced write to a record's attributes, and the values that it expects there.
 ///
-/// A grant excludes writes of other holders, but not late requests of its own holder. So a value
-/// that must never decrease, such as a checkpoint, needs an expectation.
+/// A grant excludes writes of other holders, but not earlier requests of its own holder. A request whose
+/// answer was lost may be applied after a newer request. So a value that must never decrease, such as a
+/// checkpoint, needs an expectation.
 ///
 /// # Examples
 ///
@@ -184,12 +207,14 @@ impl Change {
         self
     }
 
-    /// Applies the change only if `name` is `value`. All expectations must hold. A second
-    /// expectation of a name replaces the first.
+    /// Applies the change only if `name` is `value`. All expectations must hold; a second expectation of one
+    /// name replaces the first.
     ///
-    /// Values of different types are never equal. `DynamoDB` compares numbers by value, so `1` equals
-    /// `1.0`. Other stores compare numbers as written. Expect a value that never returns, such as a growing
-    /// checkpoint: a store cannot notice that a value was replaced and then restored.
+    /// Expect a value that was written or read before. Values of different types are never equal,
+    /// not even a text and a number with the same digits. `DynamoDB` compares numbers by value, so
+    /// `1` equals `1.0`; other stores compare them as they were written. A store cannot notice that
+    /// a value was replaced and then restored. So expect a value that never returns, such as a
+    /// growing checkpoint.
     pub fn expecting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.expected.insert(name.into(), Some(value.into()));
         self
@@ -217,7 +242,7 @@ impl Change {
         self.expected.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
-    /// Whether `attributes` meet all expectations. Compares numbers as written.
+    /// Whether `attributes` meet all expectations. Compares numbers as they were written.
     pub fn fits(&self, attributes: &Attributes) -> bool {
         self.expected().all(|(name, value)| attributes.get(name) == value)
     }
@@ -233,6 +258,7 @@ impl Change {
     }
 }
 
+/// Makes a change that sets each of the attributes.
 impl From<Attributes> for Change {
     fn from(attributes: Attributes) -> Self {
         let values = attributes.into_iter().map(|(name, value)| (name, Some(value))).collect();

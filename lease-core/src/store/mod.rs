@@ -14,7 +14,9 @@ pub(crate) mod in_turn;
 pub(crate) mod lease_table;
 pub(crate) mod lock_store;
 pub(crate) mod nonce;
+pub(crate) mod observations;
 pub(crate) mod scope;
+pub(crate) mod server_clock;
 pub(crate) mod session;
 pub(crate) mod time_limit;
 
@@ -31,6 +33,8 @@ pub use in_turn::{Enqueued, InTurn, Notice, Notices, Place};
 pub use lease_table::{LastGrant, LeaseRecord, LeaseTable, Reserved};
 pub use lock_store::{Change, Freed, LockStore};
 pub use nonce::Nonce;
+pub use observations::{Observation, Observations};
 pub use scope::{current_grant, work_under};
+pub use server_clock::{ServerClock, ServerNow, Timestamp};
 pub use session::{Ended, Parent, SessionState, Sessions, Vacancy};
 pub use time_limit::within;

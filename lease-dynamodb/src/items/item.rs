@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
-use lease_core::store::{Beat, Grant, LastGrant, LeaseRecord, Nonce, Parent, Reserved};
+use lease_core::store::{Beat, Grant, LastGrant, LeaseRecord, Nonce, Parent, Reserved, Timestamp};
 use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, StoreError};
 
 use super::column::{Column, Columns};
 use super::foreign::{Digest, ForeignItem, lock_client_columns, lock_client_ttl};
-use crate::time::Timestamp;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Item {

@@ -9,13 +9,13 @@ use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
-use lease_core::store::Moment;
+use lease_core::store::{Moment, ServerClock};
 
-use super::server_time::ServerTime;
-
+/// Reports to a [`ServerClock`] the date of each answer, with the times of request and receipt.
 #[derive(Debug)]
-pub(crate) struct DateInterceptor(pub(crate) Arc<ServerTime>);
+pub(crate) struct DateInterceptor(pub(crate) Arc<ServerClock>);
 
+/// The time at which the current request was sent.
 #[derive(Debug)]
 struct SentAt(Moment);
 
@@ -28,7 +28,7 @@ impl Intercept for DateInterceptor {
         "lease-dynamodb: date of the answer"
     }
 
-    // The SDK calls this for each retry, so each answer belongs to its own request.
+    // The SDK calls this for each retry, so each answer is paired with its own request.
     fn read_before_transmit(
         &self,
         _context: &BeforeTransmitInterceptorContextRef<'_>,

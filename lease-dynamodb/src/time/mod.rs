@@ -1,10 +1,5 @@
-//! DynamoDB's own time.
-//!
-//! Start with `server_time`, which computes bounds of DynamoDB's time from the dates of its
-//! answers. `date_interceptor` reads these dates.
+//! DynamoDB's own time: `date_interceptor` reads the dates of DynamoDB's answers.
 
 mod date_interceptor;
-mod server_time;
 
 pub(crate) use date_interceptor::DateInterceptor;
-pub(crate) use server_time::{ServerNow, ServerTime, Timestamp};

@@ -1,7 +1,7 @@
 //! The conditional writes of sessions.
 
 use lease_aws::table_client::{Expression, Payload};
-use lease_core::store::{Claim, Parent, Vacancy};
+use lease_core::store::{Claim, Parent, ServerNow, Vacancy};
 
 use super::{
     Purge, SESSION, StaleItem, expired_before, grant, may_be_leased, no_holder, purge_from_now,
@@ -9,7 +9,6 @@ use super::{
 };
 use crate::items::Item;
 use crate::settings::{Settings, TimeMode};
-use crate::time::ServerNow;
 
 /// Takes a key that is still as in `vacancy`.
 ///

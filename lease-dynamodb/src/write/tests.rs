@@ -2,11 +2,10 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_aws::table_client::{ColumnName, RawItem};
-use lease_core::store::Nonce;
+use lease_core::store::{Nonce, Timestamp};
 
 use super::*;
 use crate::items::MAX_COLUMNS;
-use crate::time::Timestamp;
 
 fn settings() -> Settings {
     Settings { existing_only: true, lock_client_items: true, ..Settings::new("leases".to_owned()) }

@@ -1,67 +1,81 @@
-//! Bounds of DynamoDB's own time, computed from the dates of its answers.
+//! Bounds of a server's own time, computed from the dates of its answers.
 //!
-//! DynamoDB writes the `Date` header, in whole seconds, between the sending of the request and the
-//! receipt of the answer. At that moment, DynamoDB's time is at least `Date` and less than `Date` +
-//! 1 s. The two bounds use this process's lease time and the error ρ of its rate:
+//! Each answer has a date. The server wrote it between the sending of the request and the receipt of the
+//! answer, in whole seconds. So at that moment the server's time was at least the date and less than the date + 1 s.
+//! This gives two bounds. They use the lease time of this process, and the error ρ of its rate:
 //!
-//! - *lowest* equals `Date` at the receipt, and then increases at the rate 1 − ρ;
-//! - *highest* equals `Date` + 1 s at the sending, and then increases at the rate 1 + ρ.
+//! - *lowest* equals the date at the receipt, and then increases at the rate 1 − ρ;
+//! - *highest* equals the date + 1 s at the sending, and then increases at the rate 1 + ρ.
 //!
-//! A store keeps the tightest bounds of all answers.
+//! A pause between sending and receipt widens the bounds, but they stay correct. A store keeps
+//! the tightest bounds of all answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{Clock, Moment};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::clock::{Clock, Moment};
+
+/// Bounds of the server's current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ServerNow {
-    pub(crate) lowest: Timestamp,
-    pub(crate) highest: Timestamp,
+#[expect(clippy::exhaustive_structs, reason = "two bounds, and no more")]
+pub struct ServerNow {
+    /// The lower bound: not later than the true time.
+    pub lowest: Timestamp,
+    /// The upper bound: not earlier than the true time.
+    pub highest: Timestamp,
 }
 
-/// In nanoseconds since 1970.
+/// A time of a server, in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Timestamp(u128);
+pub struct Timestamp(u128);
 
 impl Timestamp {
-    pub(crate) fn from_seconds(seconds: u64) -> Self {
+    /// A time in whole seconds since 1970.
+    pub fn from_seconds(seconds: u64) -> Self {
         Self::from_duration(Duration::from_secs(seconds))
     }
 
-    pub(crate) fn from_millis(millis: u64) -> Self {
+    /// A time in whole milliseconds since 1970.
+    pub fn from_millis(millis: u64) -> Self {
         Self::from_duration(Duration::from_millis(millis))
     }
 
-    /// Rounded up: an expiry may be late, but never early.
-    pub(crate) fn as_millis_up(self) -> u64 {
+    /// Whole milliseconds, rounded up: an expiry may be late, but never early.
+    pub fn as_millis_up(self) -> u64 {
         u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Rounded down: a lower bound may be too early, but never too late.
-    pub(crate) fn as_millis_down(self) -> u64 {
+    /// Whole milliseconds, rounded down: a lower bound may be too early, but never too late.
+    pub fn as_millis_down(self) -> u64 {
         u64::try_from(self.0 / 1_000_000).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn as_micros(self) -> u64 {
+    /// Whole microseconds, rounded down.
+    pub fn as_micros(self) -> u64 {
         u64::try_from(self.0 / 1_000).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn as_seconds(self) -> u64 {
+    /// Whole seconds, rounded down.
+    pub fn as_seconds(self) -> u64 {
         u64::try_from(self.0 / 1_000_000_000).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn plus(self, length: Duration) -> Self {
+    /// The time `length` later.
+    #[must_use]
+    pub fn plus(self, length: Duration) -> Self {
         Self(self.0.saturating_add(length.as_nanos()))
     }
 
-    pub(crate) fn minus(self, length: Duration) -> Self {
+    /// The time `length` earlier, but not before 1970.
+    #[must_use]
+    pub fn minus(self, length: Duration) -> Self {
         Self(self.0.saturating_sub(length.as_nanos()))
     }
 
-    /// Zero if `earlier` is later.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    /// Returns the time since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
         let nanos = self.0.saturating_sub(earlier.0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -71,8 +85,12 @@ impl Timestamp {
     }
 }
 
+/// Computes bounds of a server's time from the dates of its answers, for one store.
+///
+/// The server may consist of several machines. Their clocks must then differ by less than a margin, which the store
+/// adds to each expiry.
 #[derive(Debug)]
-pub(crate) struct ServerTime {
+pub struct ServerClock {
     clock: Arc<dyn Clock>,
     rate_error: f64,
     bounds: Mutex<Option<Bounds>>,
@@ -84,24 +102,27 @@ struct Bounds {
     highest: Bound,
 }
 
-/// A time of DynamoDB at a moment of this process.
+/// A time of the server, and the moment of this process that it belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     time: Timestamp,
     at: Moment,
 }
 
-impl ServerTime {
-    pub(crate) fn new(clock: Arc<dyn Clock>, rate_error: f64) -> Self {
+impl ServerClock {
+    /// Makes a clock without any answer yet. `rate_error` is the largest relative difference between the rates of
+    /// `clock` and of the server's clock: 0 to 0.1.
+    pub fn new(clock: Arc<dyn Clock>, rate_error: f64) -> Self {
         Self { clock, rate_error, bounds: Mutex::new(None) }
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
+    /// The clock of this process. Read it before a request and after its answer, for [`add_answer`](Self::add_answer).
+    pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
-    /// `None` before the first answer.
-    pub(crate) fn now(&self) -> Option<ServerNow> {
+    /// Returns bounds of the server's time; `None` before the first answer.
+    pub fn now(&self) -> Option<ServerNow> {
         let bounds = self.lock();
         // Read under the lock, so that no bound begins after `now`.
         let now = self.clock.now();
@@ -110,9 +131,9 @@ impl ServerTime {
 
     /// Adds an answer with the date `date`, in seconds since 1970.
     ///
-    /// An answer contradicts the earlier answers if a clock has stepped, at DynamoDB or on this
-    /// machine. Then the store forgets all answers.
-    pub(crate) fn add_answer(&self, sent: Moment, received: Moment, date: u64) {
+    /// If the answer contradicts the earlier answers, a clock has stepped, at the server or on this machine.
+    /// Then the store forgets all answers, including this answer.
+    pub fn add_answer(&self, sent: Moment, received: Moment, date: u64) {
         let date = Timestamp::from_seconds(date);
         let new = Bounds {
             lowest: Bound { time: date, at: received },
@@ -140,13 +161,14 @@ impl ServerTime {
         *bounds = consistent.then_some(tightest);
     }
 
-    /// The wait by this clock until `length` has certainly passed at DynamoDB.
-    pub(crate) fn with_skew(&self, length: Duration) -> Duration {
+    /// Returns how long to wait by this clock until `length` has certainly passed at the server.
+    pub fn with_skew(&self, length: Duration) -> Duration {
         length.mul_f64(1.0 + self.rate_error)
     }
 
-    /// The wait by this clock until the lower bound of DynamoDB's time has advanced by `length`.
-    pub(crate) fn until_lowest(&self, length: Duration) -> Duration {
+    /// Returns how long to wait by this clock until the lower bound of the server's time has advanced by
+    /// `length`.
+    pub fn until_lowest(&self, length: Duration) -> Duration {
         length.div_f64(1.0 - self.rate_error)
     }
 
@@ -175,6 +197,7 @@ mod tests {
 
     use super::*;
 
+    /// A server that dates its answers by the true time, and a process whose clock is wrong.
     #[derive(Debug)]
     struct ClockModel {
         /// Nanoseconds since 1970.
@@ -204,8 +227,8 @@ mod tests {
             Timestamp(self.truth.load(Ordering::SeqCst).into())
         }
 
-        /// Sends a request that arrives after `there`, and whose answer arrives after `back` more.
-        fn request(&self, time: &ServerTime, there: Duration, back: Duration) {
+        /// Sends a request that takes `there` to arrive, and whose answer takes `back`.
+        fn request(&self, time: &ServerClock, there: Duration, back: Duration) {
             let sent = self.now();
             self.advance(there);
             let date = self.truth().as_seconds();
@@ -224,12 +247,12 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn store_time(model: &Arc<ClockModel>) -> ServerTime {
-        ServerTime::new(Arc::clone(model) as Arc<dyn Clock>, 0.01)
+    fn store_time(model: &Arc<ClockModel>) -> ServerClock {
+        ServerClock::new(Arc::clone(model) as Arc<dyn Clock>, 0.01)
     }
 
-    /// Checks that the true time is within the bounds. Returns the distance of the bounds.
-    fn assert_true(model: &ClockModel, time: &ServerTime) -> Duration {
+    /// Checks that the true time is within the bounds. Returns their distance.
+    fn assert_true(model: &ClockModel, time: &ServerClock) -> Duration {
         let now = time.now().expect("known");
         assert!(now.lowest <= model.truth(), "{now:?} {:?}", model.truth());
         assert!(now.highest >= model.truth(), "{now:?} {:?}", model.truth());

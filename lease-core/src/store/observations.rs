@@ -1,29 +1,35 @@
-//! Remembers the last observed state of each key, and how long the state has been unchanged.
+//! Remembers the last observed state of each key, and how long it has been unchanged.
+//!
+//! A holder changes its record with every heartbeat. So a lease has expired if its record is unchanged
+//! for the lease's ttl.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lease_core::store::Moment;
 use parking_lot::{Mutex, MutexGuard};
 
-/// The observed state of one item.
+use crate::clock::Moment;
+
+/// The observed state of one record.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
+#[non_exhaustive]
 pub struct Observation<S> {
-    /// The columns that change with every grant, heartbeat and release.
+    /// The part of the record that changes with every grant, heartbeat and release.
     pub state: S,
-    /// A contender may take the lease if the state is unchanged for this time. `None` if the item has no such
-    /// column.
+    /// How long the state must be unchanged before a contender may take the lease. `None` if the
+    /// record does not have it.
     pub ttl: Option<Duration>,
-    /// The arrival time of the first answer with this state. The writer's deadline counts from an earlier
-    /// time.
+    /// The time at which the first answer with this state arrived. The writer's deadline counts from an
+    /// earlier time, before its write.
     pub since: Moment,
-    /// The arrival time of the last answer with this state.
+    /// The time at which the last answer with this state arrived.
     pub last: Moment,
 }
 
-/// Remembers the observed states of many keys across attempts. A full map forgets the keys that were observed
-/// longest ago. Then contenders for a forgotten key wait longer, but leases stay exclusive.
+/// Remembers the observed states of many keys across attempts.
+///
+/// The number of keys is bounded. A full map forgets the keys that were observed longest ago.
+/// Then contenders for a forgotten key wait longer, but leases stay exclusive.
 #[derive(Debug)]
 pub struct Observations<S> {
     capacity: usize,
@@ -41,8 +47,8 @@ impl<S: Clone + PartialEq> Observations<S> {
         self.lock().get(key).cloned()
     }
 
-    /// Records the state in an answer that arrived at `now`. Returns the arrival time of the first answer
-    /// with this state.
+    /// Records the state in an answer that arrived at `now`. Returns the time at which the first answer with
+    /// this state arrived.
     pub fn observe(&self, key: &str, state: S, ttl: Option<Duration>, now: Moment) -> Moment {
         let mut by_key = self.lock();
         if let Some(known) = by_key.get_mut(key)

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod builder;
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
+mod decision;
+mod known;
+mod lease_state;
+mod random;
+mod record;
+mod register;
+mod requests;
+mod store;
+mod table;
+
+pub use builder::RegisterStoreBuilder;
+pub use record::{Former, Held, Record, Reservation};
+pub use register::{Register, Replaced, Version, Versioned, Versions};
+pub use store::RegisterStore;

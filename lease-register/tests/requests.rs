@@ -1,0 +1,225 @@
+//! How many requests an operation makes, and what it answers if requests conflict or are lost.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::store::{
+    Beat, BoxStream, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Nonce, Obtained,
+};
+use lease_core::{Change, LeaseKey, StoreError, StoreErrorKind, Written};
+use lease_register::conformance::MemoryRegister;
+use lease_register::{Record, Register, RegisterStore, Replaced, Version, Versioned, Versions};
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Sound,
+    /// The client repeats each replacement by itself, since the first answer was lost.
+    Repeats,
+    /// Each replacement is applied, and its answer is lost.
+    LosesAnswers,
+    /// Somebody else is always faster.
+    Conflicts,
+    /// Reads return the first record that was read.
+    ReadsTheFirst,
+}
+
+/// A register that counts its requests.
+#[derive(Debug)]
+struct Counting {
+    register: MemoryRegister,
+    fate: Mutex<Fate>,
+    sent: Mutex<Vec<&'static str>>,
+    first: Mutex<Option<Versioned>>,
+}
+
+impl Counting {
+    fn store(register: MemoryRegister) -> RegisterStore<Self> {
+        let (fate, sent, first) = (Mutex::new(Fate::Sound), Mutex::default(), Mutex::default());
+        RegisterStore::new(Self { register, fate, sent, first })
+    }
+
+    fn set(&self, fate: Fate) {
+        *self.fate.lock().unwrap() = fate;
+    }
+
+    fn fate(&self) -> Fate {
+        *self.fate.lock().unwrap()
+    }
+
+    fn take_sent(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Register for Counting {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<Versioned>, StoreError> {
+        self.sent.lock().unwrap().push("read");
+        let found = self.register.read(key).await?;
+        let first = {
+            let mut first = self.first.lock().unwrap();
+            *first = first.take().or_else(|| found.clone());
+            first.clone()
+        };
+        Ok(if self.fate() == Fate::ReadsTheFirst { first } else { found })
+    }
+
+    async fn replace(
+        &self,
+        key: &LeaseKey,
+        expected: Option<&Version>,
+        record: &Record,
+    ) -> Result<Replaced, StoreError> {
+        self.sent.lock().unwrap().push("replace");
+        if self.fate() == Fate::Conflicts {
+            return Ok(Replaced::Conflict);
+        }
+        let replaced = self.register.replace(key, expected, record).await?;
+        match self.fate() {
+            Fate::Repeats => self.register.replace(key, expected, record).await,
+            Fate::LosesAnswers => Err(StoreError::new(StoreErrorKind::Unavailable, "lost")),
+            _ => Ok(replaced),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<(LeaseKey, Versioned), StoreError>> {
+        self.register.list(prefix)
+    }
+
+    async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
+        self.register.changed(key, seen).await
+    }
+
+    fn versions(&self) -> Versions {
+        self.register.versions()
+    }
+}
+
+#[tokio::test]
+async fn requests_of_each_operation_are_counted() {
+    let store = Counting::store(MemoryRegister::opaque());
+    let sent = || store.register().take_sent();
+
+    let first = granted(&store, &claim("a")).await;
+    assert_eq!(sent(), ["read", "replace"], "a claim at first contact");
+    assert_eq!(store.heartbeat(&first, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+    assert_eq!(sent(), ["replace"], "a heartbeat");
+    let change = Change::new().set("sky", "grey");
+    assert_eq!(store.update(&first, &change).await.unwrap(), Written::Applied);
+    assert_eq!(sent(), ["replace"], "an update");
+    store.release(&first, None).await.unwrap();
+    assert_eq!(sent(), ["replace"], "a release");
+    granted(&store, &claim("b")).await;
+    assert_eq!(sent(), ["replace"], "a claim after a release");
+    held(&store, &claim("c")).await;
+    assert_eq!(sent(), ["read"], "a claim of a key that is held");
+}
+
+#[tokio::test]
+async fn new_key_with_growing_versions_needs_one_request_more() {
+    let store = Counting::store(MemoryRegister::growing());
+
+    granted(&store, &claim("a")).await;
+
+    assert_eq!(store.register().take_sent(), ["read", "replace", "replace"]);
+}
+
+/// The client's second request conflicts with its own first one.
+#[tokio::test]
+async fn write_that_a_client_repeats_is_recognised() {
+    let store = Counting::store(MemoryRegister::growing());
+    store.register().set(Fate::Repeats);
+
+    let grant = granted(&store, &claim("a")).await;
+    let heartbeat = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    let to = "b".parse().unwrap();
+    let transferred = store.transfer(&grant, &to, Duration::from_secs(9)).await.unwrap();
+
+    assert_eq!((heartbeat, transferred), (Heartbeat::Extended, Written::Applied));
+}
+
+#[tokio::test]
+async fn unanswered_heartbeat_is_followed_by_a_read() {
+    let store = Counting::store(MemoryRegister::opaque());
+    let grant = granted(&store, &claim("a")).await;
+    store.register().set(Fate::LosesAnswers);
+    assert!(store.heartbeat(&grant, Beat::new(1)).await.is_err());
+    store.register().set(Fate::Sound);
+    store.register().take_sent();
+
+    let heartbeat = store.heartbeat(&grant, Beat::new(2)).await.unwrap();
+
+    assert_eq!(heartbeat, Heartbeat::Extended);
+    assert_eq!(store.register().take_sent(), ["read", "replace"]);
+}
+
+/// Attempts end after some conflicts: a claim is refused, and a heartbeat has no answer.
+#[tokio::test(start_paused = true)]
+async fn record_that_changes_all_the_time_ends_a_request() {
+    let store = Counting::store(MemoryRegister::opaque());
+    let grant = granted(&store, &claim("a")).await;
+    store.register().set(Fate::Conflicts);
+
+    let heartbeat = store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
+    store.register().set(Fate::Sound);
+    store.release(&grant, None).await.unwrap();
+    store.register().set(Fate::Conflicts);
+
+    assert_eq!(heartbeat.kind(), StoreErrorKind::Throttled);
+    held(&store, &claim("b")).await;
+}
+
+/// A loss that an old record shows would end a lease that is held.
+#[tokio::test]
+async fn read_that_is_older_than_the_grant_is_no_loss() {
+    let store = Counting::store(MemoryRegister::opaque());
+    let former = granted(&store, &claim("a")).await;
+    held(&store, &claim("b")).await;
+    store.register().first.lock().unwrap().take();
+    held(&store, &claim("b")).await; // its read is the first one now
+    store.release(&former, None).await.unwrap();
+    let grant = granted(&store, &claim("b")).await;
+    store.register().set(Fate::LosesAnswers);
+    assert!(store.heartbeat(&grant, Beat::new(1)).await.is_err());
+    store.register().set(Fate::ReadsTheFirst);
+
+    let heartbeat = store.heartbeat(&grant, Beat::new(2)).await.unwrap_err();
+
+    assert_eq!(heartbeat.kind(), StoreErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeat_wakes_no_waiter_and_release_does() {
+    let register = MemoryRegister::opaque();
+    let (store, waiting) = (RegisterStore::new(register.clone()), RegisterStore::new(register));
+    let grant = granted(&store, &claim("a")).await;
+    let mut freed = waiting.watch(&grant.key).await.unwrap();
+
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    let woken = tokio::time::timeout(Duration::from_secs(60), &mut freed).await;
+    assert!(woken.is_err(), "a heartbeat does not free the key");
+    store.release(&grant, None).await.unwrap();
+
+    let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
+    assert!(woken.is_ok(), "a release frees the key");
+}
+
+fn claim(lessee: &str) -> Claim {
+    let (key, lessee) = ("job".parse().unwrap(), lessee.parse().unwrap());
+    Claim::new(key, lessee, Nonce::random(), Duration::from_secs(30))
+}
+
+async fn granted<R: Register>(store: &RegisterStore<R>, claim: &Claim) -> Grant {
+    match store.obtain(claim).await.unwrap() {
+        Obtained::Granted(grant, _) => grant,
+        Obtained::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+async fn held<R: Register>(store: &RegisterStore<R>, claim: &Claim) {
+    let obtained = store.obtain(claim).await.unwrap();
+    assert!(matches!(obtained, Obtained::Held(_)), "{obtained:?}");
+}

@@ -22,6 +22,8 @@ impl Exit {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// `EX_CONFIG` of `sysexits.h`.
     pub(crate) const CONFIGURATION: Self = Self(78);
+    /// `EX_TEMPFAIL` of `sysexits.h`: another process holds the key, or the job runs.
+    pub(crate) const BUSY: Self = Self(75);
     /// The lease was lost. GNU `timeout` uses the same code for a command that it stopped.
     pub(crate) const LOST: Self = Self(124);
     /// This program failed.

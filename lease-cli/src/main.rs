@@ -16,6 +16,8 @@ mod doctor;
 #[cfg(target_os = "linux")]
 mod exit;
 #[cfg(target_os = "linux")]
+mod jobs;
+#[cfg(target_os = "linux")]
 mod output;
 #[cfg(target_os = "linux")]
 mod signals;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use lease_core::store::Grant;
 use lease_core::{FencingToken, Value};
 
+use crate::control::{Request, TriggerNumber};
 use crate::schedule::MissedTicks;
 
 /// A past run of a job on any machine. The scheduler reads it from the record of the job's lease.
@@ -14,8 +15,10 @@ use crate::schedule::MissedTicks;
 pub struct PastRun {
     /// The run's tick, or the time at which the run was requested. For missed ticks, the last missed tick.
     pub scheduled: Timestamp,
-    /// The number of this attempt at the tick, from 1; 0 for missed ticks.
+    /// The number of this attempt at the tick or the trigger, from 1; 0 for missed ticks.
     pub attempt: u32,
+    /// The trigger that started the run; `None` for ticks and for [`run_now`](crate::SchedulerHandle::run_now).
+    pub trigger: Option<TriggerNumber>,
     /// When the run started, by the clock of its machine. For missed ticks, when a machine noticed them.
     pub began: Timestamp,
     /// When the run ended, by the same clock; `None` while it runs, and if its machine died.
@@ -62,14 +65,24 @@ impl Ending {
 }
 
 /// Returns the entry of a run that starts.
-pub(crate) fn begun(grant: &Grant, scheduled: Timestamp, attempt: u32, now: Timestamp) -> Value {
-    Value::Map(BTreeMap::from([
+pub(crate) fn begun(
+    grant: &Grant,
+    scheduled: Timestamp,
+    attempt: u32,
+    trigger: Option<&Request>,
+    now: Timestamp,
+) -> Value {
+    let mut run = BTreeMap::from([
         ("scheduled".to_owned(), text(scheduled)),
         ("attempt".to_owned(), attempt.into()),
         ("began".to_owned(), text(now)),
         ("by".to_owned(), grant.lessee.as_str().into()),
         ("token".to_owned(), grant.token.get().into()),
-    ]))
+    ]);
+    if let Some(trigger) = trigger {
+        run.insert("trigger".to_owned(), trigger.number.get().into());
+    }
+    Value::Map(run)
 }
 
 /// Adds the end of the run to its entry. `now` is `None` if the time of the end is unknown.
@@ -87,7 +100,7 @@ pub(crate) fn ended(run: Value, ending: Ending, note: &str, now: Option<Timestam
 
 /// Returns the entry of ticks that no machine started. The holder of `grant` has noticed them.
 pub(crate) fn missed(grant: &Grant, ticks: &MissedTicks, now: Timestamp) -> Value {
-    ended(begun(grant, ticks.last, 0, now), Ending::Missed, &ticks.to_string(), Some(now))
+    ended(begun(grant, ticks.last, 0, None, now), Ending::Missed, &ticks.to_string(), Some(now))
 }
 
 /// Reads an entry; `None` if it is not readable.
@@ -99,6 +112,7 @@ pub(crate) fn past_run(value: &Value) -> Option<PastRun> {
     Some(PastRun {
         scheduled: time("scheduled")?,
         attempt: run.get("attempt").and_then(Value::as_i64)?.try_into().ok()?,
+        trigger: run.get("trigger").and_then(TriggerNumber::read),
         began: time("began")?,
         ended: time("ended"),
         ending: match field("ending") {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lease_core::store::Grant;
-use lease_core::{FencingToken, InvalidInput, LeaseKey, LeaseOptions, Switch};
+use lease_core::{Attributes, FencingToken, InvalidInput, LeaseKey, LeaseOptions, Switch};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::control::TriggerNumber;
 use crate::schedule::{Misfire, Schedule};
 
 /// Describes a piece of work that at most one machine of a fleet runs at a time. Its name is the key of
@@ -22,7 +23,7 @@ use crate::schedule::{Misfire, Schedule};
 ///
 /// ```
 /// use std::time::Duration;
-/// use lease_scheduler::{Job, Misfire, Schedule};
+/// use lease_scheduler::{Concurrency, Job, Misfire, Schedule};
 ///
 /// let nightly = Job::new("nightly-report".parse()?, |job| async move {
 ///     job.note("17 reports"); // for the history
@@ -35,6 +36,8 @@ use crate::schedule::{Misfire, Schedule};
 /// .backoff(Duration::from_secs(5), Duration::from_secs(60))?
 /// .lease_ttl(Duration::from_secs(60))?
 /// .min_hold(Duration::from_secs(300))?
+/// .concurrency(Concurrency::QueueOne)
+/// .history_length(50)?
 /// .only_if(|| std::env::var_os("PRODUCTION").is_some());
 /// # drop(nightly);
 /// # Ok::<_, lease_core::InvalidInput>(())
@@ -50,8 +53,25 @@ pub struct Job {
     pub(crate) min_hold: Duration,
     pub(crate) attempts: u32,
     pub(crate) backoff: Backoff,
+    pub(crate) concurrency: Concurrency,
+    pub(crate) history_length: usize,
     pub(crate) only_if: Box<dyn Fn() -> bool + Send + Sync>,
     pub(crate) switch: Option<Arc<dyn Switch>>,
+}
+
+/// Decides what happens to a [trigger](crate::JobControl::trigger) that arrives while the job runs, on any machine.
+/// In all cases, one machine at a time runs the job.
+///
+/// A failed trigger that waits for its next attempt counts as a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::exhaustive_enums, reason = "a trigger waits or it does not")]
+pub enum Concurrency {
+    /// The trigger is answered with [`JobRuns`](crate::TriggerAnswer::JobRuns). The default: the caller learns
+    /// at once that its arguments are not used.
+    #[default]
+    Forbid,
+    /// One trigger waits for the end of the run. While it waits, further triggers are refused.
+    QueueOne,
 }
 
 /// Why a body failed: any error, or a text.
@@ -122,6 +142,8 @@ pub struct JobContext {
     pub(crate) grant: Grant,
     pub(crate) scheduled: Timestamp,
     pub(crate) attempt: u32,
+    pub(crate) arguments: Arc<Attributes>,
+    pub(crate) trigger: Option<TriggerNumber>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) note: Arc<Mutex<String>>,
 }
@@ -145,14 +167,25 @@ impl JobContext {
     }
 
     /// Returns the tick of this run: the same time for each attempt, on each machine. For a run on
-    /// demand, it is the time of the call.
+    /// demand, it is the time of the call. For a trigger, it is the time at which the trigger was sent.
     pub fn scheduled(&self) -> Timestamp {
         self.scheduled
     }
 
-    /// Returns the number of this attempt at its tick, from 1.
+    /// Returns the number of this attempt at its tick or trigger, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Returns the arguments of the trigger that started this run; empty for a tick and for
+    /// [`run_now`](crate::SchedulerHandle::run_now).
+    pub fn arguments(&self) -> &Attributes {
+        &self.arguments
+    }
+
+    /// Returns the number of the trigger that started this run, if a trigger did.
+    pub fn trigger(&self) -> Option<TriggerNumber> {
+        self.trigger
     }
 
     /// Returns a cancellation token, which is cancelled when the scheduler stops or the lease is about to be
@@ -192,6 +225,8 @@ impl Job {
             min_hold: Duration::ZERO,
             attempts: 1,
             backoff: Backoff::default(),
+            concurrency: Concurrency::default(),
+            history_length: 10,
             only_if: Box::new(|| true),
             switch: None,
         }
@@ -277,11 +312,12 @@ impl Job {
         Ok(self)
     }
 
-    /// Starts a tick up to `attempts` times, until its body has finished. By default 1, since a body
+    /// Starts a tick or a trigger up to `attempts` times, until its body has finished. By default 1, since a body
     /// may not be safe to repeat. 0 counts as 1.
     ///
     /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow until
-    /// the next tick is due, even if the first one took long. After a failure or a timeout, the next attempt
+    /// the next tick is due, even if the first one took long. Attempts at a trigger follow until a later
+    /// trigger starts. After a failure or a timeout, the next attempt
     /// waits for the [backoff](Self::backoff). After the death of the machine, it waits until the lease has
     /// expired.
     pub fn attempts(mut self, attempts: u32) -> Self {
@@ -309,6 +345,29 @@ impl Job {
             )));
         }
         self.backoff = Backoff { first, longest };
+        Ok(self)
+    }
+
+    /// Sets what happens to a trigger that arrives while the job runs. By default, [`Concurrency::Forbid`].
+    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Keeps the last `runs` runs in the history, 1 to 200. By default ten, which take about 2 kB. The end of each
+    /// run writes them all: with ten, two write units of `DynamoDB`.
+    ///
+    /// # Errors
+    ///
+    /// If `runs` is out of range. Two hundred runs with long notes fit into a record of `DynamoDB`.
+    pub fn history_length(mut self, runs: usize) -> Result<Self, InvalidInput> {
+        if !(1..=LONGEST_HISTORY).contains(&runs) {
+            return Err(InvalidInput::new(format!(
+                "a history of {runs} runs of {} is out of range: 1 to {LONGEST_HISTORY}",
+                self.name
+            )));
+        }
+        self.history_length = runs;
         Ok(self)
     }
 
@@ -360,6 +419,9 @@ impl Default for Backoff {
         Self { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
     }
 }
+
+/// The maximum number of runs in a history.
+const LONGEST_HISTORY: usize = 200;
 
 /// The maximum length of a note, in characters.
 pub(crate) const LONGEST_NOTE: usize = 200;

@@ -4,9 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use lease_core::store::Grant;
 use lease_core::{Attributes, Change, FencingToken, StoreError, StoreErrorKind, Value};
 
+use crate::control::{Request, TriggerNumber};
 use crate::history::{self, Ending, PastRun, past_run, text};
 use crate::job::JobContext;
 use crate::outcome::Skip;
+use crate::run::Cause;
 use crate::schedule::MissedTicks;
 
 /// The state of a job, as read from the record of its lease.
@@ -22,6 +24,12 @@ pub(crate) struct JobRecord {
     attempt: u32,
     /// Whether a body of the marked tick has finished.
     is_done: bool,
+    /// The last trigger that was started.
+    trigger: Option<Request>,
+    /// How often this trigger was started.
+    trigger_attempt: u32,
+    /// Whether a body of this trigger has finished.
+    is_trigger_done: bool,
     /// The last missed tick in the history.
     missed: Option<Timestamp>,
     /// The stored text of the schedule.
@@ -34,11 +42,13 @@ pub(crate) struct JobRecord {
 /// A run that is about to start.
 pub(crate) struct RunStart<'a> {
     pub(crate) context: &'a JobContext,
-    /// The tick that the run will mark; `None` for a run on demand.
-    pub(crate) tick: Option<Timestamp>,
+    /// The tick or the trigger that the run will mark.
+    pub(crate) cause: &'a Cause,
     /// Earlier ticks that no machine started.
     pub(crate) missed: Option<&'a MissedTicks>,
     pub(crate) schedule: &'a str,
+    /// The number of runs that the history keeps.
+    pub(crate) kept: usize,
     pub(crate) now: Timestamp,
 }
 
@@ -50,16 +60,19 @@ impl JobRecord {
     /// Fails if an attribute that decides whether a tick may run cannot be read. Then no tick runs. An
     /// unreadable history is ignored.
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, StoreError> {
-        let attempt = attributes.get(ATTEMPT).map_or(Ok(0), |value| {
-            let count = value.as_i64().and_then(|count| u32::try_from(count).ok());
-            count.ok_or_else(|| unreadable(ATTEMPT, value))
-        })?;
+        let trigger = match attributes.get(TRIGGER) {
+            Some(value) => Some(Request::read(value).ok_or_else(|| unreadable(TRIGGER, value))?),
+            None => None,
+        };
         Ok(Self {
             since: time(attributes, SINCE)?,
             from: time(attributes, FROM)?,
             tick: time(attributes, TICK)?,
-            attempt,
+            attempt: count(attributes, ATTEMPT)?,
             is_done: attributes.contains_key(DONE),
+            trigger,
+            trigger_attempt: count(attributes, TRIGGER_ATTEMPT)?,
+            is_trigger_done: attributes.contains_key(TRIGGER_DONE),
             missed: time(attributes, MISSED)?,
             schedule: attributes.get(SCHEDULE).and_then(Value::as_text).map(str::to_owned),
             running: attributes.get(RUNNING).cloned(),
@@ -121,9 +134,36 @@ impl JobRecord {
         self.schedule.as_deref().is_some_and(|stored| stored != schedule)
     }
 
-    /// Returns the number of the next attempt at `tick`.
-    pub(crate) fn next_attempt(&self, tick: Option<Timestamp>) -> u32 {
-        if tick.is_some() && tick == self.tick { self.attempt.saturating_add(1) } else { 1 }
+    /// Returns the stored text of the schedule.
+    pub(crate) fn schedule(&self) -> Option<&str> {
+        self.schedule.as_deref()
+    }
+
+    /// Whether the trigger with this number, or a later one, was started.
+    pub(crate) fn has_started(&self, number: TriggerNumber) -> bool {
+        self.trigger.as_ref().is_some_and(|trigger| trigger.number >= number)
+    }
+
+    /// Returns the trigger that was started last, if its body has not finished and may be started again.
+    pub(crate) fn unfinished_trigger(&self, attempts: u32) -> Option<&Request> {
+        let is_open = !self.is_trigger_done && self.trigger_attempt < attempts;
+        self.trigger.as_ref().filter(|_| is_open)
+    }
+
+    /// Returns how often the last trigger was started.
+    pub(crate) fn trigger_attempt(&self) -> u32 {
+        self.trigger_attempt
+    }
+
+    /// Returns the number of the next attempt at the tick or trigger.
+    pub(crate) fn next_attempt(&self, cause: &Cause) -> u32 {
+        match cause {
+            Cause::Tick(tick) if self.tick == Some(*tick) => self.attempt.saturating_add(1),
+            Cause::Trigger(trigger) if self.has_started(trigger.number) => {
+                self.trigger_attempt.saturating_add(1)
+            }
+            Cause::Tick(_) | Cause::Trigger(_) | Cause::Call => 1,
+        }
     }
 
     /// Returns the run whose end is not written.
@@ -142,11 +182,21 @@ impl JobRecord {
     /// The change expects the mark that was read. In a correct table, the grant alone would be enough.
     /// With this expectation, no tick starts twice, even if the table has granted the job's key twice.
     pub(crate) fn start(&mut self, start: &RunStart<'_>) -> Change {
-        let RunStart { context, tick, missed, schedule, now } = start;
+        let RunStart { context, cause, missed, schedule, kept, now } = start;
         let mut change = expecting(Change::new(), TICK, self.tick.map(text));
         change = expecting(change, ATTEMPT, (self.attempt > 0).then(|| self.attempt.into()));
-        if let Some(tick) = tick {
-            change = change.set(TICK, text(*tick)).set(ATTEMPT, context.attempt).remove(DONE);
+        match cause {
+            Cause::Tick(tick) => {
+                change = change.set(TICK, text(*tick)).set(ATTEMPT, context.attempt).remove(DONE);
+            }
+            Cause::Trigger(trigger) => {
+                change = expecting(change, TRIGGER, self.trigger.as_ref().map(Request::to_value));
+                let attempt = (self.trigger_attempt > 0).then(|| self.trigger_attempt.into());
+                change = expecting(change, TRIGGER_ATTEMPT, attempt);
+                change = change.set(TRIGGER, trigger.to_value());
+                change = change.set(TRIGGER_ATTEMPT, context.attempt).remove(TRIGGER_DONE);
+            }
+            Cause::Call => (),
         }
         if self.since.is_none() {
             change = change.set(SINCE, text(*now));
@@ -154,14 +204,15 @@ impl JobRecord {
         if self.schedule.as_deref() != Some(*schedule) {
             change = change.set(SCHEDULE, *schedule);
         }
-        let is_dead = self.end_dead_run();
+        let is_dead = self.end_dead_run(*kept);
         if let Some(ticks) = missed {
-            self.push_history(history::missed(&context.grant, ticks, *now));
+            self.push_history(history::missed(&context.grant, ticks, *now), *kept);
         }
         if is_dead || missed.is_some() {
             change = change.set(HISTORY, Value::List(self.history.clone()));
         }
-        let running = history::begun(&context.grant, context.scheduled, context.attempt, *now);
+        let JobContext { grant, scheduled, attempt, .. } = context;
+        let running = history::begun(grant, *scheduled, *attempt, cause.trigger(), *now);
         self.running = Some(running.clone());
         change.set(RUNNING, running)
     }
@@ -169,17 +220,20 @@ impl JobRecord {
     /// Returns the change that writes the end of the run that started last.
     pub(crate) fn end(
         &mut self,
-        tick: Option<Timestamp>,
+        cause: &Cause,
         ending: Ending,
         note: &str,
+        kept: usize,
         now: Timestamp,
     ) -> Change {
         let mut change = Change::new().remove(RUNNING);
-        if tick.is_some() && ending == Ending::Finished {
-            change = change.set(DONE, true);
-        }
+        change = match cause {
+            Cause::Tick(_) if ending == Ending::Finished => change.set(DONE, true),
+            Cause::Trigger(_) if ending == Ending::Finished => change.set(TRIGGER_DONE, true),
+            Cause::Tick(_) | Cause::Trigger(_) | Cause::Call => change,
+        };
         if let Some(run) = self.running.take() {
-            self.push_history(history::ended(run, ending, note, Some(now)));
+            self.push_history(history::ended(run, ending, note, Some(now)), kept);
         }
         change.set(HISTORY, Value::List(self.history.clone()))
     }
@@ -191,12 +245,13 @@ impl JobRecord {
         grant: &Grant,
         missed: Option<&MissedTicks>,
         passed: Option<&MissedTicks>,
+        kept: usize,
         now: Timestamp,
     ) -> Change {
-        let _is_dead = self.end_dead_run();
+        let _is_dead = self.end_dead_run(kept);
         let mut change = Change::new().remove(RUNNING);
         if let Some(ticks) = missed {
-            self.push_history(history::missed(grant, ticks, now));
+            self.push_history(history::missed(grant, ticks, now), kept);
         }
         if let Some(ticks) = passed {
             change = change.set(MISSED, text(ticks.last));
@@ -205,15 +260,16 @@ impl JobRecord {
     }
 
     /// If the end of a run is not written, moves the run to the history as `Died`. Returns whether it did.
-    fn end_dead_run(&mut self) -> bool {
+    fn end_dead_run(&mut self, kept: usize) -> bool {
         let Some(run) = self.running.take() else { return false };
-        self.push_history(history::ended(run, Ending::Died, "", None));
+        self.push_history(history::ended(run, Ending::Died, "", None), kept);
         true
     }
 
-    fn push_history(&mut self, run: Value) {
+    /// Adds a run to the history, which keeps the last `kept` runs.
+    fn push_history(&mut self, run: Value, kept: usize) {
         self.history.push(run);
-        let surplus = self.history.len().saturating_sub(LONGEST_HISTORY);
+        let surplus = self.history.len().saturating_sub(kept);
         self.history.drain(..surplus);
     }
 
@@ -230,9 +286,14 @@ pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
 
 /// Returns the change that resets the mark: ticks up to `now` do not count. All later ticks
 /// count, even those up to an old mark that is later than `now`.
-pub(crate) fn reset(now: Timestamp, schedule: &str) -> Change {
+pub(crate) fn reset(now: Timestamp) -> Change {
     let change = Change::new().remove(TICK).remove(ATTEMPT).remove(DONE).remove(MISSED);
-    change.set(FROM, text(now)).set(SCHEDULE, schedule)
+    change.set(FROM, text(now))
+}
+
+/// Whether `attributes` are those of a job's record.
+pub(crate) fn is_job(attributes: &Attributes) -> bool {
+    [SINCE, SCHEDULE, RUNNING, HISTORY, TICK].iter().any(|name| attributes.contains_key(*name))
 }
 
 /// Returns the change that stores a new schedule: ticks up to `from` do not count.
@@ -245,6 +306,12 @@ fn expecting(change: Change, name: &str, value: Option<Value>) -> Change {
         Some(value) => change.expecting(name, value),
         None => change.expecting_none(name),
     }
+}
+
+fn count(attributes: &Attributes, name: &str) -> Result<u32, StoreError> {
+    let Some(value) = attributes.get(name) else { return Ok(0) };
+    let count = value.as_i64().and_then(|count| u32::try_from(count).ok());
+    count.ok_or_else(|| unreadable(name, value))
 }
 
 fn time(attributes: &Attributes, name: &str) -> Result<Option<Timestamp>, StoreError> {
@@ -263,13 +330,13 @@ const FROM: &str = "job_from";
 const TICK: &str = "job_tick";
 const ATTEMPT: &str = "job_attempt";
 const DONE: &str = "job_done";
+const TRIGGER: &str = "job_trigger";
+const TRIGGER_ATTEMPT: &str = "job_trigger_attempt";
+const TRIGGER_DONE: &str = "job_trigger_done";
 const MISSED: &str = "job_missed";
 const SCHEDULE: &str = "job_schedule";
 const RUNNING: &str = "job_running";
 const HISTORY: &str = "job_history";
-
-/// Ten runs take about 2 kB. The end of each run writes all ten: two write units of DynamoDB.
-const LONGEST_HISTORY: usize = 10;
 
 const JUST_BEFORE: SignedDuration = SignedDuration::from_nanos(1);
 
@@ -295,6 +362,8 @@ mod tests {
             grant: claim.granted(FencingToken::new(token).unwrap()),
             scheduled,
             attempt: 1,
+            arguments: Arc::default(),
+            trigger: None,
             cancelled: CancellationToken::new(),
             note: Arc::default(),
         }
@@ -310,9 +379,10 @@ mod tests {
                 let context = context(token, tick);
                 let start = RunStart {
                     context: &context,
-                    tick: Some(tick),
+                    cause: &Cause::Tick(tick),
                     missed: None,
                     schedule: "hourly",
+                    kept: 10,
                     now: tick,
                 };
                 JobRecord::read(&found).unwrap().start(&start)
@@ -328,12 +398,13 @@ mod tests {
     fn written_record_is_read_back() {
         let (tick, end) = (at("2026-11-21T03:00:00Z"), at("2026-11-21T03:00:07.5Z"));
         let (mut attributes, mut record) = (Attributes::new(), JobRecord::default());
-        let context = context(7, tick);
+        let (context, cause) = (context(7, tick), Cause::Tick(tick));
         let start = RunStart {
             context: &context,
-            tick: Some(tick),
+            cause: &cause,
             missed: None,
             schedule: "hourly",
+            kept: 10,
             now: tick,
         };
 
@@ -342,9 +413,9 @@ mod tests {
         assert!(started.is_running(context.token()));
         assert_eq!(started.settled(1), Some(tick));
         assert!(started.settled(2) < Some(tick), "it may be started again");
-        assert_eq!(started.next_attempt(Some(tick)), 2);
+        assert_eq!(started.next_attempt(&cause), 2);
 
-        record.end(Some(tick), Ending::Finished, "17 reports", end).apply(&mut attributes);
+        record.end(&cause, Ending::Finished, "17 reports", 10, end).apply(&mut attributes);
         let ended = JobRecord::read(&attributes).unwrap();
         assert_eq!(ended.settled(2), Some(tick));
         let run = &ended.past_runs()[0];

@@ -2,6 +2,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+mod command_loop;
+mod control;
 mod history;
 mod job;
 mod job_record;
@@ -16,8 +18,12 @@ mod tick_loop;
 pub use jiff;
 
 pub use clock::{SkewedWallClock, SystemWallClock, WallClock};
+pub use control::{
+    JobControl, JobStatus, Pause, RunQuery, Trigger, TriggerAnswer, TriggerNumber, TriggerState,
+    Triggered,
+};
 pub use history::{Ending, PastRun};
-pub use job::{Job, JobContext, JobError, JobResult, Work};
+pub use job::{Concurrency, Job, JobContext, JobError, JobResult, Work};
 pub use lease_core::{Switch, TableSwitch};
 pub use outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
 pub use reconcile::MarkReset;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use lease_core::{FencingToken, Holder, LeaseKey, LossCause, Lost, StoreError};
 use tracing::{debug, info, warn};
 
+use crate::control::TriggerNumber;
 use crate::history::PastRun;
 use crate::job::JobError;
 use crate::schedule::MissedTicks;
@@ -21,8 +22,10 @@ use crate::schedule::MissedTicks;
 pub struct Run {
     /// The name of the job.
     pub job: LeaseKey,
-    /// The run's tick; for a run on demand, the time of the call.
+    /// The run's tick; for a run on demand, the time of the call; for a trigger, the time at which it was sent.
     pub scheduled: Timestamp,
+    /// The trigger that requested the run, if a trigger did.
+    pub trigger: Option<TriggerNumber>,
     /// When the body started and how long it ran; `None` if it did not start.
     pub body: Option<BodyRun>,
     /// How the run ended, or why the job did not run.
@@ -98,6 +101,8 @@ pub enum DisabledBy {
     OnlyIf,
     /// The [`Switch`](crate::Switch).
     Switch,
+    /// An operator has [paused](crate::JobControl::pause) the job.
+    Pause,
 }
 
 /// Receives the outcome of each run, so that a program can count outcomes.
@@ -182,6 +187,7 @@ impl fmt::Display for Outcome {
             Self::Disabled(DisabledBy::OnlyIf) => {
                 f.write_str(": its condition does not hold on this machine")
             }
+            Self::Disabled(DisabledBy::Pause) => f.write_str(": an operator has paused it"),
             Self::Disabled(DisabledBy::Switch) => f.write_str(": it is switched off"),
         }
     }
@@ -211,16 +217,17 @@ impl fmt::Display for Skip {
 impl Run {
     /// Logs the run.
     pub(crate) fn log(&self) {
-        let Self { job, scheduled, body, outcome } = self;
+        let Self { job, scheduled, trigger, body, outcome } = self;
+        let trigger = trigger.map(TriggerNumber::get);
         let (name, error) = (outcome.name(), outcome.error());
         match (body, outcome) {
             (Some(body), Outcome::Finished) => info!(
-                %job, %scheduled, token = %body.token, attempt = body.attempt,
+                %job, %scheduled, trigger, token = %body.token, attempt = body.attempt,
                 latency = ?body.latency, run_time = ?body.run_time, outcome = name,
                 note = body.note, "job finished"
             ),
             (Some(body), _) => warn!(
-                %job, %scheduled, token = %body.token, attempt = body.attempt,
+                %job, %scheduled, trigger, token = %body.token, attempt = body.attempt,
                 latency = ?body.latency, run_time = ?body.run_time, outcome = name,
                 note = body.note, error, why = %outcome, "job failed"
             ),

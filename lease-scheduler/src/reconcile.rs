@@ -2,15 +2,14 @@
 //! that an operator resets.
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::{Attempt, Holder, Lease, StoreError, StoreErrorKind};
+use lease_core::{Attempt, Holder, Lease, StoreError};
 
 use crate::history::{Ending, PastRun};
 use crate::job_record::{self, JobRecord};
-use crate::outcome::Skip;
 use crate::run::{Marked, Runner};
 use crate::schedule::MissedTicks;
 
-/// The result of [`SchedulerHandle::reset_mark`](crate::SchedulerHandle::reset_mark).
+/// The result of [`JobControl::reset_mark`](crate::JobControl::reset_mark).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MarkReset {
@@ -32,11 +31,13 @@ impl Runner {
         if !(self.job.only_if)() {
             return true;
         }
-        let Ok(is_on) = self.is_on().await else { return false };
+        let (Ok(is_on), Ok(is_paused)) = (self.is_on().await, self.is_paused().await) else {
+            return false;
+        };
         let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&self.job.name).await else {
             return false;
         };
-        let is_done = self.reconcile_under(&lease, since, is_on).await;
+        let is_done = self.reconcile_under(&lease, since, is_on && !is_paused).await;
         drop(lease.release().await);
         is_done
     }
@@ -50,7 +51,10 @@ impl Runner {
             return true;
         }
         let missed = passed.filter(|_| is_on);
-        let change = record.reconcile(lease.grant(), missed.as_ref(), passed.as_ref(), now);
+        let change = {
+            let (missed, passed) = (missed.as_ref(), passed.as_ref());
+            record.reconcile(lease.grant(), missed, passed, self.job.history_length, now)
+        };
         let is_written = matches!(self.write(lease, &change).await, Ok(Marked::AsExpected));
         if is_written {
             self.report_missed_and_died(missed, died);
@@ -86,28 +90,6 @@ impl Runner {
             let change = job_record::change_schedule(from, &self.job.schedule.stored_text());
             drop(self.write(&lease, &change).await);
             drop(lease.release().await);
-        }
-    }
-
-    pub(crate) async fn reset_mark(&self) -> Result<MarkReset, StoreError> {
-        let lease = match self.locker.obtain(&self.job.name).await? {
-            Attempt::Obtained(lease) => lease,
-            Attempt::Held(holder) => return Ok(MarkReset::Held(holder)),
-        };
-        let reset = self.reset_under(&lease).await;
-        drop(lease.release().await);
-        reset
-    }
-
-    async fn reset_under(&self, lease: &Lease) -> Result<MarkReset, StoreError> {
-        let (record, now) = (JobRecord::read(lease.attributes())?, self.wall.now());
-        let Some(mark) = record.accounted().filter(|mark| *mark > now) else {
-            return Ok(MarkReset::NotAhead);
-        };
-        match self.write(lease, &job_record::reset(now, &self.job.schedule.stored_text())).await {
-            Ok(_) => Ok(MarkReset::Reset(mark)),
-            Err(Skip::Unknown(error)) => Err(error),
-            Err(skip) => Err(StoreError::new(StoreErrorKind::Unavailable, skip.to_string())),
         }
     }
 

@@ -17,9 +17,11 @@ use lease_core::{
 use tokio::select;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, info_span, warn};
 
 use crate::clock::WallClock;
+use crate::control::{JobControl, Request, TriggerNumber};
 use crate::history::{Ending, PastRun};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
 use crate::job_record::{JobRecord, RunStart};
@@ -32,18 +34,49 @@ pub(crate) struct Runner {
     pub(crate) job: Job,
     pub(crate) locker: Locker,
     pub(crate) table: Arc<dyn LeaseTable>,
+    pub(crate) control: JobControl,
+    /// How often the control record is read, if the store does not report changes.
+    pub(crate) command_poll: Duration,
     pub(crate) wall: Arc<dyn WallClock>,
     pub(crate) metrics: Arc<dyn JobMetrics>,
     /// Cancelled when the scheduler stops.
     pub(crate) stopping: CancellationToken,
     /// How long a body may still run after the scheduler has stopped.
     pub(crate) grace: Duration,
+    /// The tasks of this job.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// What has caused a run.
+#[derive(Debug, Clone)]
+pub(crate) enum Cause {
+    Tick(Timestamp),
+    /// A call on this machine.
+    Call,
+    /// A trigger of any process.
+    Trigger(Request),
+}
+
+impl Cause {
+    pub(crate) fn tick(&self) -> Option<Timestamp> {
+        match self {
+            Self::Tick(tick) => Some(*tick),
+            Self::Call | Self::Trigger(_) => None,
+        }
+    }
+
+    pub(crate) fn trigger(&self) -> Option<&Request> {
+        match self {
+            Self::Trigger(request) => Some(request),
+            Self::Tick(_) | Self::Call => None,
+        }
+    }
 }
 
 /// A job whose lease was obtained, and its record at that time.
-struct HeldJob {
-    lease: Lease,
-    record: JobRecord,
+pub(crate) struct HeldJob {
+    pub(crate) lease: Lease,
+    pub(crate) record: JobRecord,
 }
 
 impl Runner {
@@ -54,20 +87,34 @@ impl Runner {
     /// Safe: dropping this future drops the body and releases the lease.
     pub(crate) async fn run_now(&self) -> Run {
         let now = self.wall.now();
-        self.run(now, None, now).await
+        self.run(now, &Cause::Call, now).await
     }
 
     /// Runs the job for `tick`, if it may run. If the record has no mark, ticks count from `since` on.
     pub(crate) async fn run_tick(&self, tick: Timestamp, since: Timestamp) -> Run {
-        self.run(tick, Some(tick), since).await
+        self.run(tick, &Cause::Tick(tick), since).await
     }
 
-    async fn run(&self, scheduled: Timestamp, tick: Option<Timestamp>, since: Timestamp) -> Run {
-        let (body, outcome) = match self.obtain(tick).await {
-            Ok(held) => self.run_held(held, scheduled, tick, since).await,
+    async fn run(&self, scheduled: Timestamp, cause: &Cause, since: Timestamp) -> Run {
+        let (body, outcome) = match self.obtain(cause.tick()).await {
+            Ok(held) => self.run_held(held, scheduled, cause, since).await,
             Err(outcome) => (None, outcome),
         };
-        Run { job: self.job.name.clone(), scheduled, body, outcome }
+        Run { body, ..self.unstarted(scheduled, outcome) }
+    }
+
+    /// Returns the report of a run without a body.
+    fn unstarted(&self, scheduled: Timestamp, outcome: Outcome) -> Run {
+        Run { job: self.job.name.clone(), scheduled, trigger: None, body: None, outcome }
+    }
+
+    /// Runs the job for a trigger, under a lease that was obtained for it.
+    pub(crate) async fn run_trigger(&self, held: HeldJob, request: Request) -> Run {
+        let (scheduled, now) = (request.requested, self.wall.now());
+        let trigger = Some(request.number);
+        let cause = Cause::Trigger(request);
+        let (body, outcome) = self.run_held(held, scheduled, &cause, now).await;
+        Run { trigger, body, ..self.unstarted(scheduled, outcome) }
     }
 
     /// Returns the tick to run at `now`: the tick that is due after `settled`, or else the `unfinished` tick,
@@ -96,8 +143,7 @@ impl Runner {
 
     /// Returns the report of a run that was skipped because of `skip`.
     pub(crate) fn skipped(&self, scheduled: Timestamp, skip: Skip) -> Run {
-        let outcome = Outcome::Skipped(skip);
-        Run { job: self.job.name.clone(), scheduled, body: None, outcome }
+        self.unstarted(scheduled, Outcome::Skipped(skip))
     }
 
     /// Reports missed ticks and a run that died. Called after both were written to the history.
@@ -109,7 +155,7 @@ impl Runner {
         let died = died.map(|run| (run.scheduled, Outcome::Died(run)));
         let missed = missed.map(|ticks| (ticks.last, Outcome::Missed(ticks)));
         for (scheduled, outcome) in died.into_iter().chain(missed) {
-            self.report(&Run { job: self.job.name.clone(), scheduled, body: None, outcome });
+            self.report(&self.unstarted(scheduled, outcome));
         }
     }
 
@@ -133,11 +179,16 @@ impl Runner {
         if !(self.job.only_if)() {
             return Err(Outcome::Disabled(DisabledBy::OnlyIf));
         }
-        // If the switch cannot be read, nothing runs.
+        // If it cannot be read whether the job is paused or switched off, nothing runs.
+        if tick.is_some() && self.is_paused().await.map_err(unknown)? {
+            return Err(Outcome::Disabled(DisabledBy::Pause));
+        }
         if !self.is_on().await.map_err(unknown)? {
             return Err(Outcome::Disabled(DisabledBy::Switch));
         }
-        self.check_stopping()?;
+        if self.stopping.is_cancelled() {
+            return Err(Outcome::Skipped(Skip::Stopping));
+        }
         let lease = match self.locker.obtain(&self.job.name).await.map_err(unknown)? {
             Attempt::Obtained(lease) => lease,
             Attempt::Held(holder) => return Err(Outcome::Skipped(Skip::Held(holder))),
@@ -148,8 +199,14 @@ impl Runner {
             return Err(Outcome::Skipped(skip));
         }
         // The last check: once a tick is marked, it must run.
-        self.check_stopping()?;
+        if self.stopping.is_cancelled() {
+            return Err(Outcome::Skipped(Skip::Stopping));
+        }
         Ok(HeldJob { lease, record })
+    }
+
+    pub(crate) async fn is_paused(&self) -> Result<bool, StoreError> {
+        Ok(self.control.read(&self.job.name).await?.paused.is_some())
     }
 
     pub(crate) async fn is_on(&self) -> Result<bool, StoreError> {
@@ -157,18 +214,11 @@ impl Runner {
         within(self.locker.options().request_timeout(), switch.is_on()).await
     }
 
-    fn check_stopping(&self) -> Result<(), Outcome> {
-        if self.stopping.is_cancelled() {
-            return Err(Outcome::Skipped(Skip::Stopping));
-        }
-        Ok(())
-    }
-
     async fn run_held(
         &self,
         HeldJob { lease, mut record }: HeldJob,
         scheduled: Timestamp,
-        tick: Option<Timestamp>,
+        cause: &Cause,
         since: Timestamp,
     ) -> (Option<BodyRun>, Outcome) {
         let clock = BootClock::new();
@@ -176,32 +226,41 @@ impl Runner {
         let context = JobContext {
             grant: lease.grant().clone(),
             scheduled,
-            attempt: record.next_attempt(tick),
+            attempt: record.next_attempt(cause),
+            arguments: cause
+                .trigger()
+                .map(|trigger| trigger.arguments.clone().into())
+                .unwrap_or_default(),
+            trigger: cause.trigger().map(|trigger| trigger.number),
             cancelled: lease.cancelled_on_loss(),
             note: Arc::default(),
         };
-        if let Err(skip) = self.mark_start(&lease, &mut record, &context, tick, since).await {
+        if let Err(skip) = self.mark_start(&lease, &mut record, &context, cause, since).await {
             drop(lease.release().await);
             return (None, Outcome::Skipped(skip));
         }
 
         let (began, began_at) = (self.wall.now(), clock.now());
-        let outcome = self.run_body(&lease, context.clone(), tick).await;
+        let outcome = self.run_body(&lease, context.clone(), cause.tick()).await;
         let run_time = clock.now().since(began_at);
 
         let note = context.note.lock().clone();
         if let Some((ending, note)) = written_ending(&outcome, &note) {
-            let change = record.end(tick, ending, &note, self.wall.now());
+            let kept = self.job.history_length;
+            let change = record.end(cause, ending, &note, kept, self.wall.now());
             if let Err(skip) = self.write(&lease, &change).await {
                 let job = &self.job.name;
                 warn!(%job, why = %skip, "end of run not written to the history");
             }
             let hold = self.job.min_hold.saturating_sub(clock.now().since(obtained));
             // While the key is reserved, no machine can start the next attempt, even if its clock is ahead.
-            let hold = match tick.filter(|_| self.may_try_again(&outcome, context.attempt)) {
-                Some(tick) => hold.max(self.pause_after(context.attempt, tick)),
-                None => hold,
+            let pause = match cause {
+                _ if !self.may_try_again(&outcome, context.attempt) => Duration::ZERO,
+                Cause::Tick(tick) => self.pause_after(context.attempt, *tick),
+                Cause::Trigger(_) => self.job.backoff.after(context.attempt),
+                Cause::Call => Duration::ZERO,
             };
+            let hold = hold.max(pause);
             // If the release fails, the locker has logged the error, and the lease expires.
             drop(match hold {
                 Duration::ZERO => lease.release().await,
@@ -225,19 +284,20 @@ impl Runner {
         lease: &Lease,
         record: &mut JobRecord,
         context: &JobContext,
-        tick: Option<Timestamp>,
+        cause: &Cause,
         since: Timestamp,
     ) -> Result<(), Skip> {
         let died = record.running();
-        let missed = tick.and_then(|tick| {
+        let missed = cause.tick().and_then(|tick| {
             let before = tick.checked_sub(SignedDuration::from_nanos(1)).ok()?;
             self.job.schedule.ticks_between(self.accounted(record, since), before)
         });
         let mark = record.start(&RunStart {
             context,
-            tick,
+            cause,
             missed: missed.as_ref(),
             schedule: &self.job.schedule.stored_text(),
+            kept: self.job.history_length,
             now: self.wall.now(),
         });
         self.mark(lease, &mark).await?;
@@ -264,7 +324,12 @@ impl Runner {
         let body_context = context.clone();
         let body = async { self.job.work.run(body_context).await };
         let body = work_under(context.grant.clone(), body);
-        let body = AssertUnwindSafe(body).catch_unwind();
+        let span = info_span!(
+            "job", key = %context.grant.key, lessee = %context.grant.lessee, token = %context.token(),
+            attempt = context.attempt, scheduled = %context.scheduled,
+            trigger = context.trigger.map(TriggerNumber::get)
+        );
+        let body = AssertUnwindSafe(body.instrument(span)).catch_unwind();
         let timeout = async {
             match self.job.timeout {
                 Some(limit) => {

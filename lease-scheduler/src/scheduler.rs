@@ -9,11 +9,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lease_core::store::LeaseTable;
 use lease_core::{InvalidInput, LeaseKey, Locker, StoreError, StoreErrorKind};
-use tokio::task::JoinSet;
+use parking_lot::RwLock;
+use tokio::select;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{SystemWallClock, WallClock};
+use crate::command_loop::CommandLoop;
+use crate::control::{JobControl, JobStatus, control_key};
 use crate::history::PastRun;
 use crate::job::Job;
 use crate::outcome::{JobMetrics, NoMetrics, Run};
@@ -59,6 +64,8 @@ use crate::tick_loop::TickLoop;
 #[must_use = "a scheduler does nothing until it runs"]
 pub struct Scheduler {
     shared: Arc<Shared>,
+    /// The jobs that were added, until their tasks start.
+    added: UnboundedReceiver<Arc<Runner>>,
 }
 
 /// Sets up a [`Scheduler`].
@@ -90,24 +97,62 @@ pub struct Scheduler {
 /// ```
 #[must_use = "a builder does nothing until it builds"]
 pub struct SchedulerBuilder {
-    locker: Locker,
-    table: Arc<dyn LeaseTable>,
     jobs: Vec<Job>,
-    grace: Duration,
-    wall: Arc<dyn WallClock>,
-    metrics: Arc<dyn JobMetrics>,
+    settings: Settings,
 }
 
-/// Requests runs from a [`Scheduler`], reads histories, and stops the scheduler. Clones control the same
-/// scheduler.
+/// Adds, lists, runs and removes the jobs of a [`Scheduler`], reads histories, and stops the scheduler. Clones
+/// control the same scheduler. For jobs of other processes, use [`control`](Self::control).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use lease_core::Locker;
+/// use lease_memory::MemoryStore;
+/// use lease_scheduler::{Job, Outcome, Schedule, Scheduler};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::new();
+/// let scheduler = Scheduler::builder(Locker::new(store.clone()), store).build()?;
+/// let handle = scheduler.handle();
+/// let running = tokio::spawn(scheduler.run());
+///
+/// let cleaning = Job::new("cleaning".parse()?, |_job| async { Ok(()) })
+///     .on(Schedule::every(Duration::from_secs(600))?);
+/// handle.add_job(cleaning)?;
+/// assert_eq!(handle.job_names().len(), 1);
+/// assert!(matches!(handle.run_now("cleaning").await?.outcome, Outcome::Finished));
+/// assert!(handle.remove_job("cleaning").await);
+///
+/// handle.stop();
+/// running.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SchedulerHandle {
     shared: Arc<Shared>,
 }
 
+/// What all jobs of a scheduler share.
+#[derive(Debug)]
+struct Settings {
+    locker: Locker,
+    table: Arc<dyn LeaseTable>,
+    grace: Duration,
+    command_poll: Duration,
+    wall: Arc<dyn WallClock>,
+    metrics: Arc<dyn JobMetrics>,
+}
+
 #[derive(Debug)]
 struct Shared {
-    runners: BTreeMap<LeaseKey, Arc<Runner>>,
+    settings: Settings,
+    control: JobControl,
+    runners: RwLock<BTreeMap<LeaseKey, Arc<Runner>>>,
+    add: UnboundedSender<Arc<Runner>>,
     stopping: CancellationToken,
     /// The runs on demand, which execute in the tasks of their callers.
     on_demand: TaskTracker,
@@ -117,12 +162,15 @@ impl Scheduler {
     /// Returns a builder of a scheduler on `locker` and `table`, which must belong to the same store.
     pub fn builder(locker: Locker, table: impl LeaseTable) -> SchedulerBuilder {
         SchedulerBuilder {
-            locker,
-            table: Arc::new(table),
             jobs: Vec::new(),
-            grace: Duration::from_secs(30),
-            wall: Arc::new(SystemWallClock::new()),
-            metrics: Arc::new(NoMetrics),
+            settings: Settings {
+                locker,
+                table: Arc::new(table),
+                grace: Duration::from_secs(30),
+                command_poll: Duration::from_millis(500),
+                wall: Arc::new(SystemWallClock::new()),
+                metrics: Arc::new(NoMetrics),
+            },
         }
     }
 
@@ -144,25 +192,43 @@ impl Scheduler {
     ///
     /// If a job's [condition](Job::only_if) or the [metrics](JobMetrics) panic. A body that panics only
     /// counts as failed.
-    pub async fn run(self) {
-        let Shared { runners, stopping, on_demand } = &*self.shared;
+    pub async fn run(mut self) {
+        let Shared { runners, stopping, on_demand, control, .. } = &*self.shared;
         let mut tasks = JoinSet::new();
-        for runner in runners.values().filter(|runner| !runner.job.schedule.is_on_demand()) {
-            tasks.spawn(TickLoop::new(Arc::clone(runner)).run());
-        }
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                resume_unwind(error.into_panic());
+        loop {
+            select! {
+                // Polls the stop first: afterwards, the scheduler starts no task.
+                biased;
+                () = stopping.cancelled() => break,
+                Some(runner) = self.added.recv() => {
+                    if !runner.job.schedule.is_on_demand() {
+                        let ticks = TickLoop::new(Arc::clone(&runner)).run();
+                        tasks.spawn(runner.tasks.track_future(ticks));
+                    }
+                    let commands = CommandLoop::new(Arc::clone(&runner)).run();
+                    tasks.spawn(runner.tasks.track_future(commands));
+                }
+                Some(ended) = tasks.join_next() => resume_panic(ended),
             }
         }
-        stopping.cancelled().await;
+        while let Some(ended) = tasks.join_next().await {
+            resume_panic(ended);
+        }
         on_demand.close();
         on_demand.wait().await;
-        for runner in runners.values() {
+        let runners: Vec<_> = runners.read().values().cloned().collect();
+        for runner in runners {
             runner.locker.close().await;
         }
+        control.close().await;
+    }
+}
+
+fn resume_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        resume_unwind(error.into_panic());
     }
 }
 
@@ -176,19 +242,30 @@ impl SchedulerBuilder {
     /// Sets how long bodies may still run after a stop of the scheduler. By default 30 s, the time that
     /// Kubernetes gives a pod.
     pub fn with_grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Sets how often each job's control record is read for triggers, if the store cannot report its changes. By
+    /// default every 500 ms, so that a trigger starts within a second: each process then sends two reads per job
+    /// and second. `DynamoDB` charges for reads. Stores with notifications, such as Redis and `PostgreSQL`, are
+    /// read every ten seconds instead.
+    ///
+    /// A pause does not need these reads: each tick reads the record.
+    pub fn with_command_poll(mut self, interval: Duration) -> Self {
+        self.settings.command_poll = interval.max(SHORTEST_POLL);
         self
     }
 
     /// Reads the time of day from `wall`: for tests.
     pub fn with_wall_clock(mut self, wall: Arc<dyn WallClock>) -> Self {
-        self.wall = wall;
+        self.settings.wall = wall;
         self
     }
 
     /// Reports the outcome of each run to `metrics`.
     pub fn with_metrics(mut self, metrics: Arc<dyn JobMetrics>) -> Self {
-        self.metrics = metrics;
+        self.settings.metrics = metrics;
         self
     }
 
@@ -199,32 +276,56 @@ impl SchedulerBuilder {
     /// If two jobs have the same name, or a job's [ttl](Job::lease_ttl) is too short for the locker's
     /// heartbeats.
     pub fn build(self) -> Result<Scheduler, InvalidInput> {
-        let stopping = CancellationToken::new();
-        let mut runners = BTreeMap::new();
-        for mut job in self.jobs {
-            let name = job.name.clone();
-            let locker = self.locker.clone();
-            let runner = Runner {
-                locker: match job.lease_ttl.take() {
-                    Some(ttl) => {
-                        let options = locker.options().clone().with_ttl(ttl)?;
-                        locker.with_options(options)
-                    }
-                    None => locker,
-                },
-                job,
-                table: Arc::clone(&self.table),
-                wall: Arc::clone(&self.wall),
-                metrics: Arc::clone(&self.metrics),
-                stopping: stopping.clone(),
-                grace: self.grace,
-            };
-            if runners.insert(name.clone(), Arc::new(runner)).is_some() {
-                return Err(InvalidInput::new(format!("two jobs have the name {name}")));
-            }
+        let settings = self.settings;
+        let (table, wall) = (Arc::clone(&settings.table), Arc::clone(&settings.wall));
+        let (add, added) = unbounded_channel();
+        let shared = Shared {
+            control: JobControl::on(&settings.locker, table, wall),
+            settings,
+            runners: RwLock::default(),
+            add,
+            stopping: CancellationToken::new(),
+            on_demand: TaskTracker::new(),
+        };
+        for job in self.jobs {
+            shared.add_job(job)?;
         }
-        let on_demand = TaskTracker::new();
-        Ok(Scheduler { shared: Arc::new(Shared { runners, stopping, on_demand }) })
+        Ok(Scheduler { shared: Arc::new(shared), added })
+    }
+}
+
+impl Shared {
+    fn add_job(&self, mut job: Job) -> Result<(), InvalidInput> {
+        let Settings { locker, table, grace, command_poll, wall, metrics } = &self.settings;
+        let name = job.name.clone();
+        let _key = control_key(&name)?;
+        let locker = match job.lease_ttl.take() {
+            Some(ttl) => {
+                let options = locker.options().clone().with_ttl(ttl)?;
+                locker.clone().with_options(options)
+            }
+            None => locker.clone(),
+        };
+        let runner = Arc::new(Runner {
+            job,
+            locker,
+            table: Arc::clone(table),
+            control: self.control.clone(),
+            command_poll: *command_poll,
+            wall: Arc::clone(wall),
+            metrics: Arc::clone(metrics),
+            stopping: self.stopping.child_token(),
+            grace: *grace,
+            tasks: TaskTracker::new(),
+        });
+        let mut runners = self.runners.write();
+        if runners.contains_key(&name) {
+            return Err(InvalidInput::new(format!("two jobs have the name {name}")));
+        }
+        // An error means that the scheduler was dropped. Then the job runs only on demand.
+        drop(self.add.send(Arc::clone(&runner)));
+        runners.insert(name, runner);
+        Ok(())
     }
 }
 
@@ -232,6 +333,58 @@ impl SchedulerHandle {
     /// Stops the scheduler. [`run`](Scheduler::run) returns when all bodies have ended.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
+    }
+
+    /// Adds a job while the scheduler runs. Its ticks count from now on. All processes should add the same jobs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](SchedulerBuilder::build).
+    pub fn add_job(&self, job: Job) -> Result<(), InvalidInput> {
+        self.shared.add_job(job)
+    }
+
+    /// Removes the job `name` from this scheduler, and waits until its run on this machine has ended. A body
+    /// has the [grace](SchedulerBuilder::with_grace) of a stop. Returns false if no job has the name.
+    ///
+    /// Other processes keep the job, and the table keeps its record. If the job is added again, it continues with
+    /// its marks, and the ticks between count as missed or are caught up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the job is removed, and its body may still run.
+    pub async fn remove_job(&self, name: &str) -> bool {
+        let removed = self.shared.runners.write().remove(name);
+        let Some(runner) = removed else { return false };
+        runner.stopping.cancel();
+        runner.tasks.close();
+        runner.tasks.wait().await;
+        true
+    }
+
+    /// Returns the names of this scheduler's jobs, in order.
+    pub fn job_names(&self) -> Vec<LeaseKey> {
+        self.shared.runners.read().keys().cloned().collect()
+    }
+
+    /// Returns the status of each job of this scheduler: next ticks, pause, runs. A job without a record, since
+    /// it was just added, is missing.
+    ///
+    /// # Errors
+    ///
+    /// If the table does not answer, or a record cannot be read.
+    pub async fn jobs(&self) -> Result<Vec<JobStatus>, StoreError> {
+        let mut jobs = Vec::new();
+        for name in self.job_names() {
+            jobs.extend(self.shared.control.job(name.as_str()).await?);
+        }
+        Ok(jobs)
+    }
+
+    /// Returns a control of all jobs in the table, also those of other processes: pause, resume, trigger, and
+    /// queries of the history.
+    pub fn control(&self) -> JobControl {
+        self.shared.control.clone()
     }
 
     /// Runs the job `name` now, on this machine, unless its key is held or the job is disabled. Returns the
@@ -247,7 +400,8 @@ impl SchedulerHandle {
     /// released.
     pub async fn run_now(&self, name: &str) -> Result<Run, InvalidInput> {
         let runner = self.runner(name)?;
-        let run = self.shared.on_demand.track_future(runner.run_now()).await;
+        let call = runner.tasks.track_future(runner.run_now());
+        let run = self.shared.on_demand.track_future(call).await;
         runner.report(&run);
         Ok(run)
     }
@@ -295,11 +449,11 @@ impl SchedulerHandle {
     pub async fn reset_mark(&self, name: &str) -> Result<MarkReset, StoreError> {
         let runner = self.runner(name);
         let runner = runner.map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
-        runner.reset_mark().await
+        self.shared.control.reset_mark(runner.job.name.as_str()).await
     }
 
-    /// Returns the last runs of the job `name` on all machines, the latest first: up to ten, and the
-    /// current run.
+    /// Returns the last runs of the job `name` on all machines, the latest first: up to the [length of its
+    /// history](Job::history_length), and the current run. [`JobControl::history`] selects runs by time.
     ///
     /// A run without an end is [`Running`](crate::Ending::Running) if the store reports its lease as held;
     /// otherwise it is [`Died`](crate::Ending::Died).
@@ -331,8 +485,8 @@ impl SchedulerHandle {
         Ok(self.history(name).await?.into_iter().next())
     }
 
-    fn runner(&self, name: &str) -> Result<&Runner, InvalidInput> {
-        let runner = self.shared.runners.get(name).map(|runner| &**runner);
+    fn runner(&self, name: &str) -> Result<Arc<Runner>, InvalidInput> {
+        let runner = self.shared.runners.read().get(name).cloned();
         runner.ok_or_else(|| InvalidInput::new(format!("no job has the name {name:?}")))
     }
 }
@@ -342,3 +496,5 @@ impl fmt::Debug for SchedulerBuilder {
         f.debug_struct("SchedulerBuilder").field("jobs", &self.jobs).finish_non_exhaustive()
     }
 }
+
+const SHORTEST_POLL: Duration = Duration::from_millis(10);

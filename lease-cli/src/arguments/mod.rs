@@ -19,9 +19,11 @@ use lease_core::{HandOver, LeaseKey};
 pub(crate) use self::run::RunArguments;
 pub(crate) use self::shards::ShardsArguments;
 pub(crate) use self::values::HandOverSource;
-use self::values::{duration, hand_over_source, interval};
+pub(crate) use self::values::duration;
+use self::values::{hand_over_source, interval};
 pub(crate) use self::waiting::{Verbosity, WaitingArguments};
 use crate::exit::Exit;
+use crate::jobs::JobsCommand;
 use crate::output::messages::say;
 
 /// Runs commands under distributed leases, and shows and ends leases.
@@ -106,10 +108,10 @@ pub(crate) enum Command {
     },
     /// Lists the shards that the workers of an application of lease-kinesis read, with their lag.
     Shards(ShardsArguments),
-    /// Lists the jobs of lease-scheduler whose names start with PREFIX, with their last runs.
+    /// Lists, pauses, resumes, triggers and repairs the jobs of lease-scheduler.
     Jobs {
-        #[arg(default_value = "", hide_default_value = true)]
-        prefix: String,
+        #[command(subcommand)]
+        command: Option<JobsCommand>,
     },
     /// Prints a completion script for SHELL.
     Completions { shell: clap_complete::Shell },

@@ -6,7 +6,7 @@ use lease_core::HandOver;
 use rustix::process::Signal;
 
 /// Parses `90s`, `5m` or `1h30m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}: write a duration as 90s, 5m or 1h30m"))
 }

@@ -23,6 +23,7 @@ use tokio::runtime::Builder;
 
 use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure};
+use crate::jobs;
 use crate::output::Output;
 
 /// What every command needs.
@@ -61,7 +62,7 @@ async fn execute(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Doctor => doctor::doctor(context).await,
         Command::Bench { tasks, time } => bench::bench(context, tasks, time).await,
         Command::Shards(arguments) => shards::shards(context, &arguments).await,
-        Command::Jobs { prefix } => records::jobs(context, &prefix).await,
+        Command::Jobs { command } => jobs::jobs(context, command).await,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man => generated::man(),
     }

@@ -12,6 +12,7 @@
 mod clocks;
 mod doctor;
 mod exits;
+mod jobs;
 mod listing;
 mod losing;
 mod operating;

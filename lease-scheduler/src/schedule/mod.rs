@@ -237,6 +237,27 @@ impl Schedule {
         }
     }
 
+    /// Reads a [stored text](Self::stored_text). `None` if it is not one, or if the zone is unknown.
+    pub(crate) fn from_stored_text(text: &str) -> Option<Self> {
+        if text == "on demand" {
+            return Some(Self::on_demand());
+        }
+        if let Some(at) = text.strip_prefix("once at ") {
+            return at.parse().ok().map(Self::once);
+        }
+        if let Some(lengths) = text.strip_prefix("every ") {
+            let (interval, jitter) = lengths.strip_suffix(" ns")?.split_once(" ns, jitter ")?;
+            let length = |nanos: &str| {
+                let nanos: u128 = nanos.parse().ok()?;
+                let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
+                Some(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?))
+            };
+            return Self::every_with_jitter(length(interval)?, length(jitter)?).ok();
+        }
+        let (expression, zone) = text.rsplit_once(" in ")?;
+        Self::cron(expression, zone).ok()
+    }
+
     /// Whether the schedule has no ticks.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.0 == When::OnDemand

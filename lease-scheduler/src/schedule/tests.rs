@@ -341,3 +341,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn stored_text_is_read_back() {
+    let second = Duration::from_secs(1);
+    let schedules = [
+        Schedule::cron("0 3 * * mon-fri", "Europe/Berlin").unwrap(),
+        Schedule::cron("*/10 0 3 1 1 * 2030", "UTC").unwrap(),
+        Schedule::every(Duration::from_millis(1500)).unwrap(),
+        Schedule::every_with_jitter(second * 600, second * 7).unwrap(),
+        Schedule::once("2026-11-21T03:00:00.5Z".parse().unwrap()),
+        Schedule::on_demand(),
+    ];
+    for schedule in schedules {
+        let text = schedule.stored_text();
+
+        let read = Schedule::from_stored_text(&text).unwrap();
+
+        assert_eq!(read.stored_text(), text);
+        let from = "2026-11-20T12:00:00Z".parse().unwrap();
+        assert_eq!(read.next(from), schedule.next(from), "{text}");
+    }
+    for wrong in ["", "daily", "every x ns, jitter 0 ns", "once at noon", "0 3 * * * in Nowhere"] {
+        assert_eq!(Schedule::from_stored_text(wrong), None, "{wrong}");
+    }
+}

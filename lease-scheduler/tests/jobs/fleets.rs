@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
-use crate::forgetful::Forgetful;
+use crate::forgetful::{Forgetful, MARKS_OF_TICKS};
 use crate::harness::{Machine, SchedulerHarness, key, secs};
 
 const HOURS: u64 = 100;
@@ -135,7 +135,7 @@ async fn control_without_marks_runs_ticks_twice() {
     let machines = SKEWS.map(|(name, ahead)| {
         let connection = Faulty::new(harness.store.clone()).with_latency(Duration::from_millis(2));
         let ahead = SignedDuration::from_secs(ahead);
-        let table = Forgetful(Arc::new(connection.clone()));
+        let table = Forgetful { store: Arc::new(connection.clone()), forgets: MARKS_OF_TICKS };
         harness.start_on(name, ahead, connection, table, [job(&harness, name)])
     });
 

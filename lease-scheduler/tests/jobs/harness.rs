@@ -13,7 +13,7 @@ use lease_core::{FencingToken, LeaseKey, Locker};
 use lease_memory::MemoryStore;
 use lease_scheduler::{
     Job, JobContext, JobMetrics, JobResult, MissedTicks, Outcome, Run, Scheduler, SchedulerBuilder,
-    SchedulerHandle, SkewedWallClock, Skip,
+    SchedulerHandle, SkewedWallClock, Skip, TriggerNumber,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -49,6 +49,7 @@ pub(crate) struct Body {
     pub(crate) by: String,
     pub(crate) scheduled: Timestamp,
     pub(crate) attempt: u32,
+    pub(crate) trigger: Option<TriggerNumber>,
     pub(crate) token: FencingToken,
     pub(crate) began: Moment,
     /// The time at which the body ended or was dropped. `None` while the body runs.
@@ -195,6 +196,7 @@ impl Log {
             by: by.to_owned(),
             scheduled: job.scheduled(),
             attempt: job.attempt(),
+            trigger: job.trigger(),
             token: job.token(),
             began: BootClock::new().now(),
             ended: None,

@@ -1,0 +1,163 @@
+//! The control record of a job: whether it is paused, the trigger that waits, and the last answers.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use lease_core::{Attributes, Change, InvalidInput, LeaseKey, StoreError, StoreErrorKind, Value};
+
+use crate::control::trigger::{Request, TriggerAnswer, TriggerNumber};
+use crate::history::text;
+
+/// What operators have requested for a job, as read from its control record.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ControlRecord {
+    pub(crate) paused: Option<Pause>,
+    /// The trigger that is not answered yet.
+    pub(crate) request: Option<Request>,
+    /// The stored value of the trigger, also if it cannot be read.
+    stored_request: Option<Value>,
+    answers: Vec<Value>,
+}
+
+/// Since when a job is paused, by whom, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pause {
+    /// When the job was paused, by the clock of the process that paused it.
+    pub since: Timestamp,
+    /// The lessee that paused it.
+    pub by: String,
+    /// The reason that the operator gave; empty if there is none.
+    pub why: String,
+}
+
+/// The answer to a trigger, as stored.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredAnswer {
+    pub(crate) number: TriggerNumber,
+    pub(crate) id: Option<String>,
+    pub(crate) answer: TriggerAnswer,
+}
+
+/// Returns the key of the control record of the job `name`.
+///
+/// # Errors
+///
+/// If the name is too long for the suffix.
+pub(crate) fn control_key(name: &LeaseKey) -> Result<LeaseKey, InvalidInput> {
+    LeaseKey::new(format!("{name}{SUFFIX}"))
+}
+
+/// Returns the name of the job, if `key` is the key of a control record.
+pub(crate) fn job_of(key: &LeaseKey) -> Option<&str> {
+    key.as_str().strip_suffix(SUFFIX)
+}
+
+impl ControlRecord {
+    /// Reads the attributes of a control record.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read whether the job is paused. Then no tick runs. A trigger that cannot be read
+    /// never starts, and the next trigger replaces it.
+    pub(crate) fn read(attributes: &Attributes) -> Result<Self, StoreError> {
+        let paused = match attributes.get(PAUSED) {
+            None => None,
+            Some(value) => Some(read_pause(value).ok_or_else(|| {
+                let text = format!("attribute {PAUSED:?} of a job cannot be read: {value:?}");
+                StoreError::new(StoreErrorKind::Corrupt, text)
+            })?),
+        };
+        let stored_request = attributes.get(REQUEST).cloned();
+        Ok(Self {
+            paused,
+            request: stored_request.as_ref().and_then(Request::read),
+            stored_request,
+            answers: match attributes.get(ANSWERS) {
+                Some(Value::List(answers)) => answers.clone(),
+                _ => Vec::new(),
+            },
+        })
+    }
+
+    /// Returns the change that pauses or resumes the job.
+    pub(crate) fn set_paused(pause: Option<&Pause>) -> Change {
+        match pause {
+            None => Change::new().remove(PAUSED),
+            Some(Pause { since, by, why }) => Change::new().set(
+                PAUSED,
+                Value::Map(BTreeMap::from([
+                    ("since".to_owned(), text(*since)),
+                    ("by".to_owned(), by.as_str().into()),
+                    ("why".to_owned(), why.as_str().into()),
+                ])),
+            ),
+        }
+    }
+
+    /// Returns the change that stores a trigger, if none waits.
+    pub(crate) fn add(&self, request: &Request) -> Change {
+        self.expecting_request().set(REQUEST, request.to_value())
+    }
+
+    /// Returns the change by which a scheduler that holds the job's lease takes the trigger. After it, no other
+    /// process may refuse the trigger.
+    pub(crate) fn take(&self, request: &Request, by: &str) -> Change {
+        let taken = Request { taken_by: Some(by.to_owned()), ..request.clone() };
+        self.expecting_request().set(REQUEST, taken.to_value())
+    }
+
+    /// Returns the change that removes the trigger and stores its answer.
+    pub(crate) fn answer(&self, request: &Request, answer: TriggerAnswer) -> Change {
+        let mut answers = self.answers.clone();
+        let mut stored = BTreeMap::from([
+            ("number".to_owned(), request.number.get().into()),
+            ("answer".to_owned(), answer.name().into()),
+        ]);
+        if let Some(id) = &request.id {
+            stored.insert("id".to_owned(), id.as_str().into());
+        }
+        answers.push(Value::Map(stored));
+        let surplus = answers.len().saturating_sub(MOST_ANSWERS);
+        answers.drain(..surplus);
+        self.expecting_request().remove(REQUEST).set(ANSWERS, Value::List(answers))
+    }
+
+    /// Returns the last answers, the latest first.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = StoredAnswer> {
+        self.answers.iter().rev().filter_map(|value| {
+            let Value::Map(fields) = value else { return None };
+            Some(StoredAnswer {
+                number: TriggerNumber::read(fields.get("number")?)?,
+                id: fields.get("id").and_then(Value::as_text).map(str::to_owned),
+                answer: TriggerAnswer::read(fields.get("answer")?.as_text()?)?,
+            })
+        })
+    }
+
+    /// Expects the trigger that was read. So a late or repeated request replaces no newer trigger.
+    fn expecting_request(&self) -> Change {
+        match &self.stored_request {
+            Some(value) => Change::new().expecting(REQUEST, value.clone()),
+            None => Change::new().expecting_none(REQUEST),
+        }
+    }
+}
+
+fn read_pause(value: &Value) -> Option<Pause> {
+    let Value::Map(fields) = value else { return None };
+    let field = |name: &str| fields.get(name).and_then(Value::as_text);
+    Some(Pause {
+        since: field("since")?.parse().ok()?,
+        by: field("by").unwrap_or_default().to_owned(),
+        why: field("why").unwrap_or_default().to_owned(),
+    })
+}
+
+const SUFFIX: &str = "/control";
+const PAUSED: &str = "job_paused";
+const REQUEST: &str = "job_request";
+const ANSWERS: &str = "job_answers";
+
+/// Ten answers take less than a kilobyte.
+const MOST_ANSWERS: usize = 10;

@@ -1,0 +1,141 @@
+//! Jobs that an operator pauses and resumes.
+
+use std::sync::Arc;
+
+use lease_core::StoreErrorKind;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::store::LeaseTable;
+use lease_core::{Attributes, Value};
+use lease_scheduler::{Misfire, Outcome};
+
+use crate::commands::{hourly, job, operator, operator_on, trigger};
+use crate::forgetful::Forgetful;
+use crate::harness::{SchedulerHarness, at, key, secs};
+
+#[tokio::test(start_paused = true)]
+async fn pause_and_resume_survive_restarts() {
+    let harness = SchedulerHarness::new();
+    let start = |name| harness.start(name, [job(&harness, name, secs(1)).on(hourly())]);
+    let (a, control) = (start("a"), operator(&harness));
+    harness.until("2026-11-21T01:30:00Z").await;
+
+    control.pause("job", "the printer is broken").await.unwrap();
+    let pause = control.job("job").await.unwrap().unwrap().paused.unwrap();
+    assert_eq!((pause.since, pause.by.as_str()), (at("2026-11-21T01:30:00Z"), "operator"));
+    assert_eq!(pause.why, "the printer is broken");
+    harness.until("2026-11-21T02:30:00Z").await;
+    a.stop().await;
+    let b = start("b");
+    harness.until("2026-11-21T04:30:00Z").await;
+    assert_eq!(harness.log.count(), 1, "no tick starts, also after the restart");
+    assert_eq!(b.reports.missed(), [], "ticks of a paused job are not missed");
+    assert!(b.reports.texts()[0].contains("an operator has paused it"), "{:?}", b.reports.texts());
+
+    control.resume("job").await.unwrap();
+    b.stop().await;
+    let c = start("c");
+    harness.until("2026-11-21T05:30:00Z").await;
+
+    let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
+    assert_eq!(ticks, ["2026-11-21T01:00:00Z", "2026-11-21T05:00:00Z"].map(at));
+    assert_eq!(c.reports.missed(), []);
+    assert_eq!(control.job("job").await.unwrap().unwrap().paused, None);
+}
+
+/// The control of the test above: without the attribute, ticks of a paused job start.
+#[tokio::test(start_paused = true)]
+async fn control_without_pause_attribute_runs_paused_job() {
+    let harness = SchedulerHarness::new();
+    let connection = Faulty::new(harness.store.clone());
+    let table = Forgetful { store: Arc::new(connection.clone()), forgets: &["job_paused"] };
+    let job = job(&harness, "a", secs(1)).on(hourly());
+    let _a = harness.start_on("a", jiff::SignedDuration::ZERO, connection, table, [job]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T01:30:00Z").await;
+
+    control.pause("job", "").await.unwrap();
+    harness.until("2026-11-21T04:30:00Z").await;
+
+    assert_eq!(harness.log.count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumed_job_catches_up_if_its_misfire_policy_does() {
+    let harness = SchedulerHarness::new();
+    let catching = job(&harness, "a", secs(1)).on(hourly()).misfire(Misfire::CatchUpOnce).unwrap();
+    let _machine = harness.start("a", [catching]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T00:30:00Z").await;
+    control.pause("job", "").await.unwrap();
+    harness.until("2026-11-21T03:30:00Z").await;
+    assert_eq!(harness.log.count(), 0);
+
+    control.resume("job").await.unwrap();
+    harness.until("2026-11-21T03:32:00Z").await;
+
+    let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
+    assert_eq!(ticks, [at("2026-11-21T03:00:00Z")], "the last one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_job_runs_by_trigger_and_by_call() {
+    let harness = SchedulerHarness::new();
+    let machine = harness.start("a", [job(&harness, "a", secs(1)).on(hourly())]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T00:30:00Z").await;
+    control.pause("job", "").await.unwrap();
+
+    let number = trigger(&control).await;
+    control.wait_for_answer("job", number).await.unwrap();
+    harness.until("2026-11-21T00:31:00Z").await;
+    let run = machine.handle.run_now("job").await.unwrap();
+
+    assert!(matches!(run.outcome, Outcome::Finished));
+    assert_eq!(harness.log.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_body_continues_when_its_job_is_paused() {
+    let harness = SchedulerHarness::new();
+    let _machine = harness.start("a", [job(&harness, "a", secs(1800)).on(hourly())]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T01:10:00Z").await;
+
+    control.pause("job", "").await.unwrap();
+    harness.until("2026-11-21T02:30:00Z").await;
+
+    assert_eq!(harness.log.count(), 1);
+    assert!(harness.log.bodies()[0].is_complete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_pause_runs_nothing() {
+    let harness = SchedulerHarness::new();
+    let other = Attributes::from([("job_paused".to_owned(), Value::from(1))]);
+    harness.store.create(&key("job/control"), &other).await.unwrap();
+    let _machine = harness.start("a", [job(&harness, "a", secs(1)).on(hourly())]);
+
+    harness.until("2026-11-21T02:30:00Z").await;
+
+    assert_eq!(harness.log.count(), 0);
+    let error = operator(&harness).job("job").await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_with_lost_replies_is_repeated_until_known() {
+    let harness = SchedulerHarness::new();
+    let _machine = harness.start("a", [job(&harness, "a", secs(1)).on(hourly())]);
+    harness.until("2026-11-21T00:30:00Z").await;
+    let connection = Faulty::new(harness.store.clone());
+    let control = operator_on(&harness, connection.clone());
+    connection.next(Call::Write, Fault::Fail);
+    connection.next(Call::Write, Fault::LoseReply);
+
+    control.pause("job", "").await.unwrap();
+
+    assert!(control.job("job").await.unwrap().unwrap().paused.is_some());
+    assert_eq!(connection.calls(Call::Write), 3);
+    let unknown = control.pause("none", "").await.unwrap_err();
+    assert_eq!(unknown.kind(), StoreErrorKind::Refused);
+}

@@ -89,12 +89,16 @@ impl Row {
         Some(named(self.token, Holder::new(grant.lessee.clone(), Some(micros(self.left(grant))))))
     }
 
-    /// The lessee of the lease, of the reservation, or of the last grant.
+    /// The lessee of the lease, of the reservation, or of the last grant. If the claim's own grant has ended, the
+    /// lessee of the claim, whose locker then makes a new claim.
     pub(crate) fn refuser(&self, claim: &Claim) -> Holder {
         if let Some(holder) = self.holder() {
             return holder;
         }
-        let former = self.released.as_ref().map(|(_, lessee)| lessee);
+        let last = self.released.as_ref();
+        let is_spent = self.grant.as_ref().is_some_and(|grant| grant.nonce == claim.nonce)
+            || last.is_some_and(|(nonce, _)| *nonce == claim.nonce);
+        let former = last.filter(|_| !is_spent).map(|(_, lessee)| lessee);
         let reserved = self.reservation.as_ref().filter(|reserved| self.left_of(reserved) > 0);
         let only = reserved.and_then(|reserved| reserved.only.as_ref());
         let left = reserved.map_or(0, |reserved| self.left_of(reserved));

@@ -195,6 +195,7 @@ macro_rules! __lock_promises {
             granting::lessee_is_not_granted_a_key_twice
             granting::repeated_claim_is_granted_again
             granting::repeated_claim_does_not_extend
+            granting::spent_claim_is_refused_in_its_own_name
             granting::expired_key_is_granted_again
             granting::held_key_shows_its_holder
             granting::expired_key_has_no_holder

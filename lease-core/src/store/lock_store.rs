@@ -52,14 +52,15 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///   not extend the lease, unless the grant names the present request.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
-    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. A store
-    ///   that remembers released nonces returns [`Obtained::Held`] with the released grant. A store that
-    ///   forgets released nonces may grant the key, which is then held without a lease for one ttl. Such a
-    ///   store returns the numbers of granted requests.
+    /// - Free, but the last grant or the last released grant has the claim's nonce: the claim is a late
+    ///   duplicate. A store that remembers the nonce returns [`Obtained::Held`] with the lessee of the claim
+    ///   and no time left, also if another lessee has held the key before or since. A store that forgets
+    ///   released nonces may grant the key, which is then held without a lease for one ttl. Such a store
+    ///   returns the numbers of granted requests.
     ///
-    /// A store may also refuse a claim whose grant has expired. A refusal with the lessee of the claim, and with
-    /// no time left, shows that the claim's own grant has ended. A locker that had no answer then claims the key
-    /// under a new nonce. It does so after 4 ttls if the refusals do not show this.
+    /// A refusal with the lessee of the claim, and with no time left, shows that the claim's own grant has ended. A
+    /// locker that had no answer then claims the key under a new nonce. It does so after 4 ttls if the refusals do
+    /// not show this.
     ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic
     /// step. The record then outlasts the lease. All other attributes stay, and the answer contains

@@ -25,7 +25,7 @@ impl LockStore for Sabotaged {
         let known = self.known(&claim.key);
         let answer = self.obtain_with_attributes(claim).await?;
         match (answer, known) {
-            (Obtained::Held(holder), Some(known)) => {
+            (Obtained::Held(mut holder), Some(known)) => {
                 let stands = self.store.holder(&claim.key).await?.is_some();
                 let same_lessee = holder.lessee == claim.lessee;
                 let young = now() < known.granted_at + known.grant.ttl / 4;
@@ -49,6 +49,13 @@ impl LockStore for Sabotaged {
                         grant.token = known.grant.token;
                     }
                     return Ok(again);
+                }
+                let is_last = known.grant.nonce == claim.nonce;
+                if holder.expires_in == Some(Duration::ZERO)
+                    && (self.is(Sabotage::NamesTheLesseeBefore) && is_last
+                        || self.is(Sabotage::NamesTheLesseeAfter) && !is_last)
+                {
+                    holder.lessee = "b".parse().unwrap();
                 }
                 Ok(Obtained::Held(holder))
             }

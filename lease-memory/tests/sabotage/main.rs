@@ -85,6 +85,8 @@ sabotages! {
         released_nonce_is_refused_through_second_handle
         released_nonce_is_refused_after_reopening;
     Sabotage::ForgetsReleasedNonces breaks;
+    Sabotage::NamesTheLesseeBefore breaks spent_claim_is_refused_in_its_own_name;
+    Sabotage::NamesTheLesseeAfter breaks spent_claim_is_refused_in_its_own_name;
     Sabotage::RegrantsUnderTheSameToken breaks
         released_nonce_is_not_granted_again
         released_nonce_is_refused_through_second_handle

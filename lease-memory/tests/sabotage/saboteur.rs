@@ -24,6 +24,10 @@ pub(crate) enum Sabotage {
     /// No bug: the fixture reports that the store forgets released nonces.
     ForgetsReleasedNonces,
     RegrantsUnderTheSameToken,
+    /// A claim whose grant has expired is refused in the name of another lessee.
+    NamesTheLesseeBefore,
+    /// A claim whose grant was released is refused in the name of a later lessee.
+    NamesTheLesseeAfter,
     ExtendsWhatWasReleased,
     /// In a batch, each claim gets the answer to the next claim.
     AnswersTheWrongClaim,

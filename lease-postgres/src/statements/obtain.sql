@@ -39,7 +39,14 @@ SELECT CASE
         WHEN h.until > clock_timestamp() AND h.only_for IS DISTINCT FROM $3 THEN 'reserved'
         ELSE 'changed'
     END, h.token, h.request,
-    CASE WHEN h.ends > clock_timestamp() THEN h.lessee ELSE coalesce(h.only_for, h.lessee) END,
+    CASE
+        WHEN h.ends > clock_timestamp() THEN h.lessee
+        WHEN h.until > clock_timestamp() THEN coalesce(h.only_for, h.lessee)
+        -- Another lessee may have had the last grant. If the refusal names this claim's own lessee, its locker
+        -- makes a new claim.
+        WHEN h.granted = $2 OR h.last = $2 THEN $3
+        ELSE coalesce(h.only_for, h.lessee)
+    END,
     CASE WHEN isfinite(greatest(h.ends, h.until)) THEN
         (extract(epoch FROM greatest(h.ends, h.until) - clock_timestamp()) * 1000000)::bigint END,
     h.attributes::text

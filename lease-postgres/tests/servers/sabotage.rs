@@ -113,6 +113,10 @@ fn conditions_of_obtain_are_needed() {
             &[("obtain", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
             &["repeated_claim_is_granted_again", "lost_reply_to_obtain_is_recognised"],
         ),
+        (
+            &[("obtain", "WHEN h.granted = $2 OR h.last = $2 THEN $3", "")],
+            &["spent_claim_is_refused_in_its_own_name"],
+        ),
     ]);
 }
 

@@ -29,8 +29,9 @@ if (tonumber(past[2]) or 0) > now() then
     return report_holder(lease)
 end
 if past[1] == nonce or past[4] == nonce then
-    -- A late duplicate of a claim whose grant has expired or was released.
-    return { 'held', past[5] or lessee, past[3] or '0', 0, '' }
+    -- A late duplicate of a claim whose grant has expired or was released. Another lessee may have had the last
+    -- grant, but the refusal names the lessee of this claim: its locker then makes a new claim.
+    return { 'held', lessee, past[3] or '0', 0, '' }
 end
 if past[6] then
     local left = past[6] - now()

@@ -217,6 +217,28 @@ impl<F: Fixture> Case<F> {
         panic!("the store should grant {} within five ttls after its lease expired", claim.key);
     }
 
+    pub(crate) async fn is_granted_or_refused_as_spent(&self, mut claim: Claim) {
+        for _ in 0..80 {
+            claim = claim.repeated();
+            let Obtained::Held(holder) = self.ask(&claim).await else { return };
+            if holder.expires_in == Some(Duration::ZERO) {
+                assert_eq!(
+                    holder.lessee, claim.lessee,
+                    "no lessee holds {}, so the store refuses the claim because its own grant has ended: the \
+                     refusal should name the claim's own lessee",
+                    claim.key
+                );
+                return;
+            }
+            self.pass(self.ttl / 16).await;
+        }
+        panic!(
+            "the store should grant {} again to a claim whose own grant has ended, or refuse the claim with no \
+             time left",
+            claim.key
+        );
+    }
+
     pub(crate) async fn both_taken_over(&self, keys: [&LeaseKey; 2]) -> [Taken; 2] {
         let claims = keys.map(|key| self.claim_of(key, "both"));
         let mut refused = [None; 2];

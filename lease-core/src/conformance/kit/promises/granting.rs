@@ -134,6 +134,27 @@ pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     case.not_extended(&claim.key, &other).await;
 }
 
+/// A claim whose own grant has ended is granted, or is refused in the name of its own lessee, with no time left.
+/// The refusal never names another lessee that held the key before or since.
+///
+/// The locker then claims the key under a new nonce. Otherwise, the refused claim waits for a lease that no process
+/// has.
+pub async fn spent_claim_is_refused_in_its_own_name<F: Fixture>(case: Case<F>) {
+    let keys = ["conformance/expired", "conformance/released"].map(name);
+    let [expired, released] = keys.each_ref().map(|key| case.claim_of(key, "a"));
+    let before = case.obtain(&case.claim_of(&expired.key, "b")).await;
+    case.release(&before).await;
+    case.obtain(&expired).await;
+    let grant = case.obtain(&released).await;
+    case.release(&grant).await;
+    case.obtain(&case.claim_of(&released.key, "b")).await;
+    case.pass(case.ttl).await;
+
+    for claim in [expired, released] {
+        case.is_granted_or_refused_as_spent(claim).await;
+    }
+}
+
 /// A key whose lease expired is granted again.
 pub async fn expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
     case.granted("a").await;

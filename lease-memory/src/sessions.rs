@@ -40,7 +40,9 @@ impl Sessions for MemoryStore {
     async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError> {
         let (mut records, now) = self.lock();
         let floor = records.floor();
-        let Some(record) = records.get_mut(&session.key) else {
+        // A record without a token was created after the session's record was removed.
+        let record = records.get_mut(&session.key).filter(|record| record.token.is_some());
+        let Some(record) = record else {
             return match session.token.get() {
                 // The record was removed, so the session has ended. All later tokens are larger.
                 token if token <= floor => Ok(SessionState::Ended(Ended::written(session.clone()))),

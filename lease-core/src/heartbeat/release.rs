@@ -13,6 +13,7 @@ use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::ending::Ending;
 use crate::heartbeat::lease_cell::LeaseCell;
+use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::Lessee;
 use crate::lengths::Reservation;
 use crate::lost::LossCause;
@@ -61,7 +62,7 @@ impl Release {
         let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
         let began = clock.now();
         let mut slow = pin!(sleep_until(&*clock, began + period / 16, period));
-        let mut sent = pin!(self.send(settings, began));
+        let mut sent = pin!(self.send(&settings, began));
         let mut slot = Some(slot);
         loop {
             select! {
@@ -73,26 +74,38 @@ impl Release {
         }
     }
 
-    /// Retries until the store answers, or until the ttl has surely freed the key. `began` is a
-    /// reading of the clock after the end of the lease.
-    pub(crate) async fn send(
+    /// Sends the request of a caller. `began` is a reading of the clock after the end of the lease.
+    ///
+    /// No ttl frees a key under a session. So if the store does not confirm the transfer or the deletion of such
+    /// a key, a task releases the key. The caller does not wait for this release, because it may be repeated for
+    /// as long as the session lasts.
+    pub(crate) async fn send_for_caller(
         self,
+        runtime: LockerRuntime,
         settings: Arc<Settings>,
         began: Moment,
     ) -> Result<Released, StoreError> {
+        let answer = self.send(&settings, began).await;
+        if answer.is_err() && self.is_write() && self.cell.standing().is_some() {
+            let release = Self { _guard: Some(runtime.request_guard()), ..self };
+            runtime.spawn(async move { drop(release.send_plain(&settings).await) });
+        }
+        answer
+    }
+
+    /// Retries until the store answers, or until the ttl has surely freed the key, or until the session of the
+    /// lease has ended.
+    async fn send(&self, settings: &Settings, began: Moment) -> Result<Released, StoreError> {
         // A local variable, so that the turn also ends if the store panics.
         let turn = self.cell.take_turn();
         let (cell, grant) = (&self.cell, &self.cell.grant);
         let held = began.since(cell.granted_at);
         let is_given_back = cell.ending() == Some(Ending::Released);
-        let answer = self.send_until_answered(&self.request, began, &settings).await;
-        if answer.as_ref().is_err_and(|error| !error.is_retryable())
-            && !matches!(self.request, GiveBack::Release(_))
-        {
-            // The store refused a transfer or a delete. This release frees the key before the ttl
-            // has passed.
-            let (release, began) = (GiveBack::Release(None), cell.clock().now());
-            drop(Box::pin(self.send_until_answered(&release, began, &settings)).await);
+        let answer = self.send_until_answered(&self.request, began, settings).await;
+        let is_refused = answer.as_ref().is_err_and(|error| !error.is_retryable());
+        if is_refused && self.is_write() && cell.standing().is_none() {
+            // This release frees the key before the ttl has passed.
+            drop(Box::pin(self.send_plain(settings)).await);
         }
         match answer {
             Ok(Released::AlreadyLost(cause)) => settings.metrics.lost(&grant.key, held, cause),
@@ -107,6 +120,11 @@ impl Release {
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
                 "lease lost before it was transferred or deleted"
             ),
+            Err(error) if cell.standing().is_some() => warn!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token,
+                error = error as &dyn Error,
+                "lease not released: a later release or the end of its session frees the key"
+            ),
             Err(error) => warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token,
                 error = error as &dyn Error,
@@ -117,6 +135,16 @@ impl Release {
         // The next waiter of this locker gets its turn before the caller gets this answer.
         drop(turn);
         answer
+    }
+
+    /// Whether the request changes more than the grant: a transfer or a deletion.
+    fn is_write(&self) -> bool {
+        !matches!(self.request, GiveBack::Release(_))
+    }
+
+    async fn send_plain(&self, settings: &Settings) -> Result<Released, StoreError> {
+        let began = self.cell.clock().now();
+        self.send_until_answered(&GiveBack::Release(None), began, settings).await
     }
 
     async fn send_until_answered(

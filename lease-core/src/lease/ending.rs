@@ -34,7 +34,8 @@ impl Lease {
     /// Releases the key.
     ///
     /// The lease is no longer held from the first poll on. If the store does not answer, the
-    /// request is repeated until the store answers, or until the ttl has passed.
+    /// request is repeated until the store answers, or until the ttl has passed. Under a session, the request is
+    /// repeated until the store answers, or until the session has ended.
     ///
     /// A caller on the locker's runtime sends the request itself. If the caller keeps the future
     /// without polling it, the ttl frees the key.
@@ -44,7 +45,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If the store did not confirm the release. The key is free when its ttl has passed.
+    /// If the store did not confirm the release. The key is free when its ttl has passed, or when its session has
+    /// ended.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +98,8 @@ impl Lease {
     /// # Errors
     ///
     /// If the store did not confirm the transfer. If the store applied the transfer, any lessee can
-    /// obtain the key after `reserved`, otherwise after the ttl.
+    /// obtain the key after `reserved`, otherwise after the ttl. If the lease is under a session, a task then
+    /// releases the key, and repeats the release until the store answers, or until the session has ended.
     ///
     /// # Cancel safety
     ///
@@ -140,7 +143,9 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If the store did not confirm the deletion. The key is free when its ttl has passed.
+    /// If the store did not confirm the deletion. The key is free when its ttl has passed. If the lease is under
+    /// a session, a task then releases the key, and repeats the release until the store answers, or until the
+    /// session has ended.
     ///
     /// # Cancel safety
     ///
@@ -188,7 +193,8 @@ impl Lease {
         let cell = Arc::clone(&self.cell);
         let release = Release { cell, request, reach: self.reach, deadline, _guard: None };
         // In a box, because its state is large and would move several times.
-        let sent = Box::pin(release.send(Arc::clone(&self.settings), now));
+        let (runtime, settings) = (self.runtime.clone(), Arc::clone(&self.settings));
+        let sent = Box::pin(release.send_for_caller(runtime, settings, now));
         self.runtime.run_to_end(sent).await
     }
 
@@ -277,7 +283,8 @@ impl Lease {
         (self, Handed::AlreadyLost(cause))
     }
 
-    /// Stops the heartbeats without a release, as a crash does. The key is free when its ttl has passed.
+    /// Stops the heartbeats without a release, as a crash does. The key is free when its ttl has passed, or when
+    /// its session has ended.
     pub fn abandon(mut self) {
         self.given_away = true;
         self.cell.end(Ending::Lost(LossCause::Abandoned));

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::store::LockStore;
+use lease_core::store::{LeaseTable, LockStore};
 use lease_core::{
-    Attempt, Handed, Lease, LeaseOptions, LeaseState, Locker, LossCause, Released, Session,
-    StoreErrorKind, Ttl,
+    Attempt, Attributes, Handed, Lease, LeaseOptions, LeaseState, Locker, LossCause, Released,
+    Session, StoreErrorKind, Ttl,
 };
 use lease_memory::MemoryStore;
 use tokio::time::{advance, sleep, timeout};
@@ -112,6 +112,23 @@ async fn plain_locker_obtains_key_of_lost_session() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn key_is_obtained_if_record_of_ended_session_was_created_anew() {
+    let store = store();
+    let first = session(&store, "workers/1").await;
+    let lease = obtained(first.locker(), "shard").await;
+    first.abandon();
+    // The store removes the record of the session.
+    sleep(TTL * 3).await;
+    let is_created = store.create(&key("workers/1"), &Attributes::new()).await.unwrap();
+    assert!(is_created && !lease.is_held());
+
+    let second = session(&store, "workers/2").await;
+    let next = timeout(TTL * 2, second.locker().wait_until_obtained(&key("shard"))).await;
+
+    assert!(next.unwrap().unwrap().token() > lease.token());
+}
+
+#[tokio::test(start_paused = true)]
 async fn leases_of_former_session_are_lost_and_obtained_anew() {
     let store = store();
     let first = session(&store, "workers/1").await;
@@ -205,6 +222,26 @@ async fn release_is_repeated_for_longer_than_a_ttl() {
 
     let next = timeout(TTL * 3, second.locker().wait_until_obtained(&key("shard"))).await;
     assert!(next.unwrap().unwrap().is_held());
+}
+
+/// The caller does not wait for the release, which is repeated for as long as the session lasts.
+#[tokio::test(start_paused = true)]
+async fn key_is_released_after_delete_without_an_answer() {
+    let store = store();
+    let first = session(&store, "workers/1").await;
+    let second = session(&store, "workers/2").await;
+    let lease = obtained(first.locker(), "shard").await;
+    store.every(Call::Write, Fault::Fail);
+    store.every(Call::Release, Fault::Fail);
+
+    let deleted = timeout(TTL * 2, lease.delete(store.clone())).await.unwrap();
+
+    assert!(deleted.unwrap_err().is_retryable());
+    sleep(TTL * 5).await;
+    store.heal();
+    let next = timeout(TTL * 3, second.locker().wait_until_obtained(&key("shard"))).await;
+    assert!(next.unwrap().unwrap().is_held());
+    assert!(first.lease().is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -121,7 +121,7 @@ struct PendingAttempt {
     began: Moment,
     sent: Moment,
     beat: Beat,
-    /// When the claim that this attempt repeats was first refused; `None` if its last request was not answered.
+    /// When the claim that this attempt repeats was first refused, if ever.
     kept_since: Option<Moment>,
     /// The cleanup of the earlier attempt whose claim this attempt repeats.
     taken_over: Option<Arc<ClaimCleanup>>,
@@ -149,7 +149,7 @@ impl PendingAttempt {
         };
         if error.is_retryable() {
             // Stored before the caller gets the error: the caller's next attempt must repeat this claim.
-            self.unsettled.put(self.unsettled_claim(None));
+            self.unsettled.put(self.unsettled_claim(self.kept_since));
             let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
             runtime.spawn(self.clear_up(guard).instrument(Span::current()));
         }

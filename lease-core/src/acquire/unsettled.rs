@@ -38,7 +38,8 @@ pub(crate) struct UnsettledClaim {
     /// The nonce of the grant to adopt, if the claim is an adoption.
     pub(crate) adopts: Option<Nonce>,
     pub(crate) clearing: Arc<ClaimCleanup>,
-    /// When a request of the claim was first refused. `None` if no request was answered since the last error.
+    /// When a request of the claim was first refused, if ever. Later errors do not change this time, because errors
+    /// that recur would prolong the claim without a limit.
     pub(crate) kept_since: Option<Moment>,
 }
 
@@ -160,7 +161,8 @@ impl UnsettledClaims {
 }
 
 impl UnsettledClaim {
-    /// Whether the claim was refused so long ago that no late request is expected.
+    /// Whether the claim was refused so long ago that the next attempt uses a new nonce. A later request without an
+    /// answer may still be granted, and then holds the key for one ttl.
     fn is_too_old(&self, now: Moment) -> bool {
         self.kept_since.is_some_and(|since| now.since(since) >= self.claim.ttl * KEPT_FOR)
     }
@@ -180,7 +182,7 @@ impl ClaimsByKey {
     }
 }
 
-/// After this many ttls, no late request is expected.
+/// After this many ttls, no late copy of the first request is expected.
 const KEPT_FOR: u32 = 4;
 
 const MIN_PURGE_AT: usize = 64;

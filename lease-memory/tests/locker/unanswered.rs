@@ -7,7 +7,9 @@ use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::{
     Beat, BootClock, Claim, Clock, Grant, Heartbeat, LeaseTable, LockStore, Obtained,
 };
-use lease_core::{Attributes, Holder, LeaseKey, LeaseOptions, Locker, StoreError, Waiting};
+use lease_core::{
+    Attempt, Attributes, Holder, Lease, LeaseKey, LeaseOptions, Locker, StoreError, Waiting,
+};
 use lease_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
 
@@ -77,6 +79,36 @@ async fn claim_whose_unanswered_grant_has_expired_is_made_anew_at_once() {
     let attempt = locker.obtain(&key("job")).await.unwrap();
 
     assert!(attempt.into_lease().is_some_and(|lease| lease.is_held()));
+}
+
+/// Obtains the key with one attempt per second. Each attempt takes over the claim of the last one before the
+/// cleanup repeats it.
+async fn obtain_every_second(locker: &Locker) -> Lease {
+    loop {
+        if let Ok(Attempt::Obtained(lease)) = locker.obtain(&key("job")).await {
+            return lease;
+        }
+        sleep(SECOND).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_do_not_prolong_the_four_ttls_of_a_refused_claim() {
+    let faulty = Faulty::new(MemoryStore::new());
+    let locker = racing(WithoutExpiry(faulty.clone()));
+    lose_a_grant(&faulty, &locker).await;
+    let start = BootClock::new().now();
+    let mut fails = false;
+    faulty.choose(move |_call| {
+        fails = !fails;
+        fails.then_some(Fault::Fail)
+    });
+
+    let wait = timeout(TTL * 100, obtain_every_second(&locker)).await;
+
+    assert!(wait.unwrap().is_held());
+    let took = BootClock::new().now().since(start);
+    assert!(TTL * 3 < took && took < TTL * 5, "{took:?}");
 }
 
 /// The refusals do not show that the grant has expired.

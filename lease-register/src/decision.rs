@@ -70,10 +70,13 @@ impl<R: Register> RegisterStore<R> {
             }
             _ => (),
         }
-        if record.former.as_ref().is_some_and(|former| former.nonce == claim.nonce) {
-            // A late duplicate of a claim whose grant was released.
-            let holder = record.last_holder(&claim.lessee, Duration::ZERO);
-            return Ok(Step::Answer(Obtained::Held(holder)));
+        if let Some(former) = &record.former
+            && former.nonce == claim.nonce
+        {
+            // A late duplicate of a claim whose grant has ended. The record may also name a later holder, whose lease
+            // has expired.
+            let holder = Holder::new(former.lessee.clone(), Some(Duration::ZERO));
+            return Ok(Step::Answer(Obtained::Held(holder.with_token(former.token))));
         }
         self.grant(claim, Some(seen))
     }

@@ -1,19 +1,21 @@
 //! The processes that a command consists of.
 
-use std::fs;
+use std::fs::{self, File};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
+use rustix::termios::tcgetpgrp;
 
 /// The processes of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Group {
     /// A process group of its own. The keeper leads it.
     Own { id: Pid },
-    /// The process group of `lease`, in which the command has the terminal. The environment of the command's
-    /// processes contains the lessee, which no other process has.
-    Shared { id: Pid, lessee: String },
+    /// The command starts in the process group of `lease`, in which it has the terminal. The environment of the
+    /// command's processes contains the lessee, which no other process has. So they may also be in other groups, as
+    /// the jobs of an interactive shell are.
+    Shared { lessee: String },
 }
 
 impl Group {
@@ -64,28 +66,48 @@ impl Group {
         ids.filter_map(Pid::from_raw).filter(|process| self.has(*process)).collect()
     }
 
-    fn has(&self, process: Pid) -> bool {
-        let Some((state, group)) = state_and_group(process) else { return false };
-        if matches!(state, 'Z' | 'X') || process == getpid() {
+    /// Whether a signal to all processes of the command reaches `process`.
+    pub(crate) fn has(&self, process: Pid) -> bool {
+        let Some(status) = Status::of(process) else { return false };
+        if matches!(status.state, 'Z' | 'X') || process == getpid() {
             return false;
         }
         match self {
-            Self::Own { id } => group == id.as_raw_nonzero().get() && process != *id,
-            Self::Shared { id, lessee } => {
-                group == id.as_raw_nonzero().get() && has_lessee(process, lessee)
-            }
+            Self::Own { id } => status.group == id.as_raw_nonzero().get() && process != *id,
+            Self::Shared { lessee } => has_lessee(process, lessee),
         }
     }
 }
 
-/// Reads the state and the process group of a process.
-fn state_and_group(process: Pid) -> Option<(char, i32)> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The program's name is in parentheses, and may contain any character.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split(' ');
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(1)?.parse().ok()?))
+/// What Linux shows of a process.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    state: char,
+    pub(super) parent: i32,
+    /// -1 while the process is being reaped.
+    group: i32,
+}
+
+impl Status {
+    pub(super) fn of(process: Pid) -> Option<Self> {
+        Self::read(&fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?)
+    }
+
+    fn read(stat: &str) -> Option<Self> {
+        // The program's name is in parentheses, and may contain any character.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let mut fields = fields.split(' ');
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        Some(Self { state, parent, group: fields.next()?.parse().ok()? })
+    }
+}
+
+/// Whether a terminal sends its signals to this process.
+pub(super) fn has_terminal() -> bool {
+    // An error means that this process has no controlling terminal.
+    let Ok(terminal) = File::open("/dev/tty") else { return false };
+    tcgetpgrp(terminal).is_ok_and(|foreground| foreground == getpgrp())
 }
 
 fn has_lessee(process: Pid, lessee: &str) -> bool {
@@ -93,4 +115,16 @@ fn has_lessee(process: Pid, lessee: &str) -> bool {
     let Ok(environment) = fs::read(path) else { return false };
     let variable = format!("LEASE_LESSEE={lessee}");
     environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_of_a_process_that_is_being_reaped_is_read() {
+        let status = Status::read("28869 (a) S) b) X 0 -1 -1 0 -1 4228108");
+
+        assert_eq!(status, Some(Status { state: 'X', parent: 0, group: -1 }));
+    }
 }

@@ -14,19 +14,20 @@ use crate::child::THIS_PROGRAM;
 use crate::child::running_time::RunningTime;
 use crate::exit::Exit;
 
-/// Makes the command that starts `command` in a launcher, unless `limit` has passed by then.
-pub(crate) fn launcher(command: &[OsString], limit: RunningTime) -> Command {
+/// Makes the command that starts `command` in a launcher. If `limit` has passed by then, the launcher exits with
+/// `lost`.
+pub(crate) fn launcher(command: &[OsString], limit: RunningTime, lost: u8) -> Command {
     let mut launcher = Command::new(THIS_PROGRAM);
     launcher.arg0("lease").arg(AS_LAUNCHER);
     launcher.arg(getpid().as_raw_nonzero().to_string()).arg(limit.nanos().to_string());
-    launcher.args(command);
+    launcher.arg(lost.to_string()).args(command);
     launcher
 }
 
 /// Executes the command. Returns only if it cannot be executed.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(parent), Some(limit), Some(program)) =
-        (arguments.next(), arguments.next(), arguments.next())
+    let (Some(parent), Some(limit), Some(lost), Some(program)) =
+        (arguments.next(), arguments.next(), arguments.next(), arguments.next())
     else {
         return Exit::USAGE.into();
     };
@@ -34,7 +35,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let is_alive = getppid().is_some_and(|id| parent == *id.to_string());
     if asked.is_err() || !is_alive || is_over(&limit) {
         // `lease` has ended before this process asked, or the lease has.
-        return Exit::LOST.into();
+        let lost = lost.to_str().and_then(|lost| lost.parse().ok());
+        return lost.map_or(Exit::LOST, Exit::code).into();
     }
     // The standard library gives the command the default disposition of SIGPIPE again.
     let error = Command::new(&program).args(arguments).exec();

@@ -7,12 +7,12 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use lease_core::{Lease, LeaseState, LossCause};
-use rustix::process::{Signal, getpgrp};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::select;
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{interval, sleep};
 
-use crate::child::group::Group;
+use crate::child::group::{Group, has_terminal};
 use crate::child::keeper::Keeper;
 use crate::child::launcher::launcher;
 use crate::child::running_time::RunningTime;
@@ -33,6 +33,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) margin: Duration,
     /// How often the keeper learns the lease's deadline.
     pub(crate) period: Duration,
+    /// The exit code if the lease was lost before the command was executed.
+    pub(crate) lost_exit_code: u8,
 }
 
 /// The process group in which a command runs.
@@ -74,11 +76,11 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn start(plan: &'a Plan<'a>, lease: &'a Lease) -> io::Result<Self> {
         let child_ended = signal(SignalKind::child())?;
         let shared = (plan.place == Place::Foreground)
-            .then(|| Group::Shared { id: getpgrp(), lessee: lease.lessee().to_string() });
+            .then(|| Group::Shared { lessee: lease.lessee().to_string() });
         let mut keeper = Keeper::start(shared.as_ref())?;
         let limit = RunningTime::limit_of(lease, plan.margin).unwrap_or_else(RunningTime::now);
         keeper.set_limit(limit);
-        let mut command = launcher(plan.command, limit);
+        let mut command = launcher(plan.command, limit, plan.lost_exit_code);
         command.env("LEASE_KEY", lease.key().as_str());
         command.env("LEASE_TOKEN", lease.token().to_string());
         command.env("LEASE_LESSEE", lease.lessee().as_str());
@@ -151,12 +153,34 @@ impl<'a> Supervisor<'a> {
 
     fn forward(&self, signal: Signal) {
         // A terminal sends these two to all processes of its foreground group.
-        let is_from_terminal = matches!(signal, Signal::INT | Signal::QUIT);
+        let is_from_terminal = matches!(signal, Signal::INT | Signal::QUIT) && has_terminal();
         if self.plan.place == Place::OwnGroup || !is_from_terminal {
-            self.group.signal(signal);
-            // A stopped process does not receive a signal.
-            self.group.signal(Signal::CONT);
+            self.signal(signal);
         }
+    }
+
+    /// Sends `signal` to all processes of the command, and continues them, since a stopped process does not
+    /// receive a signal.
+    fn signal(&self, signal: Signal) {
+        for signal in [signal, Signal::CONT] {
+            self.group.signal(signal);
+            if !self.group.has(self.command()) {
+                self.signal_command(signal);
+            }
+        }
+    }
+
+    /// Sends `signal` to the command itself, which may have left the group.
+    fn signal_command(&self, signal: Signal) {
+        // No other process can get its id before this process has reaped it.
+        if self.status.is_none() {
+            // An error means that the command has another user.
+            let _refused = kill_process(self.command(), signal);
+        }
+    }
+
+    fn command(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// The keeper kills the group at the deadline, and dies with it. If `lease` was paused meanwhile, it finds
@@ -186,18 +210,20 @@ impl<'a> Supervisor<'a> {
 
     /// Stops what the command has left behind in its group.
     async fn stop_rest(&mut self) {
-        if self.group.members().is_empty() {
-            return;
+        if !self.group.members().is_empty() {
+            let grace = self.plan.grace.min(self.limit.remaining());
+            self.end_within(grace).await;
+            self.kill().await;
         }
-        let grace = self.plan.grace.min(self.limit.remaining());
-        self.end_within(grace).await;
-        self.kill().await;
+        if let Group::Own { .. } = self.group {
+            // A process that was started during the search may have been missed.
+            self.group.kill_all();
+        }
     }
 
     /// Sends the signal that asks for an end, and waits for it, for at most `grace`.
     async fn end_within(&mut self, grace: Duration) {
-        self.group.signal(self.plan.signal);
-        self.group.signal(Signal::CONT);
+        self.signal(self.plan.signal);
         select! {
             biased;
             () = self.until_empty() => (),
@@ -206,11 +232,12 @@ impl<'a> Supervisor<'a> {
     }
 
     async fn kill(&mut self) {
+        self.signal_command(Signal::KILL);
         self.group.kill_all();
         self.until_empty().await;
     }
 
-    /// Waits until the group has no process.
+    /// Waits until the command and all processes of the group have ended.
     async fn until_empty(&mut self) {
         let mut pause = Duration::from_millis(1);
         while self.exit().is_none() || !self.group.members().is_empty() {

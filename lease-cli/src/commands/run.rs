@@ -81,6 +81,7 @@ fn plan(arguments: &RunArguments) -> Plan<'_> {
         margin: (ttl / 50).clamp(Duration::from_millis(10), Duration::from_millis(500)),
         // A heartbeat comes every third of the ttl, so the keeper always knows most of it.
         period: (ttl / 12).max(Duration::from_millis(5)),
+        lost_exit_code: arguments.waiting.lost_exit_code,
     }
 }
 

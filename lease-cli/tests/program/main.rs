@@ -13,6 +13,7 @@ mod clocks;
 mod doctor;
 mod exits;
 mod jobs;
+mod leaving;
 mod listing;
 mod losing;
 mod operating;

@@ -76,6 +76,13 @@ impl Place {
         Pid::from_raw(self.content(name).parse().unwrap()).unwrap()
     }
 
+    /// Ends the lease on the key `job`, as an operator does.
+    pub(crate) fn evict(&self) {
+        let who = self.output(&["who", "job"]);
+        let grant = text(&who.stdout).split('\t').nth(2).unwrap();
+        assert_eq!(self.code(&["evict", "job", "--grant", grant]), 0);
+    }
+
     /// Whether another process could obtain `key` now.
     pub(crate) fn is_free(&self, key: &str) -> bool {
         match self.code(&["who", key]) {
@@ -99,12 +106,22 @@ impl Running {
         kill_process(self.id(), signal).unwrap();
     }
 
+    /// The process of the command, once its command line starts with `start`.
+    pub(crate) fn command(&self, start: &str) -> Pid {
+        self.child(|line| line.starts_with(start))
+    }
+
+    /// The process that keeps the group of the command.
     pub(crate) fn keeper(&self) -> Pid {
+        self.child(|line| line.contains("--keep-group"))
+    }
+
+    fn child(&self, has_line: impl Fn(&str) -> bool) -> Pid {
         let mut found = None;
-        until("the keeper runs", || {
+        until("the child runs", || {
             found = children(self.id()).into_iter().find(|child| {
                 let path = format!("/proc/{}/cmdline", child.as_raw_nonzero());
-                fs::read_to_string(path).is_ok_and(|line| line.contains("--keep-group"))
+                fs::read_to_string(path).is_ok_and(|line| has_line(&line))
             });
             found.is_some()
         });
@@ -166,6 +183,11 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(2));
     }
     panic!("not within a minute: {what}");
+}
+
+/// A file whose writes fail, as on a full disk.
+pub(crate) fn full() -> Stdio {
+    fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into()
 }
 
 /// The masks of signals in lines of `/proc/PID/status`, without the signals that libraries use.

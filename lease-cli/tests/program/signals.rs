@@ -54,6 +54,26 @@ fn signal_reaches_the_command_and_its_children() {
 }
 
 #[test]
+fn interrupt_reaches_a_foreground_command_without_a_terminal() {
+    for name in ["INT", "QUIT"] {
+        let place = Place::new();
+        let script = format!("trap 'exit 9' {name}; echo > ready; while :; do sleep 0.01; done");
+        let mut command = std::process::Command::new("setsid");
+        command.args(["env", "--default-signal=INT,QUIT", crate::place::PROGRAM, "run", "job"]);
+        command
+            .args(["--foreground", "--", "sh", "-c", &script])
+            .stdin(std::process::Stdio::null());
+        command.env("LEASE_STORE", "sqlite:leases.db").current_dir(place.folder());
+        let holder = Running::of(&mut command);
+        place.content("ready");
+
+        holder.signal(if name == "INT" { Signal::INT } else { Signal::QUIT });
+
+        assert_eq!(holder.wait(), 9, "{name}");
+    }
+}
+
+#[test]
 fn command_that_continues_after_a_signal_keeps_the_key() {
     let place = Place::new();
     let script = "trap 'echo caught > caught' TERM; echo > ready; while :; do sleep 0.01; done";

@@ -11,16 +11,17 @@ use std::thread;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::place::{PROGRAM, Place, Running, group, is_alive, text, until};
+use crate::place::{PROGRAM, Place, Running, group, is_alive, until};
 
-struct Terminal {
+/// The controlling side of a terminal, and what the program has written to it.
+pub(crate) struct Terminal {
     control: File,
     path: std::path::PathBuf,
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&control).unwrap();
         unlockpt(&control).unwrap();
@@ -44,8 +45,8 @@ impl Terminal {
         Stdio::from(OwnedFd::from(file))
     }
 
-    /// The program runs in its own session, on this terminal.
-    fn lease(&self, place: &Place, arguments: &[&str]) -> Command {
+    /// The program in a session of its own, on this terminal.
+    pub(crate) fn lease(&self, place: &Place, arguments: &[&str]) -> Command {
         let mut command = Command::new("setsid");
         // setsid forks if it leads a group, but a child of this process does not.
         command.args(["--ctty", "env", "--default-signal=INT,QUIT,HUP,TERM", PROGRAM]);
@@ -139,10 +140,8 @@ fn loss_on_a_terminal_spares_other_processes_of_the_group() {
     shell.stdin(terminal.stream()).stdout(terminal.stream()).stderr(terminal.stream());
     let _shell = Running::of(&mut shell);
     let (left, other) = (place.process("left"), place.process("other"));
-    let who = place.output(&["who", "job"]);
-    let grant = text(&who.stdout).split('\t').nth(2).unwrap().to_owned();
 
-    assert_eq!(place.code(&["evict", "job", "--grant", &grant]), 0);
+    place.evict();
 
     assert_eq!(place.content("code"), "124");
     assert!(!is_alive(left));

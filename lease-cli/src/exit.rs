@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use lease_core::{InvalidInput, StoreError, StoreErrorKind};
 use rustix::process::Signal;
 
+use crate::output::messages::say;
+
 /// How the program ends, if it did what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exit(u8);
@@ -66,11 +68,10 @@ impl Failure {
         Self::new(Exit::OWN_FAULT, format!("{what}: {error}"))
     }
 
-    /// Prints the message and returns the exit code. A reader that has closed the pipe is no failure.
-    #[expect(clippy::print_stderr, reason = "a program reports its failure on stderr")]
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
-            eprintln!("lease: {}", self.message);
+            say(&self.message);
         }
         self.exit.into()
     }
@@ -94,7 +95,7 @@ impl From<InvalidInput> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// For output. A closed pipe, as in `lease ls | head`, ends the program without a message.
+    /// For listings. A closed pipe, as in `lease ls | head`, ends the program without a message.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Exit::SUCCESS, "");

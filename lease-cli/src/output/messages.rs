@@ -25,6 +25,8 @@ pub(crate) fn log(verbosity: Verbosity) {
         .with_target(false)
         .with_ansi(false)
         .without_time()
+        // The report of a failed write would go to stderr, too, and panic.
+        .log_internal_errors(false)
         .with_writer(stderr);
     // Cannot fail, because the program sets no other subscriber.
     drop(subscriber.try_init());

@@ -2,7 +2,7 @@
 
 use lease_test_servers::redis::free_port;
 
-use crate::place::{Place, text};
+use crate::place::{Place, Running, full, text};
 
 #[test]
 fn exit_code_of_command_is_passed_on() {
@@ -44,10 +44,8 @@ fn lost_lease_exits_with_124_or_the_chosen_code() {
     for (options, expected) in [(&[][..], 124), (&["--lost-exit-code", "42"][..], 42)] {
         let place = Place::new();
         let holder = place.start_script(&[options, &["--ttl", "1s"]].concat(), "exec sleep 600");
-        let who = place.output(&["who", "job"]);
-        let grant = text(&who.stdout).split('\t').nth(2).unwrap().to_owned();
 
-        assert_eq!(place.code(&["evict", "job", "--grant", &grant]), 0);
+        place.evict();
 
         assert_eq!(holder.wait(), expected);
     }
@@ -97,6 +95,17 @@ fn wrong_configuration_exits_with_78() {
         assert!(text(&output.stderr).starts_with("lease: "), "{output:?}");
     }
     assert!(!place.path("ran").exists());
+}
+
+#[test]
+fn full_stderr_keeps_the_exit_code() {
+    let place = Place::new();
+
+    let wrong = &mut place.lease(&["--store", "etcd:", "who", "job"]);
+    let missing = &mut place.lease(&["run", "job", "--", "./none"]);
+
+    assert_eq!(Running::of(wrong.stderr(full())).wait(), 78);
+    assert_eq!(Running::of(missing.stderr(full())).wait(), 127);
 }
 
 #[test]

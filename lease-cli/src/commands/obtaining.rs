@@ -1,10 +1,12 @@
 //! Obtains the key of a command. A signal ends the wait at once.
 
+use std::io;
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, LeaseOptions, Locker, StoreError};
 use rustix::process::Signal;
 use tokio::select;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::arguments::{Verbosity, WaitingArguments};
@@ -89,9 +91,19 @@ async fn held(locker: &Locker, arguments: &WaitingArguments) -> Result<Option<Le
     Ok(None)
 }
 
-/// Waits for a release. If `signals` returns a signal, waits for at most another [`LAST_ANSWERS`], because the
-/// ttl frees the key anyway.
+/// Prints what the user needs to use the key. Each error is a failure, also a closed pipe.
+///
+/// Another thread prints, so that a full pipe blocks neither heartbeats nor signals.
+pub(crate) async fn printed(
+    print: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<(), Failure> {
+    let printed = spawn_blocking(print).await.map_err(io::Error::other).flatten();
+    printed.map_err(|error| Failure::own("output cannot be written", error))
+}
+
+/// Waits for a release, but not for long, since the ttl also frees the key. After another signal, waits for a moment.
 pub(crate) async fn finish(
+    arguments: &WaitingArguments,
     release: impl Future<Output = Result<(), Failure>>,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
@@ -101,9 +113,17 @@ pub(crate) async fn finish(
         // take the signal, and `signals` returns it here. So the first signal must not stop the release at once.
         sleep(LAST_ANSWERS).await;
     };
+    let limit = LONGEST_RELEASE.min(arguments.ttl);
     select! {
         biased;
-        released = release => released,
+        released = timeout(limit, release) => released.unwrap_or_else(|_elapsed| {
+            let ttl = humantime::format_duration(arguments.ttl);
+            let text = format!(
+                "store does not answer: {} may stay held until its ttl of {ttl} has passed",
+                arguments.key
+            );
+            Err(Failure::new(Exit::UNAVAILABLE, text))
+        }),
         () = interrupted => Ok(()),
     }
 }
@@ -115,5 +135,7 @@ fn interrupted(arguments: &WaitingArguments, signal: Signal) -> Exit {
     Exit::signal(signal)
 }
 
-/// How long this process waits for the store's answers after a signal.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// How long an interrupted wait lets the store answer.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// How long a store has for the release of a key.
+const LONGEST_RELEASE: Duration = Duration::from_secs(10);

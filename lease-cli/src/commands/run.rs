@@ -36,14 +36,15 @@ pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<E
     let supervisor = match Supervisor::start(&plan, &lease) {
         Ok(supervisor) => supervisor,
         Err(error) => {
-            give_back(lease, &locker, None).await?;
+            let release = give_back(lease, &locker, None);
+            obtaining::finish(waiting, release, &mut signals).await?;
             return Err(Failure::own("command cannot be started", error));
         }
     };
     let outcome = supervisor.run(&mut signals).await;
     let kept = kept.map(|kept| granted.after(kept.get()).remaining());
     let lost = format!("lease on {} with token {} was lost", lease.key(), lease.token());
-    let released = obtaining::finish(give_back(lease, &locker, kept), &mut signals).await;
+    let released = obtaining::finish(waiting, give_back(lease, &locker, kept), &mut signals).await;
     match outcome {
         Outcome::Lost => {
             if verbosity > Verbosity::Quiet {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::place::{Place, is_alive, until};
+use crate::place::{Place, Running, full, is_alive, until};
 
 /// This script ends at SIGTERM, and leaves a file.
 const POLITE: &str =
@@ -119,4 +119,34 @@ fn pause_shorter_than_the_ttl_changes_nothing() {
     assert_eq!(place.code(&["run", "-w", "1s", "job", "--", "true"]), 75);
     assert!(!holder.has_ended());
     assert!(is_alive(place.process("child")));
+}
+
+#[test]
+fn paused_keeper_learns_the_deadlines_that_it_missed() {
+    let place = Place::new();
+    let mut holder = place.start_script(&["--ttl", "3s"], POLITE);
+    let keeper = holder.keeper();
+    place.content("ready");
+
+    kill_process(keeper, Signal::STOP).unwrap();
+    assert_eq!(place.code(&["run", "-q", "-w", "5s", "job", "--", "true"]), 75);
+    kill_process(keeper, Signal::CONT).unwrap();
+
+    assert_eq!(place.code(&["run", "-q", "-w", "1s", "job", "--", "true"]), 75);
+    assert!(!holder.has_ended());
+}
+
+#[test]
+fn hung_store_and_full_stderr_keep_the_exit_code_of_the_command() {
+    let place = Place::new();
+    let script = "echo > ready; until [ -e go ]; do sleep 0.01; done; exit 7";
+    let mut command = place.lease(&["run", "-v", "job", "--ttl", "1h", "--", "sh", "-c", script]);
+    let holder = Running::of(command.stderr(full()));
+    place.content("ready");
+
+    let store = locked(&place);
+    std::fs::write(place.path("go"), "").unwrap();
+
+    assert_eq!(holder.wait(), 7, "long before the ttl has passed");
+    drop(store);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lease_core::store::LockStore;
-use lease_core::{GrantId, LeaseKey, LeaseOptions, StoreErrorKind};
+use lease_core::{GrantId, Holder, LeaseKey, LeaseOptions, StoreErrorKind};
 use lease_store::AnyStore;
 use tokio::time::sleep;
 
@@ -44,13 +44,16 @@ pub(crate) async fn release(
     let store = store::open(context.url.as_deref()).await?;
     let locker = store::locker(store.clone(), LeaseOptions::default())?;
     let grant = GrantId::new(grant);
+    // Before the end, after which another process may obtain the key.
+    let holder = locker.holder(key).await?;
+    let is_same = |holder: &Holder| holder.grant.as_ref() == Some(&grant);
+    let token = holder.filter(is_same).and_then(|holder| holder.token);
     if !end(&store, key, &grant).await? {
         return Ok(Exit::NO);
     }
-    let token = locker.holder(key).await?.and_then(|holder| holder.token);
     loop {
         match locker.holder(key).await? {
-            Some(holder) if holder.token == token || holder.grant.as_ref() == Some(&grant) => {
+            Some(holder) if is_same(&holder) || (token.is_some() && holder.token == token) => {
                 // At the end of the ttl, which the store measures.
                 sleep(holder.expires_in.unwrap_or(POLL).clamp(SHORTEST_POLL, POLL)).await;
             }

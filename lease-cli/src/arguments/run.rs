@@ -20,7 +20,8 @@ pub(crate) struct RunArguments {
     /// The signal that asks the command to end if the lease is lost.
     #[arg(long, value_parser = signal, default_value = "TERM", value_name = "SIGNAL")]
     pub(crate) signal: Signal,
-    /// Keeps KEY for at least this time from its grant, also if the command ends earlier.
+    /// Keeps KEY for at least this time from its grant, also if the command ends earlier. It then has no holder, and
+    /// `who` and `ls` show it as free.
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) keep_for: Option<Duration>,
     /// Runs the command in the process group of this program, so that it can read from the terminal. The default

@@ -111,6 +111,11 @@ async fn documented_rights_suffice_on_a_quorum() {
     // The heartbeat restores the forgotten grant, and writes the token to the other nodes.
     let key = fresh_key("job");
     let grant = claims::obtain(&store, &key, "a", TTL).await;
+    // A majority has granted the claim. The request to the last node may still be under way.
+    eventually("each node has the lease", async || {
+        servers.iter().all(|server| server.lease_left(key.as_str()).is_some()).then_some(())
+    })
+    .await;
     servers[0].command("FLUSHALL");
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     let has_lease = || servers[0].lease_left(key.as_str());

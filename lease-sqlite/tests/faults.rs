@@ -243,7 +243,7 @@ async fn path_that_cannot_be_a_file_is_refused() {
     let missing = refused(folder.path().join("none/leases.db")).await;
     says(&missing, StoreErrorKind::Misconfigured, &["does not exist", "create the folder"]);
     let error = refused(folder.path()).await;
-    says(&error, StoreErrorKind::Denied, &["the folder must exist"]);
+    says(&error, StoreErrorKind::Misconfigured, &["is a folder", "name a file in it"]);
 }
 
 #[tokio::test]

@@ -1,102 +1,18 @@
 //! How many requests an operation makes, and what it answers if requests conflict or are lost.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
-use std::sync::Mutex;
+mod counting;
+mod outdated;
+
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lease_core::store::{
-    Beat, BoxStream, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Nonce, Obtained,
-};
-use lease_core::{Change, LeaseKey, StoreError, StoreErrorKind, Written};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LeaseTable, LockStore, Nonce, Obtained};
+use lease_core::{Change, StoreErrorKind, Written};
 use lease_register::conformance::MemoryRegister;
-use lease_register::{Record, Register, RegisterStore, Replaced, Version, Versioned, Versions};
+use lease_register::{Register, RegisterStore};
+use tokio::time::timeout;
 
-/// What happens to a request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
-    Sound,
-    /// The client repeats each replacement by itself, since the first answer was lost.
-    Repeats,
-    /// Each replacement is applied, and its answer is lost.
-    LosesAnswers,
-    /// Somebody else is always faster.
-    Conflicts,
-    /// Reads return the first record that was read.
-    ReadsTheFirst,
-}
-
-/// A register that counts its requests.
-#[derive(Debug)]
-struct Counting {
-    register: MemoryRegister,
-    fate: Mutex<Fate>,
-    sent: Mutex<Vec<&'static str>>,
-    first: Mutex<Option<Versioned>>,
-}
-
-impl Counting {
-    fn store(register: MemoryRegister) -> RegisterStore<Self> {
-        let (fate, sent, first) = (Mutex::new(Fate::Sound), Mutex::default(), Mutex::default());
-        RegisterStore::new(Self { register, fate, sent, first })
-    }
-
-    fn set(&self, fate: Fate) {
-        *self.fate.lock().unwrap() = fate;
-    }
-
-    fn fate(&self) -> Fate {
-        *self.fate.lock().unwrap()
-    }
-
-    fn take_sent(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.sent.lock().unwrap())
-    }
-}
-
-#[async_trait]
-impl Register for Counting {
-    async fn read(&self, key: &LeaseKey) -> Result<Option<Versioned>, StoreError> {
-        self.sent.lock().unwrap().push("read");
-        let found = self.register.read(key).await?;
-        let first = {
-            let mut first = self.first.lock().unwrap();
-            *first = first.take().or_else(|| found.clone());
-            first.clone()
-        };
-        Ok(if self.fate() == Fate::ReadsTheFirst { first } else { found })
-    }
-
-    async fn replace(
-        &self,
-        key: &LeaseKey,
-        expected: Option<&Version>,
-        record: &Record,
-    ) -> Result<Replaced, StoreError> {
-        self.sent.lock().unwrap().push("replace");
-        if self.fate() == Fate::Conflicts {
-            return Ok(Replaced::Conflict);
-        }
-        let replaced = self.register.replace(key, expected, record).await?;
-        match self.fate() {
-            Fate::Repeats => self.register.replace(key, expected, record).await,
-            Fate::LosesAnswers => Err(StoreError::new(StoreErrorKind::Unavailable, "lost")),
-            _ => Ok(replaced),
-        }
-    }
-
-    fn list(&self, prefix: &str) -> BoxStream<'_, Result<(LeaseKey, Versioned), StoreError>> {
-        self.register.list(prefix)
-    }
-
-    async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
-        self.register.changed(key, seen).await
-    }
-
-    fn versions(&self) -> Versions {
-        self.register.versions()
-    }
-}
+use crate::counting::{Counting, Fate};
 
 #[tokio::test]
 async fn requests_of_each_operation_are_counted() {
@@ -172,25 +88,6 @@ async fn record_that_changes_all_the_time_ends_a_request() {
     held(&store, &claim("b")).await;
 }
 
-/// A loss that an old record shows would end a lease that is held.
-#[tokio::test]
-async fn read_that_is_older_than_the_grant_is_no_loss() {
-    let store = Counting::store(MemoryRegister::opaque());
-    let former = granted(&store, &claim("a")).await;
-    held(&store, &claim("b")).await;
-    store.register().first.lock().unwrap().take();
-    held(&store, &claim("b")).await; // its read is the first one now
-    store.release(&former, None).await.unwrap();
-    let grant = granted(&store, &claim("b")).await;
-    store.register().set(Fate::LosesAnswers);
-    assert!(store.heartbeat(&grant, Beat::new(1)).await.is_err());
-    store.register().set(Fate::ReadsTheFirst);
-
-    let heartbeat = store.heartbeat(&grant, Beat::new(2)).await.unwrap_err();
-
-    assert_eq!(heartbeat.kind(), StoreErrorKind::Unavailable);
-}
-
 #[tokio::test(start_paused = true)]
 async fn heartbeat_wakes_no_waiter_and_release_does() {
     let register = MemoryRegister::opaque();
@@ -199,16 +96,20 @@ async fn heartbeat_wakes_no_waiter_and_release_does() {
     let mut freed = waiting.watch(&grant.key).await.unwrap();
 
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
-    let woken = tokio::time::timeout(Duration::from_secs(60), &mut freed).await;
+    let woken = timeout(Duration::from_secs(60), &mut freed).await;
     assert!(woken.is_err(), "a heartbeat does not free the key");
     store.release(&grant, None).await.unwrap();
 
-    let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
+    let woken = timeout(Duration::from_secs(60), freed).await;
     assert!(woken.is_ok(), "a release frees the key");
 }
 
 fn claim(lessee: &str) -> Claim {
-    let (key, lessee) = ("job".parse().unwrap(), lessee.parse().unwrap());
+    claim_of("job", lessee)
+}
+
+fn claim_of(key: &str, lessee: &str) -> Claim {
+    let (key, lessee) = (key.parse().unwrap(), lessee.parse().unwrap());
     Claim::new(key, lessee, Nonce::random(), Duration::from_secs(30))
 }
 

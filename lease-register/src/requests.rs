@@ -21,7 +21,8 @@ pub(crate) enum Outcome<T> {
 /// The record on which a request decides.
 #[derive(Debug)]
 enum Basis {
-    /// The last known record. It suffices for a write, since the write checks the version, but not for an answer.
+    /// The last known record. It suffices for a write, since the write checks the version, but neither for an answer
+    /// nor for an error.
     Known(Versioned),
     /// A record that this request has read.
     Read(Option<Versioned>),
@@ -57,12 +58,14 @@ impl<R: Register> RegisterStore<R> {
         };
         let mut conflicts = 0;
         loop {
-            let (record, answer) = match decide(self.seen(key, basis.record()))? {
+            let decided = decide(self.seen(key, basis.record()));
+            let writes = matches!(decided, Ok(Step::Write(..) | Step::Prepare(_)));
+            if !writes && matches!(basis, Basis::Known(_)) {
+                basis = Basis::Read(self.read_record(key).await?);
+                continue;
+            }
+            let (record, answer) = match decided? {
                 Step::Answer(answer) => {
-                    if let Basis::Known(_) = basis {
-                        basis = Basis::Read(self.read_record(key).await?);
-                        continue;
-                    }
                     self.keep(key, basis.into_record());
                     return Ok(Outcome::Answer(answer));
                 }

@@ -7,6 +7,7 @@ use lease_core::store::{BoxStream, Freed};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use lease_register::conformance::MemoryRegister;
 use lease_register::{Record, Register, RegisterStore, Replaced, Version, Versioned, Versions};
+use tokio::sync::Notify;
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,6 +21,8 @@ pub(crate) enum Fate {
     Conflicts,
     /// Reads return the first record that was read.
     ReadsTheFirst,
+    /// A watch is registered when the test allows it.
+    DelaysWatches,
 }
 
 /// A register that counts its requests.
@@ -29,12 +32,13 @@ pub(crate) struct Counting {
     fate: Mutex<Fate>,
     sent: Mutex<Vec<&'static str>>,
     pub(crate) first: Mutex<Option<Versioned>>,
+    pub(crate) watches: Notify,
 }
 
 impl Counting {
     pub(crate) fn new(register: MemoryRegister) -> Self {
         let (fate, sent, first) = (Mutex::new(Fate::Sound), Mutex::default(), Mutex::default());
-        Self { register, fate, sent, first }
+        Self { register, fate, sent, first, watches: Notify::new() }
     }
 
     pub(crate) fn store(register: MemoryRegister) -> RegisterStore<Self> {
@@ -90,6 +94,9 @@ impl Register for Counting {
     }
 
     async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
+        if self.fate() == Fate::DelaysWatches {
+            self.watches.notified().await;
+        }
         self.register.changed(key, seen).await
     }
 

@@ -201,6 +201,8 @@ impl<R: Register> RegisterStore<R> {
         let Some(seen) = seen else {
             return Ok(Step::Answer(Obtained::Held(former)));
         };
+        // Fails first if the record is older than the grant: such a record says nothing about the grant.
+        let current = current(grant, Some(seen))?;
         let (LeaseState::Held(left), Some(held)) = (seen.state, &seen.record.holder) else {
             return Ok(Step::Answer(Obtained::Held(former)));
         };
@@ -208,7 +210,7 @@ impl<R: Register> RegisterStore<R> {
             // An earlier request adopted the grant, and its answer was lost.
             return self.decide_claim(claim, Some(seen));
         }
-        match current(grant, Some(seen))? {
+        match current {
             Ok(_) if !held.evicted => self.grant(claim, Some(seen)),
             _ => {
                 let holder = seen.record.last_holder(&claim.lessee, left);

@@ -69,3 +69,23 @@ async fn record_that_a_watch_has_read_fails_no_heartbeat() {
     assert_eq!(heartbeat, Heartbeat::Extended);
     assert_eq!(store.register().take_sent(), ["read", "replace"]);
 }
+
+/// A refusal would end the hand-over for good.
+#[tokio::test]
+async fn read_that_is_older_than_the_handed_grant_is_no_refusal() {
+    let register = MemoryRegister::opaque();
+    let (others, store) = (RegisterStore::new(register.clone()), Counting::store(register));
+    let former = granted(&others, &claim("a")).await;
+    others.release(&former, None).await.unwrap();
+    assert_eq!(store.holder(&former.key).await.unwrap(), None); // its read is the first one
+    let handed = granted(&others, &claim("c")).await;
+    let resuming = claim("b");
+
+    store.register().set(Fate::ReadsTheFirst);
+    let error = store.adopt(&handed, &resuming).await.unwrap_err();
+    store.register().set(Fate::Sound);
+    let resumed = store.adopt(&handed, &resuming.repeated()).await.unwrap();
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(matches!(resumed, Obtained::Granted(..)), "{resumed:?}");
+}

@@ -32,8 +32,11 @@ impl Known {
     pub(crate) fn keep(&self, key: &LeaseKey, versioned: Versioned) {
         let mut by_key = self.by_key.lock();
         if by_key.len() >= self.capacity && !by_key.contains_key(key) {
-            // The next request for each of these keys reads first.
-            by_key.clear();
+            // Any key: if leases send heartbeats in turn, the oldest record is the one that is needed next.
+            let evicted = by_key.keys().next().cloned();
+            if let Some(evicted) = evicted {
+                by_key.remove(&evicted);
+            }
         }
         by_key.insert(key.clone(), versioned);
     }

@@ -104,6 +104,28 @@ async fn heartbeat_wakes_no_waiter_and_release_does() {
     assert!(woken.is_ok(), "a release frees the key");
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_key_too_many_costs_few_reads() {
+    let register = Counting::new(MemoryRegister::opaque());
+    let store = RegisterStore::builder(register).with_observed_keys(100).build().unwrap();
+    let mut grants = Vec::new();
+    for number in 0..=100 {
+        grants.push(granted(&store, &claim_of(&format!("job-{number}"), "a")).await);
+    }
+    store.register().take_sent();
+
+    for beat in 1..=10 {
+        for grant in &grants {
+            let heartbeat = store.heartbeat(grant, Beat::new(beat)).await.unwrap();
+            assert_eq!(heartbeat, Heartbeat::Extended);
+        }
+    }
+
+    let sent = store.register().take_sent();
+    let reads = sent.iter().filter(|sent| **sent == "read").count();
+    assert!(reads < 505, "{reads} reads for 1010 heartbeats");
+}
+
 fn claim(lessee: &str) -> Claim {
     claim_of("job", lessee)
 }

@@ -14,7 +14,8 @@ use crate::store::RegisterStore;
 #[derive(Debug)]
 pub(crate) enum Outcome<T> {
     Answer(T),
-    /// The record changed during each attempt. The last record that was read; `None` if the key was absent.
+    /// The record changed during each attempt. The last record that was read, which allows another write; `None` if the
+    /// key was absent.
     Contended(Option<Box<Record>>),
 }
 
@@ -69,6 +70,10 @@ impl<R: Register> RegisterStore<R> {
                     self.keep(key, basis.into_record());
                     return Ok(Outcome::Answer(answer));
                 }
+                Step::Write(..) | Step::Prepare(_) if conflicts == ATTEMPTS => {
+                    let found = basis.into_record();
+                    return Ok(Outcome::Contended(found.map(|found| Box::new(found.record))));
+                }
                 Step::Write(record, answer) => (record, Some(answer)),
                 Step::Prepare(record) => (record, None),
             };
@@ -76,9 +81,6 @@ impl<R: Register> RegisterStore<R> {
                 Ok(written) => written,
                 Err(found) => {
                     conflicts += 1;
-                    if conflicts == ATTEMPTS {
-                        return Ok(Outcome::Contended(found.map(|found| Box::new(found.record))));
-                    }
                     self.pause_after(conflicts).await;
                     basis = Basis::Read(found);
                     continue;
@@ -144,9 +146,10 @@ impl<R: Register> RegisterStore<R> {
         self.shared.random.mark()
     }
 
-    /// The first conflict needs no pause: the request that was applied instead has usually decided the answer.
+    /// The first conflict needs no pause: the request that was applied instead has usually decided the answer. The
+    /// last conflict needs none, since no write follows.
     async fn pause_after(&self, conflicts: u32) {
-        if conflicts > 1 {
+        if (2..ATTEMPTS).contains(&conflicts) {
             let longest = Duration::from_millis(5) * 2_u32.pow(conflicts);
             tokio::time::sleep(self.shared.random.part_of(longest)).await;
         }

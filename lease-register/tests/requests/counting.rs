@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use lease_core::store::{BoxStream, Freed};
+use lease_core::store::{BoxStream, Freed, Nonce};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use lease_register::conformance::MemoryRegister;
 use lease_register::{Record, Register, RegisterStore, Replaced, Version, Versioned, Versions};
@@ -19,6 +19,8 @@ pub(crate) enum Fate {
     LosesAnswers,
     /// Somebody else is always faster.
     Conflicts,
+    /// Somebody else is always faster. Before the seventh replacement, it was an earlier request of the same claim.
+    ConflictsWithItself,
     /// Reads return the first record that was read.
     ReadsTheFirst,
     /// A watch is registered when the test allows it.
@@ -77,8 +79,16 @@ impl Register for Counting {
         expected: Option<&Version>,
         record: &Record,
     ) -> Result<Replaced, StoreError> {
-        self.sent.lock().unwrap().push("replace");
-        if self.fate() == Fate::Conflicts {
+        let replacements = {
+            let mut sent = self.sent.lock().unwrap();
+            sent.push("replace");
+            sent.iter().filter(|sent| **sent == "replace").count()
+        };
+        if self.fate() == Fate::ConflictsWithItself && replacements == 7 {
+            let earlier = Record { mark: Nonce::random().get(), ..record.clone() };
+            drop(self.register.replace(key, expected, &earlier).await?);
+        }
+        if matches!(self.fate(), Fate::Conflicts | Fate::ConflictsWithItself) {
             return Ok(Replaced::Conflict);
         }
         let replaced = self.register.replace(key, expected, record).await?;

@@ -126,6 +126,18 @@ async fn one_key_too_many_costs_few_reads() {
     assert!(reads < 505, "{reads} reads for 1010 heartbeats");
 }
 
+/// Without the last decision, the locker would believe that the key is held by another lessee.
+#[tokio::test(start_paused = true)]
+async fn record_of_the_last_conflict_is_decided() {
+    let store = Counting::store(MemoryRegister::opaque());
+    store.register().set(Fate::ConflictsWithItself);
+
+    granted(&store, &claim("a")).await;
+
+    let sent = store.register().take_sent();
+    assert_eq!(sent.iter().filter(|sent| **sent == "replace").count(), 7);
+}
+
 fn claim(lessee: &str) -> Claim {
     claim_of("job", lessee)
 }

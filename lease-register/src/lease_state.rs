@@ -51,6 +51,7 @@ impl<R: Register> RegisterStore<R> {
                 return LeaseState::Free;
             }
         };
+        let length = length.min(LONGEST);
         let now = shared.settings.clock.now();
         let since = shared.observations.observe(key.as_str(), record.observed(), Some(length), now);
         let error = shared.settings.clock_rate_error;
@@ -87,3 +88,6 @@ impl Record {
         Observed { token: self.token(), nonce, beat }
     }
 }
+
+/// 584 years, the longest time between two moments. A factor close to 1 cannot make it overflow.
+const LONGEST: Duration = Duration::from_nanos(u64::MAX);

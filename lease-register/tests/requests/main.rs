@@ -138,6 +138,21 @@ async fn record_of_the_last_conflict_is_decided() {
     assert_eq!(sent.iter().filter(|sent| **sent == "replace").count(), 7);
 }
 
+#[tokio::test(start_paused = true)]
+async fn reservation_without_end_is_kept() {
+    for register in [MemoryRegister::opaque(), MemoryRegister::opaque().with_dates()] {
+        let store = RegisterStore::new(register);
+        let grant = granted(&store, &claim("a")).await;
+        let to = "b".parse().unwrap();
+
+        let transferred = store.transfer(&grant, &to, Duration::MAX).await.unwrap();
+
+        assert_eq!(transferred, Written::Applied);
+        held(&store, &claim("c")).await;
+        granted(&store, &claim("b")).await;
+    }
+}
+
 fn claim(lessee: &str) -> Claim {
     claim_of("job", lessee)
 }

@@ -150,8 +150,24 @@ mod service {
             Ok(found.map(copy).collect())
         }
 
+        #[cfg(test)]
+        fn delete(&self, name: &str) {
+            if let Ok(mut data) = self.data() {
+                data.revision += 1;
+                data.values.remove(name);
+            }
+        }
+
         fn data(&self) -> Result<MutexGuard<'_, Data>, Error> {
             self.0.lock().map_err(|_| Error::other("the service has crashed"))
+        }
+    }
+
+    #[cfg(test)]
+    impl super::KeyValueRegister {
+        /// Deletes the record of `key`, as an operator would.
+        pub(crate) fn delete(&self, key: &lease_core::LeaseKey) {
+            self.client.delete(&super::name_of(key));
         }
     }
 }

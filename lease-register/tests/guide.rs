@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use lease_core::LeaseKey;
 use lease_core::conformance::{Fixture, Reopened};
 use lease_register::RegisterStore;
 use lease_register::conformance as registers;
@@ -30,6 +31,11 @@ impl registers::Fixture for Fresh {
 
     async fn another(&self, register: &KeyValueRegister) -> KeyValueRegister {
         register.clone()
+    }
+
+    async fn delete(&self, register: &KeyValueRegister, key: &LeaseKey) -> bool {
+        register.delete(key);
+        true
     }
 
     fn time_may_be_paused(&self) -> bool {

@@ -57,6 +57,8 @@ impl<R: Register> RegisterStoreBuilder<R> {
     /// Assumes that the rates of this machine's clock and of any other clock differ by at most `error`: 0 to 0.1, as a
     /// fraction of the rate. Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
+    ///
+    /// The lockers on this store and the register's [`clock`](Register::clock) need the same value.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
         self.settings.clock_rate_error = error;
         self
@@ -73,6 +75,9 @@ impl<R: Register> RegisterStoreBuilder<R> {
 
     /// Remembers the state of up to `keys` keys: at least one. Defaults to 10,000, about 5 MB if the records have no
     /// attributes.
+    ///
+    /// The number must exceed the number of keys that this process holds or contends for. Otherwise, some heartbeats
+    /// need a read, and the wait for the expiry of a forgotten key starts again: such a key may never be granted.
     pub fn with_observed_keys(mut self, keys: usize) -> Self {
         self.settings.observed_keys = keys;
         self

@@ -20,8 +20,9 @@ use crate::record::Record;
 /// - **A replacement is atomic.** Of all requests that expect one version, at most one is ever applied, also if
 ///   requests arrive late or twice.
 /// - **Versions never come back.** Each applied write gives its key a version that the key never had, also after the
-///   record was deleted by hand. A version may be a hash of the content, since no two records are equal: each has a
-///   random [`mark`](Record::mark).
+///   record was deleted by hand, and after the service was restored from a backup. A version may be a hash of the
+///   content, since no two records are equal: each has a random [`mark`](Record::mark). If a backup has the counter of
+///   the versions, raise the counter at the restore, or stop all processes before it.
 /// - **A read is current.** It returns what the last write that has been answered wrote, or a later record. A
 ///   store on a register whose reads lag is still exclusive, but its requests may fail.
 /// - **A record is read back as it was written,** with all its fields.
@@ -71,6 +72,10 @@ pub trait Register: fmt::Debug + Send + Sync + 'static {
 
     /// The clock of the service, if its answers have dates. Then a lease that expired long ago is granted at once,
     /// also by a process that has just started. The default is `None`.
+    ///
+    /// Make the clock with the store's
+    /// [clock rate error](crate::RegisterStoreBuilder::with_clock_rate_error), 0.01 by default. With a smaller one, the
+    /// bounds of the service's time may be wrong, and a lease may be granted too early.
     fn clock(&self) -> Option<&ServerClock> {
         None
     }
@@ -83,8 +88,8 @@ pub enum Versions {
     /// Equality alone. The tokens of a key are a counter in its record. If the record is deleted by hand, the next
     /// counter starts from the time.
     Opaque,
-    /// Each version is a number, and a later version of a key is larger, also after the key was deleted. The token of
-    /// a grant is then the version that the grant replaced.
+    /// Each version is a number, and a later version of a key is larger, also after the key was deleted or the service
+    /// was restored from a backup. The token of a grant is then the version that the grant replaced.
     Growing,
 }
 

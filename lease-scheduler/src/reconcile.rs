@@ -62,6 +62,32 @@ impl Runner {
         is_written
     }
 
+    /// Writes that the ticks up to `tick` passed while the job was paused or switched off: they do not count as
+    /// missed. Returns false if the caller must try again later.
+    pub(crate) async fn pass_disabled(&self, tick: Timestamp, since: Timestamp) -> bool {
+        let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&self.job.name).await else {
+            return false;
+        };
+        let is_done = self.pass_under(&lease, tick, since).await;
+        drop(lease.release().await);
+        is_done
+    }
+
+    async fn pass_under(&self, lease: &Lease, tick: Timestamp, since: Timestamp) -> bool {
+        // If the record cannot be read, the next run of a tick logs this.
+        let Ok(mut record) = JobRecord::read(lease.attributes()) else { return false };
+        let passed = self.job.schedule.ticks_between(self.accounted(&record, since), tick);
+        let Some(passed) = passed else { return true };
+        let died = record.running();
+        let (kept, now) = (self.job.history_length, self.wall.now());
+        let change = record.reconcile(lease.grant(), None, Some(&passed), kept, now);
+        let is_written = matches!(self.write(lease, &change).await, Ok(Marked::AsExpected));
+        if is_written {
+            self.report_missed_and_died(None, died);
+        }
+        is_written
+    }
+
     /// Returns the ticks up to `now` that no machine started. `None` if there are none, or one is still due.
     fn missed(&self, record: &JobRecord, since: Timestamp, now: Timestamp) -> Option<MissedTicks> {
         let attempts = self.job.attempts;

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::job_record::{JobRecord, first_seen};
-use crate::outcome::{Outcome, Run, Skip};
+use crate::outcome::{DisabledBy, Outcome, Run, Skip};
 use crate::run::Runner;
 use crate::schedule::Misfire;
 
@@ -287,13 +287,31 @@ impl TickLoop {
                 return if self.unfinished == Some(tick) { self.watch_pause() } else { pause };
             }
             Outcome::Skipped(_) | Outcome::Missed(_) | Outcome::Died(_) => (),
-            Outcome::Disabled(_) => {
+            Outcome::Disabled(DisabledBy::OnlyIf) => {
                 self.report(&run);
                 return self.until_next();
+            }
+            Outcome::Disabled(DisabledBy::Pause | DisabledBy::Switch) => {
+                self.report(&run);
+                return self.pass_disabled(tick).await;
             }
         }
         self.report(&run);
         if self.settled >= tick { Duration::ZERO } else { pause }
+    }
+
+    /// Writes that the ticks up to `tick` passed while the job was paused or switched off. So they do not count
+    /// as missed, also if the job is resumed before the next call. Returns the pause until the next check.
+    async fn pass_disabled(&mut self, tick: Timestamp) -> Duration {
+        if self.accounted < tick && self.runner.pass_disabled(tick, self.started).await {
+            self.accounted = tick;
+        }
+        // A resumed tick starts only while it is due.
+        let longest = match self.runner.job.misfire {
+            Misfire::StartWithin(length) => BETWEEN_CHECKS_OF_DISABLED.min(length / 4),
+            Misfire::CatchUpOnce => BETWEEN_CHECKS_OF_DISABLED,
+        };
+        self.until_next().min(longest)
     }
 
     /// Notes that ticks up to `settled` need no run. `settled` is ahead of this clock if the clock of the
@@ -367,6 +385,9 @@ fn kind(outcome: &Outcome) -> Kind {
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest time between two checks whether a job is still paused or switched off, while its tick is due.
+const BETWEEN_CHECKS_OF_DISABLED: Duration = Duration::from_secs(5);
 
 /// A clock drifts by less than this between two readings. A larger difference is a step.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);

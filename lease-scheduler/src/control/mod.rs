@@ -169,8 +169,9 @@ impl JobControl {
         self.set_paused(name, Some(&pause)).await
     }
 
-    /// Resumes the job `name`. Schedulers notice within a minute. A tick that passed during the pause starts if
-    /// its [`Misfire`](crate::Misfire) policy still allows it.
+    /// Resumes the job `name`. A tick that passed during the pause starts if its [`Misfire`](crate::Misfire) policy
+    /// still allows it. Schedulers notice within 5 s, or within a quarter of the time of
+    /// [`StartWithin`](crate::Misfire::StartWithin) if that is shorter.
     ///
     /// # Errors
     ///

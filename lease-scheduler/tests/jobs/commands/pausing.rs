@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lease_core::StoreErrorKind;
 use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::LeaseTable;
-use lease_core::{Attributes, Value};
+use lease_core::{Attributes, Locker, Switch, TableSwitch, Value};
 use lease_scheduler::{Misfire, Outcome};
 
 use crate::commands::{hourly, job, operator, operator_on, trigger};
@@ -61,20 +61,60 @@ async fn control_without_pause_attribute_runs_paused_job() {
 
 #[tokio::test(start_paused = true)]
 async fn resumed_job_catches_up_if_its_misfire_policy_does() {
+    for misfire in [Misfire::CatchUpOnce, Misfire::StartWithin(secs(7200))] {
+        let harness = SchedulerHarness::new();
+        let job = |by| job(&harness, by, secs(1)).on(hourly()).misfire(misfire).unwrap();
+        let machines = ["a", "b"].map(|name| harness.start(name, [job(name)]));
+        let control = operator(&harness);
+        harness.until("2026-11-21T00:30:00Z").await;
+        control.pause("job", "").await.unwrap();
+        harness.until("2026-11-21T03:30:00Z").await;
+        assert_eq!(harness.log.count(), 0);
+
+        control.resume("job").await.unwrap();
+        harness.until("2026-11-21T03:31:00Z").await;
+
+        let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
+        assert_eq!(ticks, [at("2026-11-21T03:00:00Z")], "the last one");
+        let missed = machines.each_ref().map(|machine| machine.reports.missed());
+        assert_eq!(missed, [[], []], "{misfire:?}: ticks of a paused job are not missed");
+    }
+}
+
+/// A tick may start up to a minute late by default. Near the end of this minute, the resume may come too late.
+#[tokio::test(start_paused = true)]
+async fn tick_due_at_the_resume_starts_and_is_not_missed() {
+    for (resumed, starts) in [("03:00:05", Some(1)), ("03:00:50", Some(1)), ("03:00:58", None)] {
+        let harness = SchedulerHarness::new();
+        let machine = harness.start("a", [job(&harness, "a", secs(1)).on(hourly())]);
+        let control = operator(&harness);
+        harness.until("2026-11-21T02:30:00Z").await;
+        control.pause("job", "").await.unwrap();
+        harness.until(&format!("2026-11-21T{resumed}Z")).await;
+
+        control.resume("job").await.unwrap();
+        harness.until("2026-11-21T03:30:00Z").await;
+
+        let started = harness.log.ticks().get(&at("2026-11-21T03:00:00Z")).copied();
+        assert!(starts.is_none() || started == starts, "resumed at {resumed}: {started:?}");
+        assert_eq!(machine.reports.missed(), [], "resumed at {resumed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tick_due_when_its_job_is_switched_on_starts() {
     let harness = SchedulerHarness::new();
-    let catching = job(&harness, "a", secs(1)).on(hourly()).misfire(Misfire::CatchUpOnce).unwrap();
-    let _machine = harness.start("a", [catching]);
-    let control = operator(&harness);
-    harness.until("2026-11-21T00:30:00Z").await;
-    control.pause("job", "").await.unwrap();
+    let locker = Locker::new(harness.store.clone());
+    let switch = TableSwitch::new(key("switch"), &locker, harness.store.clone());
+    let switched = job(&harness, "a", secs(1)).on(hourly()).with_switch(switch.clone());
+    let machine = harness.start("a", [switched]);
+    harness.until("2026-11-21T03:00:05Z").await;
+
+    switch.turn_on().await.unwrap();
     harness.until("2026-11-21T03:30:00Z").await;
-    assert_eq!(harness.log.count(), 0);
 
-    control.resume("job").await.unwrap();
-    harness.until("2026-11-21T03:32:00Z").await;
-
-    let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
-    assert_eq!(ticks, [at("2026-11-21T03:00:00Z")], "the last one");
+    assert_eq!(harness.log.count(), 1);
+    assert_eq!(machine.reports.missed(), []);
 }
 
 #[tokio::test(start_paused = true)]

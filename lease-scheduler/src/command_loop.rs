@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use lease_core::store::{Freed, within};
-use lease_core::{Attempt, Holder, StoreError};
+use lease_core::{Attempt, Holder, Lease, StoreError};
 use tokio::select;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
@@ -229,17 +229,19 @@ impl CommandLoop {
         if !may_run {
             return Ok(None);
         }
-        let is_taken = request.taken_by.is_some() || self.take(request).await?;
-        Ok(is_taken.then(|| request.clone()))
+        Ok(self.take(request, &held.lease).await?.then(|| request.clone()))
     }
 
-    /// Takes a trigger, under the job's lease: no process may refuse it from now on.
-    async fn take(&self, request: &Request) -> Result<bool, StoreError> {
+    /// Takes a trigger, under the job's lease. From now on, only a later holder of this lease may refuse the trigger.
+    ///
+    /// A trigger that an earlier holder has taken is taken again: it may have been refused since it was read. The
+    /// token makes each taken value different. So a refusal by an earlier holder no longer fits.
+    async fn take(&self, request: &Request, lease: &Lease) -> Result<bool, StoreError> {
         let (control, name) = (&self.runner.control, &self.runner.job.name);
-        let by = self.runner.locker.lessee().as_str();
+        let by = format!("{} {}", lease.lessee(), lease.token());
         let take = |record: &ControlRecord| {
             let is_same = record.request.as_ref() == Some(request);
-            is_same.then(|| record.take(request, by))
+            is_same.then(|| record.take(request, &by))
         };
         control.try_write(name, take).await
     }

@@ -100,8 +100,8 @@ impl ControlRecord {
         self.expecting_request().set(REQUEST, request.to_value())
     }
 
-    /// Returns the change by which a scheduler that holds the job's lease takes the trigger. After it, no other
-    /// process may refuse the trigger.
+    /// Returns the change by which a scheduler that holds the job's lease takes the trigger. After it, only a holder
+    /// of this lease may refuse the trigger. `by` must differ for each grant of this lease.
     pub(crate) fn take(&self, request: &Request, by: &str) -> Change {
         let taken = Request { taken_by: Some(by.to_owned()), ..request.clone() };
         self.expecting_request().set(REQUEST, taken.to_value())

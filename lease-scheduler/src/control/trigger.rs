@@ -86,7 +86,8 @@ pub(crate) struct Request {
     pub(crate) by: String,
     pub(crate) requested: Timestamp,
     pub(crate) expires: Timestamp,
-    /// The scheduler that starts the trigger. Only a holder of the job's lease may change a taken trigger.
+    /// The scheduler that starts the trigger, and the token of its lease of the job. Only a holder of the job's
+    /// lease may change a taken trigger.
     pub(crate) taken_by: Option<String>,
 }
 

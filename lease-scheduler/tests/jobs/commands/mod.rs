@@ -1,5 +1,6 @@
 //! Commands of operators from another process: `listing.rs` lists and histories, `pausing.rs` pauses, `triggering.rs`
-//! triggers, `answering.rs` why a trigger is refused, `repeating.rs` attempts and deaths, `changing.rs` jobs that are
+//! triggers, `answering.rs` why a trigger is refused, `repeating.rs` attempts and deaths, `taking.rs` triggers
+//! whose scheduler died after it took them, `changing.rs` jobs that are
 //! added and removed.
 
 mod answering;
@@ -8,6 +9,7 @@ mod listing;
 mod pausing;
 mod repeating;
 mod simulated;
+mod taking;
 mod triggering;
 
 use std::sync::Arc;

@@ -190,7 +190,8 @@ impl JobControl {
     /// [`wait_for_answer`](Self::wait_for_answer).
     ///
     /// At most one trigger of a job waits. The job's [`Concurrency`](crate::Concurrency) decides whether
-    /// a trigger may wait for the end of a run.
+    /// a trigger may wait for the end of a run. A trigger that has expired by this process's clock is replaced,
+    /// unless a scheduler has taken it to start it.
     ///
     /// # Errors
     ///
@@ -203,15 +204,18 @@ impl JobControl {
         // The numbers of this call's own writes. One of them may have been applied without an answer.
         let mut own = Vec::new();
         self.write(&key, |record, token| {
-            let waits = record.request.as_ref().map(|request| (request.number, &request.id));
+            let now = self.wall.now();
+            // An expired trigger remains if no scheduler has the job.
+            let is_over = |other: &Request| other.has_expired(now) && other.taken_by.is_none();
+            let waits = record.request.as_ref();
             let mut sent = record.answers().map(|answer| (answer.number, answer.id));
             let is_own = |number| own.contains(&number);
             let is_repeated = |id: &Option<String>| id.is_some() && *id == trigger.id;
-            if let Some((number, id)) = waits {
+            if let Some(Request { number, id, .. }) = waits.filter(|other| !is_over(other)) {
                 return match () {
-                    () if is_own(number) => (None, Triggered::Accepted(number)),
-                    () if is_repeated(id) => (None, Triggered::Repeated(number)),
-                    () => (None, Triggered::OtherWaits(number)),
+                    () if is_own(*number) => (None, Triggered::Accepted(*number)),
+                    () if is_repeated(id) => (None, Triggered::Repeated(*number)),
+                    () => (None, Triggered::OtherWaits(*number)),
                 };
             }
             if let Some((number, _)) = sent.find(|(number, id)| is_own(*number) || is_repeated(id))
@@ -220,9 +224,13 @@ impl JobControl {
                 let [own, other] = [Triggered::Accepted(number), Triggered::Repeated(number)];
                 return (None, if is_own { own } else { other });
             }
-            let request = trigger.request(token, by, self.wall.now());
+            let request = trigger.request(token, by, now);
             own.push(request.number);
-            (Some(record.add(&request)), Triggered::Accepted(request.number))
+            let change = match waits {
+                Some(expired) => record.replace(expired, &request),
+                None => record.add(&request),
+            };
+            (Some(change), Triggered::Accepted(request.number))
         })
         .await
     }
@@ -230,19 +238,47 @@ impl JobControl {
     /// Withdraws a trigger that no scheduler has started. Returns false if it was answered before, or a
     /// scheduler is about to start it.
     ///
+    /// A scheduler may have died before the start. Then the trigger can be withdrawn when the job's lease has expired.
+    ///
     /// # Errors
     ///
     /// As for [`pause`](Self::pause).
     pub async fn withdraw(&self, name: &str, number: TriggerNumber) -> Result<bool, StoreError> {
         let key = self.existing(name).await?;
-        self.write(&key, |record, _| match &record.request {
-            Some(request) if request.number == number && request.taken_by.is_none() => {
-                (Some(record.answer(request, TriggerAnswer::Withdrawn)), true)
-            }
-            // After a lost reply, the answer may be this call's own.
-            _ => (None, state_of(record, number) == WITHDRAWN),
-        })
-        .await
+        let (is_withdrawn, taken) = self
+            .write(&key, |record, _| match &record.request {
+                Some(request) if request.number == number && request.taken_by.is_some() => {
+                    (None, (false, Some(request.clone())))
+                }
+                Some(request) if request.number == number => {
+                    let change = record.answer(request, TriggerAnswer::Withdrawn);
+                    (Some(change), (true, None))
+                }
+                // After a lost reply, the answer may be this call's own.
+                _ => (None, (state_of(record, number) == WITHDRAWN, None)),
+            })
+            .await?;
+        match taken {
+            Some(request) => self.withdraw_taken(&key, &request).await,
+            None => Ok(is_withdrawn),
+        }
+    }
+
+    /// Withdraws a trigger that was taken, under the job's lease. If it was started, writes this answer.
+    async fn withdraw_taken(&self, key: &LeaseKey, taken: &Request) -> Result<bool, StoreError> {
+        let Attempt::Obtained(lease) = self.locker.obtain(key).await? else { return Ok(false) };
+        let has_started = JobRecord::read(lease.attributes())?.has_started(taken.number);
+        let answer = if has_started { TriggerAnswer::Started } else { TriggerAnswer::Withdrawn };
+        let answered = self.write(key, |record, _| {
+            // A later holder of the job's lease has taken the trigger again, and may have started it.
+            let is_same = record.request.as_ref() == Some(taken);
+            let change = is_same.then(|| record.answer(taken, answer));
+            let is_answered = is_same || state_of(record, taken.number) == WITHDRAWN;
+            (change, is_answered && answer == TriggerAnswer::Withdrawn)
+        });
+        let answered = answered.await;
+        drop(lease.release().await);
+        answered
     }
 
     /// Returns the state of a trigger of the job `name`.

@@ -100,6 +100,11 @@ impl ControlRecord {
         self.expecting_request().set(REQUEST, request.to_value())
     }
 
+    /// Returns the change that answers an expired trigger, and stores another one in its place.
+    pub(crate) fn replace(&self, expired: &Request, request: &Request) -> Change {
+        self.answer(expired, TriggerAnswer::Expired).set(REQUEST, request.to_value())
+    }
+
     /// Returns the change by which a scheduler that holds the job's lease takes the trigger. After it, only a holder
     /// of this lease may refuse the trigger. `by` must differ for each grant of this lease.
     pub(crate) fn take(&self, request: &Request, by: &str) -> Change {

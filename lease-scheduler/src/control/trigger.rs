@@ -113,9 +113,9 @@ impl Trigger {
         self
     }
 
-    /// Sets how long the trigger waits for a scheduler, 1 s to 7 days. Afterwards, it is
-    /// [`Expired`](TriggerAnswer::Expired). The sender's clock gives the time, and the clock of a scheduler decides
-    /// whether it has passed. So differences of these clocks count.
+    /// Sets how long the trigger waits for a scheduler, 1 s to 7 days. Afterwards, the next scheduler or
+    /// trigger answers it as [`Expired`](TriggerAnswer::Expired). The sender's clock gives the time, and the clock
+    /// of a scheduler or of another sender decides whether it has passed. So differences of these clocks count.
     ///
     /// # Errors
     ///

@@ -66,6 +66,34 @@ async fn trigger_that_no_scheduler_starts_in_time_expires() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn expired_trigger_without_scheduler_is_replaced() {
+    let harness = SchedulerHarness::new();
+    let machine = harness.start("a", [job(&harness, "a", secs(1))]);
+    let control = operator(&harness);
+    until_listed(&control).await;
+    machine.stop().await;
+    let within = Trigger::new().with_id("one").start_within(secs(60)).unwrap();
+    let Triggered::Accepted(first) = control.trigger("job", &within).await.unwrap() else {
+        panic!()
+    };
+    let other = control.trigger("job", &Trigger::new()).await.unwrap();
+    assert_eq!(other, Triggered::OtherWaits(first), "it has not expired");
+    sleep(secs(61)).await;
+
+    let second = trigger(&control).await;
+
+    assert_eq!(
+        control.trigger_state("job", first).await.unwrap(),
+        answered(TriggerAnswer::Expired)
+    );
+    let _machine = harness.start("b", [job(&harness, "b", secs(1))]);
+    let answer = control.wait_for_answer("job", second).await.unwrap();
+    assert_eq!(answer, answered(TriggerAnswer::Started));
+    sleep(secs(60)).await;
+    assert_eq!(harness.log.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn trigger_of_switched_off_job_is_refused() {
     let harness = SchedulerHarness::new();
     let (locker, table) = (Locker::new(harness.store.clone()), harness.store.clone());

@@ -10,13 +10,28 @@ use lease_scheduler::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::commands::{job, operator, until_listed};
+use crate::commands::{job, operator, trigger, until_listed};
 use crate::harness::{SchedulerHarness, key, secs};
 
 const AHEAD: SignedDuration = SignedDuration::from_hours(1);
 
 /// Sends a trigger that expires after a minute. A machine takes it, dies before the mark, and loses the job's lease.
 async fn taken_trigger(harness: &SchedulerHarness, control: &JobControl) -> TriggerNumber {
+    let number = trigger_of_dead_machine(harness, control, 2).await;
+    sleep(secs(40)).await;
+    assert_eq!(state(control, number).await, TriggerState::Waiting);
+    assert_eq!(harness.log.count(), 0);
+    number
+}
+
+/// Sends a trigger that expires after a minute. The machine that serves it gets no answers after this number of
+/// writes, and dies: the first write looks for the job's record, the second one takes the trigger, the third one is the
+/// mark. The dead machine still holds the job's lease.
+async fn trigger_of_dead_machine(
+    harness: &SchedulerHarness,
+    control: &JobControl,
+    answered: usize,
+) -> TriggerNumber {
     let first = harness.start("first", [job(harness, "first", secs(1))]);
     until_listed(control).await;
     first.stop().await;
@@ -25,18 +40,14 @@ async fn taken_trigger(harness: &SchedulerHarness, control: &JobControl) -> Trig
         panic!()
     };
     let a = harness.start("a", [job(harness, "a", secs(1))]);
-    // The first write looks for the job's record, the second one takes the trigger, the third one is the mark.
     let mut writes = 0;
     a.connection.choose(move |call| {
         writes += usize::from(call == Call::Write);
-        (writes > 2).then_some(Fault::Hang)
+        (writes > answered).then_some(Fault::Hang)
     });
     sleep(secs(1)).await;
     a.crash();
     assert!(!harness.is_free("job").await, "a holds the lease");
-    sleep(secs(40)).await;
-    assert_eq!(state(control, number).await, TriggerState::Waiting);
-    assert_eq!(harness.log.count(), 0);
     number
 }
 
@@ -121,4 +132,37 @@ async fn late_refusal_of_taken_trigger_that_was_started_is_rejected() {
 
     assert_eq!(harness.log.count(), 1, "c has started the trigger");
     assert_eq!(answer, TriggerState::Answered(TriggerAnswer::Started));
+}
+
+#[tokio::test(start_paused = true)]
+async fn taken_trigger_is_withdrawn_when_its_lease_has_expired() {
+    let harness = SchedulerHarness::new();
+    let control = operator(&harness);
+    let number = trigger_of_dead_machine(&harness, &control, 2).await;
+
+    assert!(!control.withdraw("job", number).await.unwrap(), "a may still start it");
+    sleep(secs(40)).await;
+    assert!(control.withdraw("job", number).await.unwrap());
+
+    assert_eq!(state(&control, number).await, TriggerState::Answered(TriggerAnswer::Withdrawn));
+    assert!(harness.is_free("job").await);
+    let next = trigger(&control).await;
+    let _b = harness.start("b", [job(&harness, "b", secs(1))]);
+    let answer = control.wait_for_answer("job", next).await.unwrap();
+    assert_eq!(answer, TriggerState::Answered(TriggerAnswer::Started));
+    sleep(secs(60)).await;
+    assert_eq!(harness.log.count(), 1);
+}
+
+/// The machine dies after the mark, and so after the start.
+#[tokio::test(start_paused = true)]
+async fn started_trigger_is_not_withdrawn_after_the_death_of_its_machine() {
+    let harness = SchedulerHarness::new();
+    let control = operator(&harness);
+    let number = trigger_of_dead_machine(&harness, &control, 3).await;
+    sleep(secs(40)).await;
+
+    assert!(!control.withdraw("job", number).await.unwrap());
+
+    assert_eq!(state(&control, number).await, TriggerState::Answered(TriggerAnswer::Started));
 }

@@ -30,7 +30,7 @@ pub(crate) enum JobsCommand {
     Resume { job: LeaseKey },
     /// Runs JOB once, on a machine that has it.
     ///
-    /// Exits with 0 if the run was started, with 75 if JOB runs or another trigger waits, with 69 if no scheduler
+    /// Exits with 0 if the run was started, or waits after --detach, with 75 if JOB runs or another trigger waits, with 69 if no scheduler
     /// started it in time, and with 1 if JOB is switched off.
     Trigger(TriggerArguments),
     /// Removes the mark of a machine whose clock was ahead, so that ticks run again. Correct the clocks first.

@@ -45,11 +45,11 @@ pub(super) async fn trigger(
         .into_iter()
         .fold(Trigger::new(), |all, (name, value)| all.with_argument(name, value));
     let trigger = id.into_iter().fold(trigger, Trigger::with_id);
-    let number = match jobs.trigger(job.as_str(), &trigger).await? {
-        Triggered::Accepted(number) => number,
+    let (number, is_new) = match jobs.trigger(job.as_str(), &trigger).await? {
+        Triggered::Accepted(number) => (number, true),
         Triggered::Repeated(number) => {
             say(&format!("{job} was triggered with this id before"));
-            number
+            (number, false)
         }
         Triggered::OtherWaits(number) => {
             say(&format!("trigger {number} of {job} waits already"));
@@ -57,13 +57,13 @@ pub(super) async fn trigger(
         }
         other => return Err(Failure::own("unknown result of a trigger", format!("{other:?}"))),
     };
-    let state = if detach {
-        TriggerState::Waiting
-    } else {
-        match timeout(wait, jobs.wait_for_answer(job.as_str(), number)).await {
+    let state = match (detach, is_new) {
+        (true, true) => TriggerState::Waiting,
+        (true, false) => jobs.trigger_state(job.as_str(), number).await?,
+        (false, _) => match timeout(wait, jobs.wait_for_answer(job.as_str(), number)).await {
             Ok(state) => state?,
             Err(_elapsed) => withdraw(jobs, &job, number).await?,
-        }
+        },
     };
     let name = match state {
         TriggerState::Answered(answer) => answer.name(),
@@ -74,9 +74,12 @@ pub(super) async fn trigger(
         &Record::new().with("job", job.as_str()).with("trigger", number.get()).with("state", name),
     )?;
     Ok(match state {
-        TriggerState::Answered(TriggerAnswer::Started) | TriggerState::Waiting => Exit::SUCCESS,
+        TriggerState::Answered(TriggerAnswer::Started) => Exit::SUCCESS,
+        TriggerState::Waiting if detach => Exit::SUCCESS,
         TriggerState::Answered(TriggerAnswer::JobRuns) => Exit::BUSY,
-        TriggerState::Answered(TriggerAnswer::Withdrawn | TriggerAnswer::Expired) => {
+        // A trigger that still waits could not be withdrawn: a scheduler is about to start it, or has died.
+        TriggerState::Waiting
+        | TriggerState::Answered(TriggerAnswer::Withdrawn | TriggerAnswer::Expired) => {
             say("no scheduler started the run in time");
             Exit::UNAVAILABLE
         }

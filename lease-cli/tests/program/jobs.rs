@@ -1,6 +1,6 @@
 //! `lease jobs`: commands to a scheduler that runs in another process, the one of the test.
 
-use lease_core::Locker;
+use lease_core::{Change, Lease, LeaseKey, Locker, Value};
 use lease_scheduler::{Job, JobResult, Schedule, Scheduler};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -9,11 +9,15 @@ use std::sync::Arc;
 
 use crate::place::{Place, text, until};
 
+fn url(place: &Place) -> String {
+    format!("sqlite:{}", place.path("leases.db").display())
+}
+
 /// Starts a scheduler on the store of `place`, with a job `import` that writes its argument `day` to a file and waits for
 /// `finish`, and with a nightly job. It ends with the runtime.
 fn start(place: &Place, finish: &Arc<Notify>) -> Runtime {
     let runtime = Runtime::new().unwrap();
-    let url = format!("sqlite:{}", place.path("leases.db").display());
+    let url = url(place);
     let (file, finish) = (place.path("day"), Arc::clone(finish));
     let import = Job::new("import".parse().unwrap(), move |job| {
         let (file, finish) = (file.clone(), Arc::clone(&finish));
@@ -88,4 +92,52 @@ fn trigger_without_a_scheduler_is_withdrawn() {
     assert!(text(&trigger.stdout).ends_with("\twithdrawn\n"), "{trigger:?}");
     assert_eq!(place.code(&["jobs", "trigger", "import", "--detach"]), 0);
     assert_eq!(place.code(&["jobs", "trigger", "import", "--detach"]), 75, "another one waits");
+}
+
+/// As a scheduler that takes the trigger of `import` and has not started it. Returns the lease of the job.
+async fn take(place: &Place) -> Lease {
+    let store = lease_store::connect(&url(place)).await.unwrap();
+    let (locker, table) = (Locker::new(store.clone()), store.table().unwrap());
+    let obtain = async |key: &str| {
+        let key: LeaseKey = key.parse().unwrap();
+        locker.obtain(&key).await.unwrap().into_lease().unwrap()
+    };
+    let job = obtain("import").await;
+    let control = obtain("import/control").await;
+    let Some(Value::Map(mut request)) = control.attributes().get("job_request").cloned() else {
+        panic!("no trigger waits")
+    };
+    request.insert("taken_by".to_owned(), "a 1".into());
+    let taken = Change::new().set("job_request", Value::Map(request));
+    control.update(&table, &taken).await.unwrap();
+    let _released = control.release().await;
+    job
+}
+
+#[test]
+fn trigger_that_cannot_be_withdrawn_exits_with_69() {
+    let place = Place::new();
+    drop(start(&place, &Arc::new(Notify::new())));
+    let trigger = ["jobs", "trigger", "import", "--id", "one"];
+    assert_eq!(place.code(&[&trigger[..], &["--detach"]].concat()), 0);
+    let runtime = Runtime::new().unwrap();
+    let _job = runtime.block_on(take(&place));
+
+    let waited = place.output(&[&trigger[..], &["--wait", "100ms"]].concat());
+
+    assert_eq!(waited.status.code(), Some(69), "{waited:?}");
+    assert!(text(&waited.stdout).ends_with("\twaiting\n"), "{waited:?}");
+}
+
+#[test]
+fn repeated_detached_trigger_prints_its_state() {
+    let place = Place::new();
+    let _runtime = start(&place, &Arc::new(Notify::new()));
+    let trigger = ["jobs", "trigger", "import", "--id", "one"];
+    assert_eq!(place.code(&[&trigger[..], &["--wait", "60s"]].concat()), 0);
+
+    let repeated = place.output(&[&trigger[..], &["--detach"]].concat());
+
+    assert_eq!(repeated.status.code(), Some(0), "{repeated:?}");
+    assert!(text(&repeated.stdout).ends_with("\tstarted\n"), "{repeated:?}");
 }

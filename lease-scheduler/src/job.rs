@@ -325,7 +325,7 @@ impl Job {
         self
     }
 
-    /// Sets the pauses between attempts at a tick: `first` before the second attempt, then twice as long
+    /// Sets the pauses between attempts at a tick or a trigger: `first` before the second attempt, then twice as long
     /// each time, up to `longest`. By default 1 s, doubled up to a minute: most failures are short, and
     /// a long outage should not cause sixty attempts a minute. Zero starts the next attempt at once.
     ///

@@ -133,9 +133,9 @@ impl Runner {
         })
     }
 
-    /// Returns the pause after a failed attempt at `tick`. The pause ends at the next tick at the latest.
-    pub(crate) fn pause_after(&self, attempt: u32, tick: Timestamp) -> Duration {
-        let next = self.job.schedule.next(tick);
+    /// Returns the pause after a failed attempt. The pause ends at the next tick after `after` at the latest.
+    pub(crate) fn pause_after(&self, attempt: u32, after: Timestamp) -> Duration {
+        let next = self.job.schedule.next(after);
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(self.wall.now()));
         let left = Duration::try_from(left).unwrap_or_default();
         self.job.backoff.after(attempt).min(left)
@@ -257,7 +257,7 @@ impl Runner {
             let pause = match cause {
                 _ if !self.may_try_again(&outcome, context.attempt) => Duration::ZERO,
                 Cause::Tick(tick) => self.pause_after(context.attempt, *tick),
-                Cause::Trigger(_) => self.job.backoff.after(context.attempt),
+                Cause::Trigger(_) => self.pause_after(context.attempt, self.wall.now()),
                 Cause::Call => Duration::ZERO,
             };
             let hold = hold.max(pause);

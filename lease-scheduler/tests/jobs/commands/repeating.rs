@@ -8,9 +8,9 @@ use lease_core::conformance::{Fault, Faulty};
 use lease_scheduler::{Ending, Job, JobError, RunQuery, Trigger, TriggerAnswer, TriggerState};
 use tokio::time::sleep;
 
-use crate::commands::{job, operator, trigger, until_listed};
+use crate::commands::{hourly, job, operator, trigger, until_listed};
 use crate::forgetful::{Forgetful, MARKS_OF_TRIGGERS};
-use crate::harness::{Machine, SchedulerHarness, key, secs};
+use crate::harness::{Machine, SchedulerHarness, at, key, secs};
 
 fn failing(harness: &SchedulerHarness, by: &'static str) -> Job {
     let log = harness.log.clone();
@@ -62,6 +62,25 @@ async fn hung_trigger_times_out_and_is_tried_again() {
     let runs = control.history("job", &RunQuery::new()).await.unwrap();
     let seen: Vec<_> = runs.iter().map(|run| (run.attempt, run.ending)).collect();
     assert_eq!(seen, [(2, Ending::TimedOut), (1, Ending::TimedOut)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tick_starts_on_time_between_two_attempts_of_a_trigger() {
+    let harness = SchedulerHarness::new();
+    let failing = failing(&harness, "a").attempts(3).backoff(secs(1800), secs(1800)).unwrap();
+    let machine = harness.start("a", [failing.on(hourly())]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T00:59:00Z").await;
+    let _number = trigger(&control).await;
+
+    harness.until("2026-11-21T01:00:50Z").await;
+
+    let tick = at("2026-11-21T01:00:00Z");
+    let bodies = harness.log.bodies();
+    assert!(bodies[0].trigger.is_some(), "{bodies:?}");
+    assert!(bodies.iter().any(|body| body.scheduled == tick), "{bodies:?}");
+    harness.until("2026-11-21T01:05:00Z").await;
+    assert_eq!(machine.reports.missed(), []);
 }
 
 /// A failed trigger that waits for its next attempt counts as a run.

@@ -217,7 +217,7 @@ impl CommandLoop {
         let may_run = may_run && !runner.stopping.is_cancelled();
         let earlier = held.record.unfinished_trigger(runner.job.attempts);
         if let Some(earlier) = earlier.filter(|_| may_run) {
-            return Ok(Some(earlier.clone()));
+            return Ok(runner.has_rested(&held.record).then(|| earlier.clone()));
         }
         if held.record.has_started(request.number) {
             return Ok(None); // the next call writes the answer
@@ -297,10 +297,12 @@ impl CommandLoop {
         if record.unfinished_trigger(attempts).is_some() {
             let may_run = (runner.job.only_if)() && runner.is_on().await?;
             if may_run
+                && runner.has_rested(&record)
                 && let Attempt::Obtained(lease) = runner.locker.obtain(&runner.job.name).await?
             {
                 let held = HeldJob { record: JobRecord::read(lease.attributes())?, lease };
-                match held.record.unfinished_trigger(attempts).cloned() {
+                let unfinished = held.record.unfinished_trigger(attempts).cloned();
+                match unfinished.filter(|_| runner.has_rested(&held.record)) {
                     Some(request) => {
                         self.start(held, request);
                         return Ok(Duration::ZERO);

@@ -150,6 +150,13 @@ impl JobRecord {
         self.trigger.as_ref().filter(|_| is_open)
     }
 
+    /// Returns when the last attempt at the last trigger ended, by the clock of its machine; `None` if the history
+    /// does not have its end.
+    pub(crate) fn trigger_ended(&self) -> Option<Timestamp> {
+        let number = self.trigger.as_ref()?.number;
+        self.past_runs().into_iter().find(|run| run.trigger == Some(number))?.ended
+    }
+
     /// Returns how often the last trigger was started.
     pub(crate) fn trigger_attempt(&self) -> u32 {
         self.trigger_attempt

@@ -141,6 +141,21 @@ impl Runner {
         self.job.backoff.after(attempt).min(left)
     }
 
+    /// Whether a tick is due that has not started and does not count as passed.
+    fn has_due_tick(&self, record: &JobRecord, since: Timestamp) -> bool {
+        let settled = record.counts_from(since, self.job.attempts);
+        let due = self.due(settled, None, self.wall.now(), self.job.misfire);
+        due.is_some_and(|tick| record.accounted().is_none_or(|accounted| tick > accounted))
+    }
+
+    /// Whether the pause after the last attempt at a trigger is over. The reservation of the key may end earlier,
+    /// because of a tick. If this clock is behind the clock of that attempt, only the reservation counts.
+    pub(crate) fn has_rested(&self, record: &JobRecord) -> bool {
+        let Some(ended) = record.trigger_ended() else { return true };
+        let rested = Duration::try_from(self.wall.now().duration_since(ended));
+        rested.map_or(true, |rested| rested >= self.job.backoff.after(record.trigger_attempt()))
+    }
+
     /// Returns the report of a run that was skipped because of `skip`.
     pub(crate) fn skipped(&self, scheduled: Timestamp, skip: Skip) -> Run {
         self.unstarted(scheduled, Outcome::Skipped(skip))
@@ -257,6 +272,7 @@ impl Runner {
             let pause = match cause {
                 _ if !self.may_try_again(&outcome, context.attempt) => Duration::ZERO,
                 Cause::Tick(tick) => self.pause_after(context.attempt, *tick),
+                Cause::Trigger(_) if self.has_due_tick(&record, since) => Duration::ZERO,
                 Cause::Trigger(_) => self.pause_after(context.attempt, self.wall.now()),
                 Cause::Call => Duration::ZERO,
             };

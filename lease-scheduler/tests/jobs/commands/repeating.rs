@@ -83,6 +83,29 @@ async fn tick_starts_on_time_between_two_attempts_of_a_trigger() {
     assert_eq!(machine.reports.missed(), []);
 }
 
+/// The trigger fails after the tick is due, and while the tick may still start.
+#[tokio::test(start_paused = true)]
+async fn due_tick_starts_before_the_next_attempt_of_a_trigger() {
+    let harness = SchedulerHarness::new();
+    let job = |by| failing(&harness, by).attempts(3).backoff(secs(90), secs(90)).unwrap();
+    let machines = ["a", "b"].map(|name| harness.start(name, [job(name).on(hourly())]));
+    let control = operator(&harness);
+    harness.until("2026-11-21T00:59:59.5Z").await;
+    let _number = trigger(&control).await;
+
+    harness.until("2026-11-21T01:10:00Z").await;
+
+    let bodies = harness.log.bodies();
+    let is_of_trigger: Vec<_> = bodies.iter().map(|body| body.trigger.is_some()).collect();
+    assert_eq!(is_of_trigger[..2], [true, false], "{bodies:?}");
+    let attempts = bodies.iter().filter(|body| body.trigger.is_some());
+    let began: Vec<_> = attempts.map(|body| body.began).collect();
+    assert_eq!(began.len(), 3, "{bodies:?}");
+    assert!(began.windows(2).all(|pair| pair[1].since(pair[0]) >= secs(90)), "{bodies:?}");
+    let missed = machines.each_ref().map(|machine| machine.reports.missed());
+    assert_eq!(missed, [[], []]);
+}
+
 /// A failed trigger that waits for its next attempt counts as a run.
 #[tokio::test(start_paused = true)]
 async fn trigger_between_two_attempts_is_refused() {

@@ -28,7 +28,7 @@ pub(crate) struct JobRecord {
     trigger: Option<Request>,
     /// How often this trigger was started.
     trigger_attempt: u32,
-    /// Whether a body of this trigger has finished.
+    /// Whether a body of this trigger has finished, or its last allowed attempt has started.
     is_trigger_done: bool,
     /// The last missed tick in the history.
     missed: Option<Timestamp>,
@@ -47,6 +47,8 @@ pub(crate) struct RunStart<'a> {
     /// Earlier ticks that no machine started.
     pub(crate) missed: Option<&'a MissedTicks>,
     pub(crate) schedule: &'a str,
+    /// The maximum number of attempts at a tick or a trigger.
+    pub(crate) attempts: u32,
     /// The number of runs that the history keeps.
     pub(crate) kept: usize,
     pub(crate) now: Timestamp,
@@ -189,7 +191,7 @@ impl JobRecord {
     /// The change expects the mark that was read. In a correct table, the grant alone would be enough.
     /// With this expectation, no tick starts twice, even if the table has granted the job's key twice.
     pub(crate) fn start(&mut self, start: &RunStart<'_>) -> Change {
-        let RunStart { context, cause, missed, schedule, kept, now } = start;
+        let RunStart { context, cause, missed, schedule, attempts, kept, now } = start;
         let mut change = expecting(Change::new(), TICK, self.tick.map(text));
         change = expecting(change, ATTEMPT, (self.attempt > 0).then(|| self.attempt.into()));
         match cause {
@@ -201,7 +203,14 @@ impl JobRecord {
                 let attempt = (self.trigger_attempt > 0).then(|| self.trigger_attempt.into());
                 change = expecting(change, TRIGGER_ATTEMPT, attempt);
                 change = change.set(TRIGGER, trigger.to_value());
-                change = change.set(TRIGGER_ATTEMPT, context.attempt).remove(TRIGGER_DONE);
+                change = change.set(TRIGGER_ATTEMPT, context.attempt);
+                // The last attempt stays the last one, even if its machine dies, and the next version of the
+                // program allows more attempts.
+                change = if context.attempt >= *attempts {
+                    change.set(TRIGGER_DONE, true)
+                } else {
+                    change.remove(TRIGGER_DONE)
+                };
             }
             Cause::Call => (),
         }
@@ -389,6 +398,7 @@ mod tests {
                     cause: &Cause::Tick(tick),
                     missed: None,
                     schedule: "hourly",
+                    attempts: 1,
                     kept: 10,
                     now: tick,
                 };
@@ -411,6 +421,7 @@ mod tests {
             cause: &cause,
             missed: None,
             schedule: "hourly",
+            attempts: 1,
             kept: 10,
             now: tick,
         };

@@ -313,6 +313,7 @@ impl Runner {
             cause,
             missed: missed.as_ref(),
             schedule: &self.job.schedule.stored_text(),
+            attempts: self.job.attempts,
             kept: self.job.history_length,
             now: self.wall.now(),
         });

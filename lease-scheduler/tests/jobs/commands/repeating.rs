@@ -83,6 +83,31 @@ async fn tick_starts_on_time_between_two_attempts_of_a_trigger() {
     assert_eq!(machine.reports.missed(), []);
 }
 
+/// A later version of the program allows more attempts.
+#[tokio::test(start_paused = true)]
+async fn trigger_out_of_attempts_stays_so_if_more_are_allowed_later() {
+    for dies in [false, true] {
+        let harness = SchedulerHarness::new();
+        let old = harness.start("old", [failing(&harness, "old")]);
+        let control = operator(&harness);
+        until_listed(&control).await;
+        let number = trigger(&control).await;
+        control.wait_for_answer("job", number).await.unwrap();
+        if dies {
+            old.crash();
+        } else {
+            sleep(secs(60)).await;
+            old.stop().await;
+        }
+
+        let new = harness.start("new", [failing(&harness, "new").attempts(3)]);
+        sleep(secs(600)).await;
+
+        assert_eq!(harness.log.count(), 1, "dies: {dies}");
+        assert_eq!(new.reports.counts().get("died").is_some(), dies);
+    }
+}
+
 /// The trigger fails after the tick is due, and while the tick may still start.
 #[tokio::test(start_paused = true)]
 async fn due_tick_starts_before_the_next_attempt_of_a_trigger() {

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{SystemWallClock, WallClock};
 use crate::command_loop::CommandLoop;
-use crate::control::{JobControl, JobStatus, control_key};
+use crate::control::{JobControl, JobStatus, control_key, job_of};
 use crate::history::PastRun;
 use crate::job::Job;
 use crate::outcome::{JobMetrics, NoMetrics, Run};
@@ -273,8 +273,8 @@ impl SchedulerBuilder {
     ///
     /// # Errors
     ///
-    /// If two jobs have the same name, or a job's [ttl](Job::lease_ttl) is too short for the locker's
-    /// heartbeats.
+    /// If two jobs have the same name, the name of a job ends with `/control`, or a job's [ttl](Job::lease_ttl) is too
+    /// short for the locker's heartbeats.
     pub fn build(self) -> Result<Scheduler, InvalidInput> {
         let settings = self.settings;
         let (table, wall) = (Arc::clone(&settings.table), Arc::clone(&settings.wall));
@@ -299,6 +299,11 @@ impl Shared {
         let Settings { locker, table, grace, command_poll, wall, metrics } = &self.settings;
         let name = job.name.clone();
         let _key = control_key(&name)?;
+        if job_of(&name).is_some() {
+            return Err(InvalidInput::new(format!(
+                "the name {name} ends like the key of a control record: choose another name"
+            )));
+        }
         let locker = match job.lease_ttl.take() {
             Some(ttl) => {
                 let options = locker.options().clone().with_ttl(ttl)?;

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 pub use self::query::RunQuery;
 pub use self::record::Pause;
-pub(crate) use self::record::{ControlRecord, control_key};
+pub(crate) use self::record::{ControlRecord, control_key, job_of};
 pub use self::status::JobStatus;
 pub(crate) use self::trigger::Request;
 pub use self::trigger::{Trigger, TriggerAnswer, TriggerNumber, TriggerState, Triggered};

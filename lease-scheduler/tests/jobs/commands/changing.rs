@@ -1,10 +1,11 @@
 //! Jobs that are added and removed while their scheduler runs.
 
-use lease_scheduler::Ending;
+use lease_core::Locker;
+use lease_scheduler::{Ending, Job, Scheduler};
 use tokio::time::sleep;
 
 use crate::commands::{hourly, job, operator, trigger};
-use crate::harness::{SchedulerHarness, at, secs};
+use crate::harness::{SchedulerHarness, at, key, secs};
 
 #[tokio::test(start_paused = true)]
 async fn added_job_runs_its_next_tick_and_its_triggers() {
@@ -24,6 +25,18 @@ async fn added_job_runs_its_next_tick_and_its_triggers() {
     let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
     assert_eq!((ticks.len(), ticks[1]), (2, at("2026-11-21T02:00:00Z")));
     machine.stop().await;
+}
+
+/// The record `job/control` has the commands of the job `job`.
+#[tokio::test(start_paused = true)]
+async fn job_with_key_of_control_record_is_rejected() {
+    let harness = SchedulerHarness::new();
+    let machine = harness.start("a", [job(&harness, "a", secs(1))]);
+    let other = || Job::new(key("job/control"), harness.log.body("a", secs(1)));
+
+    assert!(machine.handle.add_job(other()).is_err());
+    let builder = Scheduler::builder(Locker::new(harness.store.clone()), harness.store.clone());
+    assert!(builder.with_job(other()).build().is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 pub use self::query::RunQuery;
 pub use self::record::Pause;
+use self::record::StoredAnswer;
 pub(crate) use self::record::{ControlRecord, control_key, job_of};
 pub use self::status::JobStatus;
 pub(crate) use self::trigger::Request;
@@ -195,8 +196,8 @@ impl JobControl {
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown: repeat the call with an [id](Trigger::with_id). If the arguments are too long, or no
-    /// scheduler has ever started a job of that name, the kind is [`Refused`](StoreErrorKind::Refused).
+    /// If the outcome is unknown: repeat the call with an [id](Trigger::with_id). If the id or the arguments are too
+    /// long, or no scheduler has ever started a job of that name, the kind is [`Refused`](StoreErrorKind::Refused).
     pub async fn trigger(&self, name: &str, trigger: &Trigger) -> Result<Triggered, StoreError> {
         trigger.check().map_err(refused)?;
         let key = self.existing(name).await?;
@@ -208,7 +209,6 @@ impl JobControl {
             // An expired trigger remains if no scheduler has the job.
             let is_over = |other: &Request| other.has_expired(now) && other.taken_by.is_none();
             let waits = record.request.as_ref();
-            let mut sent = record.answers().map(|answer| (answer.number, answer.id));
             let is_own = |number| own.contains(&number);
             let is_repeated = |id: &Option<String>| id.is_some() && *id == trigger.id;
             if let Some(Request { number, id, .. }) = waits.filter(|other| !is_over(other)) {
@@ -218,11 +218,15 @@ impl JobControl {
                     () => (None, Triggered::OtherWaits(*number)),
                 };
             }
-            if let Some((number, _)) = sent.find(|(number, id)| is_own(*number) || is_repeated(id))
-            {
-                let is_own = is_own(number);
+            let mut sent = record.answers();
+            // A caller may repeat a trigger that was refused.
+            let is_sent = |answer: &StoredAnswer| {
+                let has_started = answer.answer == TriggerAnswer::Started;
+                is_own(answer.number) || has_started && is_repeated(&answer.id)
+            };
+            if let Some(StoredAnswer { number, .. }) = sent.find(is_sent) {
                 let [own, other] = [Triggered::Accepted(number), Triggered::Repeated(number)];
-                return (None, if is_own { own } else { other });
+                return (None, if is_own(number) { own } else { other });
             }
             let request = trigger.request(token, by, now);
             own.push(request.number);

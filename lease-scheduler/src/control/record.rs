@@ -164,5 +164,5 @@ const PAUSED: &str = "job_paused";
 const REQUEST: &str = "job_request";
 const ANSWERS: &str = "job_answers";
 
-/// Ten answers take less than a kilobyte.
+/// Ten answers take less than 4 KiB, since an id has at most 256 bytes.
 const MOST_ANSWERS: usize = 10;

@@ -43,7 +43,7 @@ pub struct TriggerNumber(u64);
 pub enum Triggered {
     /// The trigger waits for a scheduler.
     Accepted(TriggerNumber),
-    /// A trigger with the same [id](Trigger::with_id) was sent before. The value is its number.
+    /// A trigger with the same [id](Trigger::with_id) waits or was started. The value is its number.
     Repeated(TriggerNumber),
     /// Nothing was sent, since another trigger waits. The value is its number.
     OtherWaits(TriggerNumber),
@@ -106,8 +106,9 @@ impl Trigger {
         self
     }
 
-    /// Gives the trigger an id. If the same id was used in the waiting trigger or in one of the last ten of
-    /// the job, nothing is sent. So a caller that does not know whether its trigger was sent can repeat it.
+    /// Gives the trigger an id of up to 256 bytes. If the waiting trigger has the same id, or one of the last ten of
+    /// the job has it and was started, nothing is sent. So a caller that does not know whether its trigger was sent
+    /// can repeat it. A trigger that was refused can be sent again.
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -130,10 +131,15 @@ impl Trigger {
         Ok(self)
     }
 
-    /// Checks the length of the arguments.
+    /// Checks the length of the id and of the arguments.
     pub(super) fn check(&self) -> Result<(), InvalidInput> {
-        let length =
-            format!("{:?}", self.arguments).len() + self.id.as_ref().map_or(0, String::len);
+        let length = self.id.as_ref().map_or(0, String::len);
+        if length > LONGEST_ID {
+            return Err(InvalidInput::new(format!(
+                "the id of a trigger has {length} bytes: at most {LONGEST_ID}"
+            )));
+        }
+        let length = format!("{:?}", self.arguments).len();
         if length > LONGEST_ARGUMENTS {
             return Err(InvalidInput::new(format!(
                 "the arguments of a trigger have {length} bytes: at most {LONGEST_ARGUMENTS}"
@@ -257,6 +263,8 @@ impl fmt::Display for TriggerAnswer {
 }
 
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
+const LONGEST_ID: usize = 256;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(7 * 86_400);
 

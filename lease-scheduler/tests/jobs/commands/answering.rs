@@ -152,6 +152,29 @@ async fn withdrawn_trigger_starts_no_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_trigger_is_sent_again_with_its_id() {
+    let harness = SchedulerHarness::new();
+    let machine = harness.start("a", [job(&harness, "a", secs(1))]);
+    let control = operator(&harness);
+    until_listed(&control).await;
+    machine.stop().await;
+    let ticket = Trigger::new().with_id("ticket-4711");
+    let Triggered::Accepted(first) = control.trigger("job", &ticket).await.unwrap() else {
+        panic!()
+    };
+    assert!(control.withdraw("job", first).await.unwrap());
+
+    let second = control.trigger("job", &ticket).await.unwrap();
+
+    let Triggered::Accepted(second) = second else { panic!("{second:?}") };
+    let _machine = harness.start("b", [job(&harness, "b", secs(1))]);
+    let answer = control.wait_for_answer("job", second).await.unwrap();
+    assert_eq!(answer, answered(TriggerAnswer::Started));
+    let third = control.trigger("job", &ticket).await.unwrap();
+    assert_eq!(third, Triggered::Repeated(second));
+}
+
+#[tokio::test(start_paused = true)]
 async fn answer_of_an_old_trigger_is_forgotten() {
     let harness = SchedulerHarness::new();
     let _machine = harness.start("a", [job(&harness, "a", secs(1))]);

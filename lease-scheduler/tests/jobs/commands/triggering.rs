@@ -157,9 +157,12 @@ async fn trigger_of_unknown_job_or_with_long_arguments_is_rejected() {
     let unknown = control.trigger("none", &Trigger::new()).await.unwrap_err();
     let long = Trigger::new().with_argument("text", "x".repeat(20_000));
     let long = control.trigger("job", &long).await.unwrap_err();
+    let long_id = Trigger::new().with_id("x".repeat(257));
+    let long_id = control.trigger("job", &long_id).await.unwrap_err();
 
     assert_eq!(unknown.kind(), StoreErrorKind::Refused);
     assert_eq!(long.kind(), StoreErrorKind::Refused);
+    assert_eq!(long_id.kind(), StoreErrorKind::Refused);
     assert!(Trigger::new().start_within(Duration::ZERO).is_err());
 }
 

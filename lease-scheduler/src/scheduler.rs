@@ -340,7 +340,9 @@ impl SchedulerHandle {
         self.shared.stopping.cancel();
     }
 
-    /// Adds a job while the scheduler runs. Its ticks count from now on. All processes should add the same jobs.
+    /// Adds a job while the scheduler runs. All processes should add the same jobs. If the table has no record of the
+    /// job, its ticks count from now on. Otherwise they count from the mark in the record, so the ticks between count
+    /// as missed or are caught up.
     ///
     /// # Errors
     ///

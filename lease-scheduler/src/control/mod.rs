@@ -144,7 +144,7 @@ impl JobControl {
     }
 
     /// Pauses the job `name`: no tick starts on any machine until [`resume`](Self::resume), also after
-    /// restarts. Triggers still start runs. A body that runs continues. Ticks that pass meanwhile do not count as
+    /// restarts. Only a version of this crate without pauses ignores the pause. Triggers still start runs. A body that runs continues. Ticks that pass meanwhile do not count as
     /// missed. `why` is shown in lists.
     ///
     /// A scheduler that has read the record just before may still start its tick.

@@ -221,7 +221,7 @@ impl Runner {
     }
 
     pub(crate) async fn is_paused(&self) -> Result<bool, StoreError> {
-        Ok(self.control.read(&self.job.name).await?.paused.is_some())
+        self.control.is_paused(&self.job.name).await
     }
 
     pub(crate) async fn is_on(&self) -> Result<bool, StoreError> {
@@ -467,7 +467,7 @@ fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
 }
 
 /// Joins the texts of an error and its sources, outermost first.
-fn error_chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     let levels = std::iter::successors(Some(error), |&error| error.source());
     levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -67,6 +67,7 @@ fn job(job: &JobStatus) -> Record {
         .with("by", last.map(|run| run.by.as_str()))
         .with("waiting", job.waiting.map(TriggerNumber::get))
         .with("mark_ahead", job.mark_ahead.map(|mark| mark.to_string()))
+        .with("error", job.error.as_deref())
 }
 
 fn line(job: &str, run: &PastRun) -> Record {

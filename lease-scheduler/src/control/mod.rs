@@ -110,11 +110,12 @@ impl JobControl {
         self
     }
 
-    /// Lists the jobs whose names start with `prefix`, ordered by name: those that a scheduler has ever started.
+    /// Lists the jobs whose names start with `prefix`, ordered by name: those that a scheduler has ever started. If
+    /// the record of a job cannot be read, its status has the [`error`](JobStatus::error) and no runs.
     ///
     /// # Errors
     ///
-    /// If the table does not answer, or a record cannot be read.
+    /// If the table does not answer.
     ///
     /// # Examples
     ///
@@ -125,29 +126,30 @@ impl JobControl {
     /// ```
     pub async fn list(&self, prefix: &str) -> Result<Vec<JobStatus>, StoreError> {
         let records = self.table.list(prefix).try_collect().await?;
-        status::statuses(records, self.wall.now())
+        Ok(status::statuses(records, self.wall.now()))
     }
 
     /// Returns the status of the job `name`; `None` if no scheduler has ever started it.
     ///
     /// # Errors
     ///
-    /// If the table does not answer, or a record cannot be read.
+    /// If the table does not answer, or the record of the job cannot be read.
     pub async fn job(&self, name: &str) -> Result<Option<JobStatus>, StoreError> {
         let key = key(name)?;
         let control = control_key(&key).map_err(refused)?;
-        let mut records = Vec::new();
-        for key in [&control, &key] {
-            records.extend(self.within(self.table.read(key)).await?);
+        let control = self.within(self.table.read(&control)).await?;
+        match self.within(self.table.read(&key)).await? {
+            Some(record) => JobStatus::read(&record, control.as_ref(), self.wall.now()),
+            None => Ok(None),
         }
-        Ok(status::statuses(records, self.wall.now())?.pop())
     }
 
     /// Pauses the job `name`: no tick starts on any machine until [`resume`](Self::resume), also after
-    /// restarts. Only a version of this crate without pauses ignores the pause. Triggers still start runs. A body that runs continues. Ticks that pass meanwhile do not count as
+    /// restarts. Triggers still start runs. A body that runs continues. Ticks that pass meanwhile do not count as
     /// missed. `why` is shown in lists.
     ///
-    /// A scheduler that has read the record just before may still start its tick.
+    /// A scheduler that has read the record just before may still start its tick. A scheduler of a version without
+    /// pauses ignores the pause.
     ///
     /// # Errors
     ///

@@ -8,10 +8,9 @@ use lease_core::{Attributes, Change, InvalidInput, LeaseKey, StoreError, StoreEr
 use crate::control::trigger::{Request, TriggerAnswer, TriggerNumber};
 use crate::history::text;
 
-/// What operators have requested for a job, as read from its control record.
+/// The trigger of a job and the last answers, as read from the job's control record. [`read_pause`] reads the pause.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ControlRecord {
-    pub(crate) paused: Option<Pause>,
     /// The trigger that is not answered yet.
     pub(crate) request: Option<Request>,
     /// The stored value of the trigger, also if it cannot be read.
@@ -54,30 +53,18 @@ pub(crate) fn job_of(key: &LeaseKey) -> Option<&str> {
 }
 
 impl ControlRecord {
-    /// Reads the attributes of a control record.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it cannot be read whether the job is paused. Then no tick runs. A trigger that cannot be read
-    /// never starts, and the next trigger replaces it.
-    pub(crate) fn read(attributes: &Attributes) -> Result<Self, StoreError> {
-        let paused = match attributes.get(PAUSED) {
-            None => None,
-            Some(value) => Some(read_pause(value).ok_or_else(|| {
-                let text = format!("attribute {PAUSED:?} of a job cannot be read: {value:?}");
-                StoreError::new(StoreErrorKind::Corrupt, text)
-            })?),
-        };
+    /// Reads the attributes of a control record. A trigger that cannot be read never starts, and the next trigger
+    /// replaces it.
+    pub(crate) fn read(attributes: &Attributes) -> Self {
         let stored_request = attributes.get(REQUEST).cloned();
-        Ok(Self {
-            paused,
+        Self {
             request: stored_request.as_ref().and_then(Request::read),
             stored_request,
             answers: match attributes.get(ANSWERS) {
                 Some(Value::List(answers)) => answers.clone(),
                 _ => Vec::new(),
             },
-        })
+        }
     }
 
     /// Returns the change that pauses or resumes the job.
@@ -149,8 +136,24 @@ impl ControlRecord {
     }
 }
 
-fn read_pause(value: &Value) -> Option<Pause> {
-    let Value::Map(fields) = value else { return None };
+/// Reads the pause from the attributes of a control record.
+///
+/// # Errors
+///
+/// Fails if it cannot be read whether the job is paused. Then no tick runs. A resume removes the pause.
+pub(crate) fn read_pause(attributes: &Attributes) -> Result<Option<Pause>, StoreError> {
+    let Some(value) = attributes.get(PAUSED) else { return Ok(None) };
+    let pause = match value {
+        Value::Map(fields) => pause(fields),
+        _ => None,
+    };
+    pause.map(Some).ok_or_else(|| {
+        let text = format!("attribute {PAUSED:?} of a job cannot be read: {value:?}");
+        StoreError::new(StoreErrorKind::Corrupt, text)
+    })
+}
+
+fn pause(fields: &BTreeMap<String, Value>) -> Option<Pause> {
     let field = |name: &str| fields.get(name).and_then(Value::as_text);
     Some(Pause {
         since: field("since")?.parse().ok()?,

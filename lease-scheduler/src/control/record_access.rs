@@ -1,19 +1,27 @@
 //! Reads and writes control records, each write under the lease of its record.
 
 use lease_core::store::within;
-use lease_core::{Attempt, Change, FencingToken, LeaseKey, StoreError, Written};
+use lease_core::{Attempt, Attributes, Change, FencingToken, LeaseKey, StoreError, Written};
 
-use crate::control::record::{ControlRecord, control_key};
+use crate::control::record::{ControlRecord, control_key, read_pause};
 use crate::control::{JobControl, MOST_TRIES, refused};
 
 impl JobControl {
-    /// Reads the control record of the job `name`.
+    /// Reads the trigger and the answers of the job `name`.
     pub(crate) async fn read(&self, name: &LeaseKey) -> Result<ControlRecord, StoreError> {
+        Ok(ControlRecord::read(&self.attributes(name).await?))
+    }
+
+    /// Whether the job `name` is paused.
+    pub(crate) async fn is_paused(&self, name: &LeaseKey) -> Result<bool, StoreError> {
+        Ok(read_pause(&self.attributes(name).await?)?.is_some())
+    }
+
+    /// Reads the attributes of the control record of the job `name`.
+    async fn attributes(&self, name: &LeaseKey) -> Result<Attributes, StoreError> {
         let key = control_key(name).map_err(refused)?;
-        match self.within(self.table.read(&key)).await? {
-            Some(record) => ControlRecord::read(&record.attributes),
-            None => Ok(ControlRecord::default()),
-        }
+        let record = self.within(self.table.read(&key)).await?;
+        Ok(record.map(|record| record.attributes).unwrap_or_default())
     }
 
     /// Applies the change that `decide` returns for the control record of the job `name`, under its lease. Waits
@@ -28,13 +36,7 @@ impl JobControl {
         loop {
             tries += 1;
             let lease = self.writer.wait_until_obtained(&key).await?;
-            let (change, answer) = match ControlRecord::read(lease.attributes()) {
-                Ok(record) => decide(&record, lease.token()),
-                Err(error) => {
-                    drop(lease.release().await);
-                    return Err(error);
-                }
-            };
+            let (change, answer) = decide(&ControlRecord::read(lease.attributes()), lease.token());
             let Some(change) = change else {
                 drop(lease.release().await);
                 return Ok(answer);
@@ -61,11 +63,9 @@ impl JobControl {
     ) -> Result<bool, StoreError> {
         let key = control_key(name).map_err(refused)?;
         let Attempt::Obtained(lease) = self.writer.obtain(&key).await? else { return Ok(false) };
-        let change = ControlRecord::read(lease.attributes()).map(|record| decide(&record));
-        let written = match change {
-            Ok(Some(change)) => lease.update(&*self.table, &change).await.map(Some),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
+        let written = match decide(&ControlRecord::read(lease.attributes())) {
+            Some(change) => lease.update(&*self.table, &change).await.map(Some),
+            None => Ok(None),
         };
         drop(lease.release().await);
         Ok(written? == Some(Written::Applied))

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use lease_core::store::LeaseRecord;
 use lease_core::{Holder, LeaseKey, StoreError};
 
-use crate::control::record::{ControlRecord, Pause, job_of};
+use crate::control::record::{ControlRecord, Pause, job_of, read_pause};
 use crate::control::trigger::TriggerNumber;
 use crate::history::{Ending, PastRun};
 use crate::job_record::{JobRecord, is_job};
+use crate::run::error_chain;
 use crate::schedule::Schedule;
 
 /// The status of a job: its schedule, its next ticks, whether it is paused, and its runs.
@@ -24,6 +25,9 @@ pub struct JobStatus {
     pub schedule: Option<Schedule>,
     /// Since when the job is paused, if it is.
     pub paused: Option<Pause>,
+    /// Why the pause or the record of the job cannot be read, if so. Then no tick starts. A
+    /// [`resume`](crate::JobControl::resume) removes a pause that cannot be read.
+    pub error: Option<String>,
     /// The number of the trigger that waits, if any.
     pub waiting: Option<TriggerNumber>,
     /// The holder of the job's lease, if any.
@@ -71,10 +75,12 @@ impl JobStatus {
             return Ok(None);
         }
         let job = JobRecord::read(&record.attributes)?;
-        let control = match control {
-            Some(control) => ControlRecord::read(&control.attributes)?,
-            None => ControlRecord::default(),
+        let control = control.map(|control| &control.attributes);
+        let (paused, error) = match control.map_or(Ok(None), read_pause) {
+            Ok(paused) => (paused, None),
+            Err(error) => (None, Some(error_chain(&error))),
         };
+        let request = control.and_then(|control| ControlRecord::read(control).request);
         let mut runs = job.past_runs();
         if let Some(run) = runs.first_mut().filter(|run| run.ending == Ending::Running) {
             // A store may not know the token of a new holder yet. Then the run counts as running.
@@ -90,27 +96,44 @@ impl JobStatus {
             name: record.key.clone(),
             schedule: schedule.map(|schedule| schedule.for_job(&record.key)),
             schedule_text,
-            paused: control.paused,
-            waiting: control.request.map(|request| request.number),
+            paused,
+            error,
+            waiting: request.map(|request| request.number),
             holder: record.holder.clone(),
             mark_ahead: job.accounted().filter(|mark| *mark > now),
             runs,
             settled: job.settled(1).map_or(now, |settled| settled.max(now)),
         }))
     }
+
+    /// Returns the status of a job whose record cannot be read.
+    fn unreadable(record: &LeaseRecord, error: &StoreError, now: Timestamp) -> Self {
+        Self {
+            name: record.key.clone(),
+            schedule_text: None,
+            schedule: None,
+            paused: None,
+            error: Some(error_chain(error)),
+            waiting: None,
+            holder: record.holder.clone(),
+            mark_ahead: None,
+            runs: Vec::new(),
+            settled: now,
+        }
+    }
 }
 
 /// Returns the status of each job in `records`, ordered by name.
-pub(super) fn statuses(
-    records: Vec<LeaseRecord>,
-    now: Timestamp,
-) -> Result<Vec<JobStatus>, StoreError> {
+pub(super) fn statuses(records: Vec<LeaseRecord>, now: Timestamp) -> Vec<JobStatus> {
     let records: BTreeMap<_, _> =
         records.into_iter().map(|record| (record.key.as_str().to_owned(), record)).collect();
     let controls: BTreeMap<_, _> =
         records.values().filter_map(|record| Some((job_of(&record.key)?, record))).collect();
     let jobs = records.values().filter(|record| job_of(&record.key).is_none());
-    jobs.map(|record| JobStatus::read(record, controls.get(record.key.as_str()).copied(), now))
-        .filter_map(Result::transpose)
-        .collect()
+    jobs.filter_map(|record| {
+        let control = controls.get(record.key.as_str()).copied();
+        JobStatus::read(record, control, now)
+            .unwrap_or_else(|error| Some(JobStatus::unreadable(record, &error, now)))
+    })
+    .collect()
 }

@@ -158,8 +158,31 @@ async fn unreadable_pause_runs_nothing() {
     harness.until("2026-11-21T02:30:00Z").await;
 
     assert_eq!(harness.log.count(), 0);
-    let error = operator(&harness).job("job").await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+    let error = operator(&harness).job("job").await.unwrap().unwrap().error.unwrap();
+    assert!(error.contains("\"job_paused\" of a job cannot be read"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_pause_is_listed_and_removed_by_resume() {
+    let harness = SchedulerHarness::new();
+    let other = Attributes::from([("job_paused".to_owned(), Value::from(1))]);
+    harness.store.create(&key("job/control"), &other).await.unwrap();
+    let other = Attributes::from([("job_tick".to_owned(), Value::from(1))]);
+    harness.store.create(&key("other"), &other).await.unwrap();
+    let _machine = harness.start("a", [job(&harness, "a", secs(1)).on(hourly())]);
+    let control = operator(&harness);
+    harness.until("2026-11-21T01:30:00Z").await;
+    let errors = async || {
+        let jobs = control.list("").await.unwrap();
+        jobs.into_iter().map(|job| job.error.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(errors().await, [true, true], "each job is listed");
+
+    control.resume("job").await.unwrap();
+    harness.until("2026-11-21T02:30:00Z").await;
+
+    assert_eq!(errors().await, [false, true]);
+    assert_eq!(harness.log.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -216,11 +216,19 @@ impl CommandLoop {
         let runner = &self.runner;
         let may_run = may_run && !runner.stopping.is_cancelled();
         let earlier = held.record.unfinished_trigger(runner.job.attempts);
-        if let Some(earlier) = earlier.filter(|_| may_run) {
-            return Ok(runner.has_rested(&held.record).then(|| earlier.clone()));
+        let has_rested = runner.has_rested(&held.record);
+        if let Some(earlier) = earlier.filter(|_| may_run && has_rested) {
+            return Ok(Some(earlier.clone()));
         }
         if held.record.has_started(request.number) {
             return Ok(None); // the next call writes the answer
+        }
+        if earlier.is_some() && may_run {
+            // As during a run: the earlier trigger waits for its next attempt.
+            if runner.job.concurrency == Concurrency::Forbid && request.taken_by.is_none() {
+                self.answer(control, request, TriggerAnswer::JobRuns).await?;
+            }
+            return Ok(None);
         }
         if request.has_expired(runner.wall.now()) {
             self.answer(control, request, TriggerAnswer::Expired).await?;

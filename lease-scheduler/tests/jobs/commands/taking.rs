@@ -92,7 +92,7 @@ async fn taken_trigger_that_was_refused_after_a_read_does_not_start() {
 }
 
 /// Machine b, whose clock is ahead, holds the job's lease and refuses the trigger. Before the refusal arrives, b loses
-/// the lease, and machine c starts the trigger. Machine c gets no answers to its reads then, so it does not answer.
+/// the lease, and machine c starts the trigger. Machine c then obtains no further lease, so it does not answer.
 #[tokio::test(start_paused = true)]
 async fn late_refusal_of_taken_trigger_that_was_started_is_rejected() {
     let harness = SchedulerHarness::new();
@@ -119,7 +119,7 @@ async fn late_refusal_of_taken_trigger_that_was_started_is_rejected() {
     let connection = Faulty::new(harness.store.clone()).with_latency(Duration::from_millis(2));
     let (cut_off, log) = (connection.clone(), harness.log.clone());
     let started = Job::new(key("job"), move |job| {
-        cut_off.every(Call::Read, Fault::Hang);
+        cut_off.every(Call::Obtain, Fault::Hang);
         let guard = log.begin("c", &job);
         async move {
             sleep(secs(600)).await;

@@ -109,7 +109,7 @@ async fn take(place: &Place) -> Lease {
     };
     request.insert("taken_by".to_owned(), "a 1".into());
     let taken = Change::new().set("job_request", Value::Map(request));
-    control.update(&table, &taken).await.unwrap();
+    control.update(&*table, &taken).await.unwrap();
     let _released = control.release().await;
     job
 }

@@ -109,7 +109,8 @@ async fn take(place: &Place) -> Lease {
     };
     request.insert("taken_by".to_owned(), "a 1".into());
     let taken = Change::new().set("job_request", Value::Map(request));
-    control.update(&*table, &taken).await.unwrap();
+    let written = control.update(&*table, &taken).await.unwrap();
+    assert_eq!(written, lease_core::Written::Applied);
     let _released = control.release().await;
     job
 }

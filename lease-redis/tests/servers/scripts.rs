@@ -335,7 +335,7 @@ fn counter_of_a_released_key_is_one_number() {
 fn claim_of_new_key_may_propose_a_time_near_the_clock() {
     let Some(server) = RedisServer::with_clock() else { return };
     let mut node = Node::on(server);
-    // The clock stands still at this time.
+    // This server clock does not advance.
     node.server.set_clock("2040-01-01 00:00:00");
     let time = |node: &mut Node| {
         let time: (u64, u64) = redis::cmd("TIME").query(&mut node.connection).unwrap();

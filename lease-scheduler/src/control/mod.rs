@@ -110,8 +110,8 @@ impl JobControl {
         self
     }
 
-    /// Lists the jobs whose names start with `prefix`, ordered by name: those that a scheduler has ever started. If
-    /// the record of a job cannot be read, its status has the [`error`](JobStatus::error) and no runs.
+    /// Lists the jobs whose names start with `prefix`, ordered by name. A job is listed once a scheduler has started
+    /// with it, also after its removal. If the record of a job cannot be read, its status has the [`error`](JobStatus::error) and no runs.
     ///
     /// # Errors
     ///

@@ -11,12 +11,12 @@ use crate::doctor::{Finding, Grade, PATIENCE, POLL};
 struct Standby {
     name: String,
     is_synchronous: bool,
-    /// The bytes that it has not replayed of those that the primary had written when the check began. `None` if the
-    /// standby has not reported what it has replayed.
+    /// The bytes that the primary had written when the check began, and that the standby has not replayed yet. `None`
+    /// if the standby has not reported what it has replayed.
     behind: Option<f64>,
 }
 
-/// Waits until all standbys have replayed what the primary has written. Reports those that take longer than
+/// Waits until all standbys have replayed what the primary has written. Reports each standby that takes longer than
 /// [`PATIENCE`].
 ///
 /// The lag in time that the primary shows is not used: it stays the same while a standby is paused, and is empty

@@ -9,8 +9,8 @@ use super::merge::OfServer;
 use super::server::{Persistence, Server};
 use crate::doctor::{Finding, Grade, PATIENCE, POLL};
 
-/// Waits until the replicas of `master` have acknowledged all that it has written. Reports those that take longer
-/// than [`PATIENCE`]. No finding if the master has no replica.
+/// Waits until the replicas of `master` have acknowledged all writes of the master. Reports each replica that takes
+/// longer than [`PATIENCE`]. Returns `None` if the master has no replica.
 pub(super) async fn caught_up(master: &mut Server) -> Option<Finding> {
     let clock = BootClock::new();
     let start = clock.now();

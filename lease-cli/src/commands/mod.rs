@@ -8,11 +8,8 @@ mod ending;
 mod generated;
 mod give;
 mod hold;
-#[cfg(feature = "kinesis")]
-mod lag;
 mod ls;
 mod obtaining;
-mod records;
 mod run;
 mod shards;
 mod take;

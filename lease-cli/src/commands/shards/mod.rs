@@ -1,14 +1,18 @@
 //! `lease shards`: lists what lease-kinesis keeps in its records, and how far each shard is behind.
+//!
+//! `records` reads the rows. `lag` asks Kinesis for the lag of the shards.
+
+#[cfg(feature = "kinesis")]
+mod lag;
+mod records;
 
 use std::time::Duration;
 
 use lease_core::store::LeaseRecord;
 
+use self::records::{records, text_of};
 use crate::arguments::ShardsArguments;
 use crate::commands::Context;
-#[cfg(feature = "kinesis")]
-use crate::commands::lag;
-use crate::commands::records::{records, text_of};
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 

@@ -21,8 +21,10 @@ impl<const N: usize> Steps<'_, N> {
             self.deliver_heartbeat(place, node);
         }
         // The restore may be sent at any time after the grant, so the state need not store the
-        // send.
-        if place < self.setup.lasting && self.state.restores > 0 {
+        // send. If only the first nodes were asked, no heartbeat was sent, and so no restore.
+        let only_first = claim.only_first || claim.released_first;
+        let restores = !only_first || self.setup.leaves_out(Rule::ReleasedWhereRestored);
+        if place < self.setup.lasting && self.state.restores > 0 && restores {
             for token in claim.granted_tokens() {
                 self.deliver_restore(place, node, token);
             }
@@ -127,9 +129,14 @@ impl<const N: usize> Steps<'_, N> {
     }
 
     fn taken_after_release(&self, place: usize, node: usize, token: u8) -> Option<Violation> {
-        let released = self.state.nodes[node].links[place].freed == Freed::Released
-            && token <= self.state.claims[place].release_token();
-        released.then_some(Violation::TakenAfterItsRelease)
+        let (claim, link) = (self.state.claims[place], self.state.nodes[node].links[place]);
+        if token > claim.release_token() {
+            return None;
+        }
+        if claim.released_first && !link.first {
+            return Some(Violation::TakenBesideItsRelease);
+        }
+        (link.freed == Freed::Released).then_some(Violation::TakenAfterItsRelease)
     }
 }
 

@@ -7,7 +7,7 @@
 //! break a promise. The full size takes minutes:
 //! `cargo test -p lease-redis --test proposal_model -- --ignored --nocapture`
 //!
-//! The model omits evictions, and a second heartbeat of one lease.
+//! The model omits evictions. It has a second heartbeat of a lease only after the first one failed.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

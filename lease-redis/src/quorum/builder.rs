@@ -13,8 +13,9 @@ use crate::connection::node::{Check, Node};
 use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
-use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::asked::AskedNodes;
 use crate::quorum::nodes::dispatcher::Dispatcher;
+use crate::quorum::nodes::{Nodes, Probes};
 use crate::quorum::rejoin::admission::{NodeAdmission, Runs};
 use crate::quorum::rejoin::membership::{Membership, QuorumSettings};
 use crate::quorum::voting::ballot::too_few;
@@ -189,6 +190,7 @@ impl RedisQuorumBuilder {
         let (max_ttl, vote_validity) = (self.max_ttl, self.settings.timeout);
         let nodes = Nodes {
             dispatcher: Arc::new(Dispatcher::new(&nodes)),
+            probes: Probes::new(nodes.len()),
             all: nodes,
             keys: KeySpace::new(self.settings.prefix.as_str()),
             max_ttl: (self.rejoin_delay == RejoinDelay::On).then_some(max_ttl),
@@ -199,6 +201,7 @@ impl RedisQuorumBuilder {
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             contention: Contention::default(),
+            asked: AskedNodes::default(),
             background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),
         };
         Ok(RedisQuorum { nodes: Arc::new(nodes) })

@@ -4,19 +4,26 @@
 //! token, so no withdrawal of an earlier round affects the grant. A node with a larger token of this claim
 //! refuses the heartbeat.
 //!
+//! A claim asks a majority first, so the other nodes get the grant from the first heartbeat. Until then, one node
+//! that fails leaves too few nodes for a heartbeat. Then the [second round](spread) restores the grant on the
+//! nodes that had not been asked, and sends the heartbeat again. Only the answers of that round count in it.
+//!
 //! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node for
 //! a ttl. A node that accepted a later grant refuses the restoration. Each majority has such a node, so
 //! restored grants never form a majority. See docs/design/017-redis-quorum-proposals.md.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use lease_core::StoreError;
 use lease_core::store::{Beat, Grant, Heartbeat};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::connection::node::Node;
-use crate::quorum::nodes::requests::HeartbeatReply;
+use crate::quorum::nodes::requests::{HeartbeatReply, Repeat};
 use crate::quorum::nodes::{Answers, Nodes};
 use crate::quorum::voting::tally::{HeartbeatCount, Tally};
 
@@ -27,20 +34,23 @@ pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartb
 pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -> HeartbeatAnswers {
     let (answer, answers) = mpsc::unbounded_channel();
     let nodes = Arc::clone(nodes);
+    // Before the task runs: a release that follows must go to all nodes.
+    let one = |(grant, beat): &(Grant, Beat)| PendingHeartbeat {
+        grant: grant.clone(),
+        beat: *beat,
+        tally: Tally::new(nodes.count()),
+        is_new: nodes.asked.take(grant.nonce).is_some(),
+        answered: false,
+    };
+    let pending: Vec<_> = beats.iter().map(one).collect();
     tokio::spawn(async move {
         let replies = nodes.send_all(|node| {
             let beats = Arc::clone(&beats);
-            async move { node.extend(&beats).await }
+            async move { node.extend(&beats, Repeat::No).await }
         });
-        let open = beats.len();
-        let one = |(grant, beat): &(Grant, Beat)| PendingHeartbeat {
-            grant: grant.clone(),
-            beat: *beat,
-            tally: Tally::new(nodes.count()),
-            answered: false,
-        };
-        let pending = beats.iter().map(one).collect();
-        HeartbeatRound { nodes, pending, open, answer: Some(answer) }.run(replies).await;
+        let (open, answer) = (pending.len(), Some(answer));
+        let round = HeartbeatRound { nodes, pending, open, answer, waits: Waits::ForAll };
+        round.run(replies).await;
     });
     answers
 }
@@ -51,12 +61,22 @@ struct HeartbeatRound {
     open: usize,
     /// `None` after the last answer, so that the caller does not wait for a hung node.
     answer: Option<mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>>,
+    waits: Waits,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    ForAll,
+    /// A new grant does not wait for silent nodes.
+    ForNone,
 }
 
 struct PendingHeartbeat {
     grant: Grant,
     beat: Beat,
     tally: Tally,
+    /// Only the nodes of the first choice got the claim.
+    is_new: bool,
     answered: bool,
 }
 
@@ -65,10 +85,48 @@ impl HeartbeatRound {
         mut self,
         mut replies: Answers<Vec<Result<HeartbeatReply, crate::error::ServerFault>>>,
     ) {
-        while let Some((node, answers)) = replies.next().await {
-            for (place, reply) in answers.into_iter().enumerate() {
-                self.count(place, node, reply);
+        let is_new = self.pending.iter().any(|pending| pending.is_new);
+        let mut patience = if is_new { self.nodes.patience() } else { Duration::MAX };
+        loop {
+            match timeout(patience, replies.next()).await {
+                Ok(None) => return,
+                Ok(Some((node, answers))) => {
+                    for (place, reply) in answers.into_iter().enumerate() {
+                        self.count(place, node, reply);
+                    }
+                }
+                Err(_elapsed) => {
+                    (patience, self.waits) = (Duration::MAX, Waits::ForNone);
+                    for place in 0..self.pending.len() {
+                        self.spread(place);
+                    }
+                }
             }
+        }
+    }
+
+    /// Returns whether a second round answers the heartbeat.
+    fn spread(&mut self, place: usize) -> bool {
+        let Some(pending) = self.pending.get_mut(place) else { return false };
+        let may_spread = pending.is_new && !pending.answered && pending.tally.may_spread();
+        let (true, Some(answer)) = (may_spread, &self.answer) else { return false };
+        let forgetful = std::mem::take(&mut pending.tally.missing);
+        let round = spread(
+            Arc::clone(&self.nodes),
+            (place, pending.grant.clone(), pending.beat),
+            forgetful,
+            answer.clone(),
+        );
+        tokio::spawn(round);
+        pending.answered = true;
+        self.close_one();
+        true
+    }
+
+    fn close_one(&mut self) {
+        self.open -= 1;
+        if self.open == 0 {
+            self.answer = None;
         }
     }
 
@@ -82,18 +140,23 @@ impl HeartbeatRound {
         pending.tally.add(node, reply);
         if !pending.answered {
             let answer = match pending.tally.count() {
-                HeartbeatCount::Open => return,
+                HeartbeatCount::Open => {
+                    if self.waits == Waits::ForNone {
+                        self.spread(place);
+                    }
+                    return;
+                }
                 HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
+                HeartbeatCount::Undecided(_) if self.spread(place) => return,
                 HeartbeatCount::Undecided(fault) => Err(fault.into()),
             };
-            pending.answered = true;
-            self.open -= 1;
+            if let Some(pending) = self.pending.get_mut(place) {
+                pending.answered = true;
+            }
             if let Some(sender) = &self.answer {
                 drop(sender.send((place, answer)));
             }
-        }
-        if self.open == 0 {
-            self.answer = None;
+            self.close_one();
         }
         // Another node must still have the grant, so the grant cannot have expired. The restored grant does
         // not count for this heartbeat. A majority that forgot the grant may have granted the key again.
@@ -115,4 +178,34 @@ fn restore(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &PendingHeart
     sent.push(restore.boxed());
     // If the restoration fails, the next heartbeat tries again.
     nodes.in_background(sent, |_, _| async {});
+}
+
+/// Counts as the next heartbeat: each node answers after the grant was restored. So the round needs no answer of
+/// the first one.
+async fn spread(
+    nodes: Arc<Nodes>,
+    (place, grant, beat): (usize, Grant, Beat),
+    forgetful: Vec<usize>,
+    answer: mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>,
+) {
+    let forgetful = forgetful.into_iter().filter_map(|node| nodes.all.get(node));
+    let restored = join_all(forgetful.map(|node| node.restore(&grant, beat, nodes.restore_delay)));
+    // A node whose restoration fails or is late does not extend the lease.
+    drop(timeout(nodes.patience(), restored).await);
+    let mut replies = nodes.send_all(|node| {
+        let beats = [(grant.clone(), beat)];
+        async move { node.extend(&beats, Repeat::Yes).await }
+    });
+    let (mut tally, mut answer) = (Tally::new(nodes.count()), Some(answer));
+    while let Some((node, replies)) = replies.next().await {
+        replies.into_iter().for_each(|reply| tally.add(node, reply));
+        let heartbeat = match tally.count() {
+            HeartbeatCount::Open => continue,
+            HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
+            HeartbeatCount::Undecided(fault) => Err(fault.into()),
+        };
+        if let Some(answer) = answer.take() {
+            drop(answer.send((place, heartbeat)));
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod round;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{Claim, Grant, Moment};
+use lease_core::store::{Claim, Grant, Moment, RequestNumber};
 use lease_core::{FencingToken, Holder};
 use tokio::time::sleep;
 
@@ -51,7 +51,7 @@ impl<'a> QuorumClaim<'a> {
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
-        let mut order = self.order();
+        let mut order = self.first_order();
         for number in 0..ROUNDS {
             let started = self.nodes.clock.now();
             match self.run_round(order, above).await? {
@@ -60,6 +60,7 @@ impl<'a> QuorumClaim<'a> {
                     return Ok(Outcome::Granted(token));
                 }
                 RoundOutcome::Held(holder) => {
+                    self.nodes.asked.take(self.claim.nonce);
                     self.expect_contenders(holder.as_ref(), holder.as_ref());
                     return Ok(Outcome::Held(holder));
                 }
@@ -108,6 +109,7 @@ impl<'a> QuorumClaim<'a> {
     /// Runs more than one round if nodes have larger counters. Usually no other claim competes.
     pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
         let mut above = handed.get();
+        self.nodes.asked.take(self.claim.nonce);
         for _ in 0..ROUNDS {
             match self.run_round(Order::AllAtOnce, above).await? {
                 RoundOutcome::Granted(token) => return Ok(Outcome::Granted(token)),
@@ -122,6 +124,23 @@ impl<'a> QuorumClaim<'a> {
             }
         }
         Err(ServerFault::unavailable("other claims propose larger tokens all the time"))
+    }
+
+    /// Contenders ask all nodes at once, because they split the votes of fewer nodes more often. A repeated claim
+    /// does so, too, because its earlier requests may have reached any node.
+    fn first_order(&self) -> Order {
+        let (now, nonce) = (self.nodes.clock.now(), self.claim.nonce);
+        let repeats = self.claim.request != RequestNumber::FIRST;
+        if repeats || self.contenders() != Contenders::One {
+            self.nodes.asked.take(nonce);
+            return self.order();
+        }
+        match self.nodes.first_choice(&self.claim.key) {
+            Some(first) if self.nodes.asked.begin(nonce, first, now, now + self.claim.ttl) => {
+                Order::MajorityFirst(first)
+            }
+            _ => Order::AllAtOnce,
+        }
     }
 
     /// While a node is silent, claims split the votes more often. Then three or more contenders ask one node

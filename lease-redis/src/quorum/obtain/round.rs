@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{Ask, QuorumClaim};
 use crate::error::ServerFault;
 use crate::quorum::nodes::Answers;
+use crate::quorum::nodes::asked::Places;
 use crate::quorum::nodes::requests::Query;
 use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount, too_few};
 use crate::quorum::voting::election::{Election, OpenElection, Stage};
@@ -28,6 +29,8 @@ pub(super) enum RoundOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
+    /// The other nodes get the claim if these nodes do not grant it.
+    MajorityFirst(Places),
     AllAtOnce,
     /// The other nodes get the claim after the first node has accepted it. So claims do not split the votes.
     OneFirst,
@@ -61,7 +64,12 @@ impl QuorumClaim<'_> {
     ) -> Result<RoundOutcome, ServerFault> {
         let until = self.nodes.clock.now() + self.nodes.vote_validity;
         let token = self.nodes.propose(above)?;
-        let election = Election::open(self.nodes, self.claim, token);
+        if let Order::MajorityFirst(first) = order {
+            let election = Election::open(self.nodes, self.claim, token, Some(first));
+            self.ask_majority_first(&election, first).await;
+            return self.count_votes(election, until).await;
+        }
+        let election = Election::open(self.nodes, self.claim, token, None);
         let mut others: Vec<_> = (0..self.nodes.count()).collect();
         if order == Order::OneFirst {
             let mut queries = self.query_holder(election.proposal.waits);
@@ -84,6 +92,18 @@ impl QuorumClaim<'_> {
         }
         self.ask(&election, others);
         self.count_votes(election, until).await
+    }
+
+    /// Asks the other nodes if one node refuses the claim or fails, and the answers do not show the holder. Also
+    /// asks them if a node takes longer than the hedge delay.
+    async fn ask_majority_first(&self, election: &OpenElection, first: Places) {
+        self.ask(election, first.iter());
+        drop(timeout(self.nodes.hedge_delay(first), election.settled()).await);
+        let others = election.others_to_ask();
+        if !others.is_empty() {
+            self.nodes.asked.take(self.claim.nonce);
+            self.ask(election, others);
+        }
     }
 
     fn ask(&self, election: &OpenElection, places: impl IntoIterator<Item = usize>) {

@@ -8,9 +8,10 @@ use lease_core::store::{Beat, Claim};
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::asked::Places;
 use crate::quorum::nodes::lock_text::{Mark, text_of};
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
-use crate::quorum::voting::ballot::{Ballot, Vote};
+use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount};
 use crate::scripts::millis;
 
 pub(crate) struct Election {
@@ -50,7 +51,13 @@ pub(crate) enum Stage {
 }
 
 impl Election {
-    pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
+    /// With `first`, asks only these nodes at first.
+    pub(crate) fn open(
+        nodes: &Arc<Nodes>,
+        claim: &Claim,
+        token: FencingToken,
+        first: Option<Places>,
+    ) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
         // Other waiters may rely on this mark, because only a few of many woken waiters send a claim.
@@ -64,7 +71,10 @@ impl Election {
             waits,
             claim,
         };
-        let ballot = Ballot::new(nodes.count());
+        let ballot = match first {
+            Some(first) => Ballot::asking(nodes.count(), first),
+            None => Ballot::new(nodes.count()),
+        };
         let round = Round { ballot, stage: Stage::Open, counts_each: false };
         let nodes = Arc::clone(nodes);
         OpenElection(Arc::new(Self { proposal, nodes, round: AnswerCount::new(round) }))
@@ -78,7 +88,8 @@ impl Election {
         self.round.with(|round| read(&round.ballot))
     }
 
-    /// Waits until the votes decide, or until a majority has answered and is split.
+    /// Waits until the votes decide, until other nodes must be asked, or until a majority has answered and is
+    /// split.
     pub(crate) async fn settled(&self) {
         self.round
             .wait(|round| {
@@ -86,6 +97,14 @@ impl Election {
                 round.ballot.is_settled().then_some(())
             })
             .await;
+    }
+
+    /// Returns the nodes that were not asked yet, if the claim needs their votes.
+    pub(crate) fn others_to_ask(&self) -> Vec<usize> {
+        self.round.with(|round| match round.ballot.count() {
+            VoteCount::Open => round.ballot.ask_others(),
+            _ => Vec::new(),
+        })
     }
 
     pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {

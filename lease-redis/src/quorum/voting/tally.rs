@@ -68,6 +68,12 @@ impl Tally {
         HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
     }
 
+    /// With the nodes that have no grant yet, a majority can extend the lease in the next round.
+    pub(crate) fn may_spread(&self) -> bool {
+        let able = self.extended + self.missing.len();
+        self.extended > 0 && self.extended < majority(self.nodes) && able >= majority(self.nodes)
+    }
+
     pub(crate) fn may_be_restored(&self) -> bool {
         self.extended > 0
     }

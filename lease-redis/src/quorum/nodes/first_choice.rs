@@ -1,0 +1,77 @@
+//! The majority of nodes that a claim asks first.
+
+use std::time::Duration;
+
+use lease_core::LeaseKey;
+use lease_core::store::{Clock, Moment};
+use parking_lot::Mutex;
+
+use crate::connection::node::Node;
+use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::asked::Places;
+
+/// The time of the last claim that each node got although it was left out.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    last: Mutex<Vec<Option<Moment>>>,
+}
+
+impl Probes {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { last: Mutex::new(vec![None; nodes]) }
+    }
+
+    fn is_due(&self, place: usize, now: Moment) -> bool {
+        let mut last = self.last.lock();
+        let Some(last) = last.get_mut(place) else { return false };
+        let due = last.is_none_or(|last| now.since(last) >= PROBED_EVERY);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
+impl Nodes {
+    /// All clients choose the same nodes for a key, so that a claim meets the holder's votes. Leaves out silent
+    /// nodes, and nodes that do not vote. Sometimes adds one of them, which then shows that it answers again.
+    ///
+    /// Returns `None` if the claim must ask all nodes at once.
+    pub(crate) fn first_choice(&self, key: &LeaseKey) -> Option<Places> {
+        if self.count() > Places::MOST_NODES {
+            return None;
+        }
+        let (mut places, mut chosen) = (Places::default(), 0);
+        for (place, node) in self.in_order_of(key) {
+            if chosen == self.majority() {
+                break;
+            }
+            if !is_left_out(node) {
+                places.insert(place);
+                chosen += 1;
+            } else if self.probes.is_due(place, self.clock.now()) {
+                places.insert(place);
+            }
+        }
+        (chosen == self.majority() && places.count() < self.count()).then_some(places)
+    }
+
+    /// Returns the time after which a node that has not answered is silent.
+    pub(crate) fn patience(&self) -> Duration {
+        self.all.iter().map(|node| node.patience()).max().unwrap_or_default()
+    }
+
+    /// Returns the time after which a claim asks the other nodes, too.
+    pub(crate) fn hedge_delay(&self, asked: Places) -> Duration {
+        let nodes = asked.iter().filter_map(|place| self.all.get(place));
+        nodes.map(|node| node.patience()).max().unwrap_or_default()
+    }
+}
+
+fn is_left_out(node: &Node) -> bool {
+    node.is_silent() || !node.has_run_for(node.rejoin_delay())
+}
+
+/// A hung node that continues answers its earlier requests, and so is not silent any more. Only a node whose
+/// connection was closed needs another request.
+const PROBED_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,221 @@
+//! Claims that ask a majority of the nodes first. See docs/design/024-majority-first.md.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::store::{Beat, BootClock, Clock, Grant, Heartbeat, LockStore};
+use lease_core::{LeaseKey, LossCause};
+use lease_redis::RedisQuorum;
+use lease_test_servers::claims::{self, fresh_key};
+use lease_test_servers::redis::RedisServer;
+
+use crate::setting::{
+    TTL, eventually, has_lease, key, lease, lines, locker, obtain, quorum, quorum_at,
+    quorum_behind_proxies, refused, servers, urls_of,
+};
+
+/// Even one wait for a node exceeds the limit of a test.
+const TIMEOUT: Duration = Duration::from_secs(2 * 60);
+
+fn has(server: &RedisServer, key: &LeaseKey) -> bool {
+    server.lease_left(key.as_str()).is_some()
+}
+
+fn holding(servers: &[RedisServer]) -> Vec<usize> {
+    (0..servers.len()).filter(|place| has_lease(&servers[*place])).collect()
+}
+
+/// On a busy machine, a claim may ask all nodes, because one node takes longer than the hedge delay.
+async fn obtain_on_three(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
+    eventually("granted on three servers", async || {
+        let grant = obtain(store, "a").await;
+        if holding(servers).len() == 3 {
+            return Some(grant);
+        }
+        store.release(&grant, None).await.unwrap();
+        eventually("released", async || holding(servers).is_empty().then_some(())).await;
+        None
+    })
+    .await
+}
+
+#[tokio::test]
+async fn free_key_is_obtained_and_released_on_a_majority() {
+    let Some(servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    let holders = holding(&servers);
+
+    store.release(&grant, None).await.unwrap();
+
+    assert!(holding(&servers).is_empty());
+    let again = obtain_on_three(&store, &servers).await;
+    assert_eq!(holding(&servers), holders, "all claims of a key ask the same nodes first");
+    assert!(again.token > grant.token);
+}
+
+#[tokio::test]
+async fn each_node_is_first_for_some_keys() {
+    let Some(servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let mut granted = [0; 5];
+
+    for _ in 0..40 {
+        let key = fresh_key("job");
+        claims::obtain(&store, &key, "a", TTL).await;
+        for (count, server) in granted.iter_mut().zip(&servers) {
+            *count += usize::from(has(server, &key));
+        }
+    }
+
+    assert!(granted.iter().all(|count| (1..40).contains(count)), "{granted:?}");
+}
+
+#[tokio::test]
+async fn first_heartbeat_brings_the_lease_to_all_nodes() {
+    let Some(servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let grant = obtain_on_three(&store, &servers).await;
+
+    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+
+    eventually("on all nodes", async || (holding(&servers).len() == 5).then_some(())).await;
+    store.release(&grant, None).await.unwrap();
+    eventually("released on all", async || holding(&servers).is_empty().then_some(())).await;
+}
+
+/// The first heartbeat has a second round, and waits for no node.
+#[tokio::test]
+async fn first_heartbeat_extends_the_lease_without_one_of_its_nodes() {
+    let Some(mut servers) = servers::<5>() else { return };
+    let lines = lines(&servers).await;
+    let builder = RedisQuorum::builder(urls_of(&lines)).without_rejoin_delay();
+    let store = builder.with_timeout(TIMEOUT).connect().await.unwrap();
+    let clock = BootClock::new();
+    for hangs in [true, false] {
+        let grant = obtain_on_three(&store, &servers).await;
+        let lost = holding(&servers)[0];
+        if hangs {
+            servers[lost].hang()
+        } else {
+            servers[lost].kill()
+        }
+        let began = clock.now();
+
+        assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+
+        let took = clock.now().since(began);
+        assert!(took < TIMEOUT, "{took:?}");
+        // A hung server answers no command.
+        servers[lost].go_on();
+        let others = (0..5).filter(|place| *place != lost).collect::<Vec<_>>();
+        let extended = async || others.iter().all(|place| has_lease(&servers[*place]));
+        eventually("on the other nodes", async || extended().await.then_some(())).await;
+        store.release(&grant, None).await.unwrap();
+        eventually("released", async || holding_of(&servers, &others).is_empty().then_some(()))
+            .await;
+    }
+}
+
+fn holding_of(servers: &[RedisServer], places: &[usize]) -> Vec<usize> {
+    places.iter().copied().filter(|place| has_lease(&servers[*place])).collect()
+}
+
+/// Two nodes lose the lease before its first heartbeat. The last node has it, and restores it on the others.
+#[tokio::test]
+async fn lease_on_the_last_of_its_nodes_is_extended() {
+    let Some(servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    for place in &holding(&servers)[..2] {
+        servers[*place].command("FLUSHALL");
+    }
+
+    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+    assert_eq!(refused(&store).await.token, Some(grant.token));
+}
+
+/// The claim is late on one node. So it asks the other nodes, and its release goes to all nodes.
+#[tokio::test]
+async fn late_claim_is_released_on_all_nodes() {
+    let Some(servers) = servers::<5>() else { return };
+    let (proxies, store) = quorum_behind_proxies(&servers).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    let slow = holding(&servers)[0];
+    store.release(&grant, None).await.unwrap();
+    let late = proxies[slow].hold_next_with("job");
+
+    let grant = obtain(&store, "a").await;
+    let began = holding(&servers);
+    store.release(&grant, None).await.unwrap();
+    late.deliver().await;
+
+    assert!(began.len() >= 3 && !began.contains(&slow), "{began:?}");
+    eventually("released on all", async || holding(&servers).is_empty().then_some(())).await;
+    let next = obtain(&store, "b").await;
+    assert!(next.token > grant.token);
+}
+
+/// The holder releases a lease that only three nodes have, and one of them hangs.
+#[tokio::test]
+async fn waiter_is_woken_although_one_of_three_nodes_hangs() {
+    let Some(servers) = servers::<5>() else { return };
+    let (one, other) = (quorum(&servers).await, quorum(&servers).await);
+    // The poll interval and the ttl are longer than the limit of the test.
+    let (holder, waiter) = (locker(one, TTL * 60), locker(other, TTL * 60));
+    let held = lease(&holder).await;
+    let waiting = tokio::spawn(async move { waiter.wait_until_obtained(&key()).await });
+    let marked = |server: &RedisServer| server.command("GET lease:{job}").starts_with("hw");
+    eventually("the waiter has marked the lease", async || {
+        (servers.iter().filter(|server| marked(server)).count() >= 3).then_some(())
+    })
+    .await;
+    let hung = servers.iter().position(marked).unwrap();
+    servers[hung].hang();
+
+    held.release().await.unwrap();
+
+    let next = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    next.expect("woken").unwrap().unwrap().release().await.unwrap();
+    servers[hung].go_on();
+}
+
+#[tokio::test]
+async fn lease_on_two_reachable_nodes_is_reported() {
+    let Some(mut servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    let lost = holding(&servers)[0];
+    servers[lost].kill();
+
+    assert_eq!(store.holder(&key()).await.unwrap().unwrap().token, Some(grant.token));
+    let listed: Vec<_> = store.scan("").collect().await;
+    let listed: Vec<_> = listed.into_iter().map(|held| held.unwrap().key).collect();
+    assert_eq!(listed, [key()]);
+    let unknown = store.evict(&key(), &grant.nonce.into()).await.unwrap_err();
+    assert!(unknown.is_retryable(), "{unknown}");
+    let beat = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    assert_eq!(beat, Heartbeat::Lost(LossCause::Revoked));
+}
+
+/// A claim leaves out a node that has stopped. Later claims find out that it runs again.
+#[tokio::test]
+async fn node_that_runs_again_gets_claims_again() {
+    let Some(mut servers) = servers::<5>() else { return };
+    let lines = lines(&servers).await;
+    let store = quorum_at(urls_of(&lines)).await;
+    servers[0].kill();
+    for _ in 0..20 {
+        claims::obtain(&store, &fresh_key("job"), "a", TTL).await;
+    }
+
+    servers[0].start_again();
+
+    eventually("claims reach the node", async || {
+        let key = fresh_key("job");
+        claims::obtain(&store, &key, "a", TTL).await;
+        let on_three = servers.iter().filter(|server| has(server, &key)).count() == 3;
+        (on_three && has(&servers[0], &key)).then_some(())
+    })
+    .await;
+}

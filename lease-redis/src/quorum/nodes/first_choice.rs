@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lease_core::LeaseKey;
-use lease_core::store::{Clock, Moment};
+use lease_core::store::Moment;
 use parking_lot::Mutex;
 
 use crate::connection::node::Node;

@@ -88,7 +88,8 @@ async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -
 
 /// Row "a reply is lost".
 async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
-    let claim = claim("a");
+    // The first request of a claim may ask only a majority of a quorum.
+    let claim = claim("a").repeated();
 
     net.each(lost, LEASE);
     let unknown = net.store.obtain(&claim).await.unwrap_err();

@@ -129,9 +129,7 @@ impl<const N: usize> Steps<'_, N> {
 
     fn use_lease(&mut self, place: usize) {
         let (setup, claim) = (self.setup, self.state.claims[place]);
-        if claim.may_send_heartbeat {
-            self.send_heartbeats(place);
-        } else if claim.may_send_again && !self.is_extended(place) {
+        if claim.may_send_heartbeat || claim.may_send_again && !self.is_extended(place) {
             self.send_heartbeats(place);
         }
         if claim.may_release {

@@ -13,7 +13,6 @@ use crate::connection::node::{Check, Node};
 use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
-use crate::quorum::nodes::asked::AskedNodes;
 use crate::quorum::nodes::dispatcher::Dispatcher;
 use crate::quorum::nodes::{Nodes, Probes};
 use crate::quorum::rejoin::admission::{NodeAdmission, Runs};
@@ -201,7 +200,7 @@ impl RedisQuorumBuilder {
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             contention: Contention::default(),
-            asked: AskedNodes::default(),
+            asked: Arc::default(),
             background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),
         };
         Ok(RedisQuorum { nodes: Arc::new(nodes) })

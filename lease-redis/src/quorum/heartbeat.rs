@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::connection::node::Node;
+use crate::quorum::nodes::asked::Reach;
 use crate::quorum::nodes::requests::{HeartbeatReply, Repeat};
 use crate::quorum::nodes::{Answers, Nodes};
 use crate::quorum::voting::tally::{HeartbeatCount, Tally};
@@ -39,7 +40,7 @@ pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -
         grant: grant.clone(),
         beat: *beat,
         tally: Tally::new(nodes.count()),
-        is_new: nodes.asked.take(grant.nonce).is_some(),
+        reach: nodes.asked.reach_of_heartbeat(grant.nonce),
         answered: false,
     };
     let pending: Vec<_> = beats.iter().map(one).collect();
@@ -75,8 +76,7 @@ struct PendingHeartbeat {
     grant: Grant,
     beat: Beat,
     tally: Tally,
-    /// Only the nodes of the first choice got the claim.
-    is_new: bool,
+    reach: Reach,
     answered: bool,
 }
 
@@ -85,8 +85,8 @@ impl HeartbeatRound {
         mut self,
         mut replies: Answers<Vec<Result<HeartbeatReply, crate::error::ServerFault>>>,
     ) {
-        let is_new = self.pending.iter().any(|pending| pending.is_new);
-        let mut patience = if is_new { self.nodes.patience() } else { Duration::MAX };
+        let is_new = self.pending.iter().any(|pending| pending.reach == Reach::FirstNodes);
+        let mut patience = if is_new { self.nodes.hedge_delay() } else { Duration::MAX };
         loop {
             match timeout(patience, replies.next()).await {
                 Ok(None) => return,
@@ -108,7 +108,8 @@ impl HeartbeatRound {
     /// Returns whether a second round answers the heartbeat.
     fn spread(&mut self, place: usize) -> bool {
         let Some(pending) = self.pending.get_mut(place) else { return false };
-        let may_spread = pending.is_new && !pending.answered && pending.tally.may_spread();
+        let is_new = pending.reach == Reach::FirstNodes;
+        let may_spread = is_new && !pending.answered && pending.tally.may_spread();
         let (true, Some(answer)) = (may_spread, &self.answer) else { return false };
         let forgetful = std::mem::take(&mut pending.tally.missing);
         let round = spread(
@@ -161,7 +162,7 @@ impl HeartbeatRound {
         // Another node must still have the grant, so the grant cannot have expired. The restored grant does
         // not count for this heartbeat. A majority that forgot the grant may have granted the key again.
         let Some(pending) = self.pending.get_mut(place) else { return };
-        if pending.tally.may_be_restored() {
+        if pending.reach != Reach::Released && pending.tally.may_be_restored() {
             for forgetful in std::mem::take(&mut pending.tally.missing) {
                 if let Some(node) = self.nodes.all.get(forgetful) {
                     restore(&self.nodes, node, forgetful, pending);

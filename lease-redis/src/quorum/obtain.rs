@@ -53,6 +53,10 @@ impl<'a> QuorumClaim<'a> {
         self.give_way().await;
         let mut order = self.first_order();
         for number in 0..ROUNDS {
+            if number > 0 {
+                // Before any later round, because it may ask other nodes.
+                self.nodes.asked.take(self.claim.nonce);
+            }
             let started = self.nodes.clock.now();
             match self.run_round(order, above).await? {
                 RoundOutcome::Granted(token) => {

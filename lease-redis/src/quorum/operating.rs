@@ -55,8 +55,8 @@ pub(crate) async fn evict(
     Err(too_few(evicted + others, nodes.count(), &faults))
 }
 
-/// Lists the keys whose holder a majority reports. A minority plus one node always includes a node with such
-/// a key. So the scan lists the keys of only this number of nodes.
+/// Lists the keys whose holder has a majority, or can have one with the nodes that did not answer. A minority
+/// plus one node always includes a node with such a key. So the scan lists the keys of only this number of nodes.
 pub(crate) fn scan(
     nodes: &Arc<Nodes>,
     prefix: &str,

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::asked::Releasing;
 use crate::quorum::nodes::lock_text::beginning_of;
 use crate::quorum::nodes::requests::above;
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
@@ -21,6 +22,8 @@ pub(crate) struct Release {
     pub(crate) above: String,
     patience: Duration,
     count: AnswerCount<ReleaseCount>,
+    /// Until all requests are answered, heartbeats do not bring the grant to other nodes.
+    _first: Option<Releasing>,
 }
 
 struct ReleaseCount {
@@ -36,7 +39,8 @@ impl Release {
     /// Sends the release to the nodes that may have the grant.
     pub(crate) fn send(nodes: &Nodes, grant: &Grant) -> Arc<Self> {
         let all = nodes.count();
-        let asked = nodes.asked.take(grant.nonce);
+        let first = nodes.asked.release(grant.nonce);
+        let asked = first.as_ref().map(|first| first.places);
         let unasked = asked.map_or(0, |asked| all - asked.count());
         let count = ReleaseCount {
             nodes: all,
@@ -49,8 +53,9 @@ impl Release {
             key: nodes.keys.lease(&grant.key).to_string(),
             text: beginning_of(grant.nonce, grant.token),
             above: above(grant.token),
-            patience: asked.map_or(Duration::MAX, |asked| nodes.hedge_delay(asked)),
+            patience: if asked.is_some() { nodes.hedge_delay() } else { Duration::MAX },
             count: AnswerCount::new(count),
+            _first: first,
         });
         match asked {
             Some(asked) => nodes.dispatcher.release(&release, asked.iter()),

@@ -10,9 +10,12 @@ use lease_test_servers::claims::{self, fresh_key};
 use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{
-    TTL, eventually, has_lease, key, lease, lines, locker, obtain, quorum, quorum_at,
+    LEASE, TTL, claim, eventually, has_lease, key, lease, lines, locker, obtain, quorum, quorum_at,
     quorum_behind_proxies, refused, servers, urls_of,
 };
+
+/// No lease expires during a test.
+const LONG: Duration = Duration::from_secs(60 * 60);
 
 /// Even one wait for a node exceeds the limit of a test.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60);
@@ -25,11 +28,15 @@ fn holding(servers: &[RedisServer]) -> Vec<usize> {
     (0..servers.len()).filter(|place| has_lease(&servers[*place])).collect()
 }
 
-/// On a busy machine, a claim may ask all nodes, because one node takes longer than the hedge delay.
 async fn obtain_on_three(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
-    eventually("granted on three servers", async || {
-        let grant = obtain(store, "a").await;
-        if holding(servers).len() == 3 {
+    obtain_on_first(store, servers, TTL).await
+}
+
+/// On a busy machine, a claim may ask all nodes, because one node takes longer than the hedge delay.
+async fn obtain_on_first(store: &RedisQuorum, servers: &[RedisServer], ttl: Duration) -> Grant {
+    eventually("granted on a bare majority", async || {
+        let grant = claims::obtain(store, &key(), "a", ttl).await;
+        if holding(servers).len() == servers.len() / 2 + 1 {
             return Some(grant);
         }
         store.release(&grant, None).await.unwrap();
@@ -218,4 +225,87 @@ async fn node_that_runs_again_gets_claims_again() {
         (on_three && has(&servers[0], &key)).then_some(())
     })
     .await;
+}
+
+/// The first nodes have larger counters, so the second round asks all nodes. The release follows it.
+#[tokio::test]
+async fn grant_of_a_second_round_is_released_on_all_nodes() {
+    let Some(servers) = servers::<5>() else { return };
+    let store = quorum(&servers).await;
+    let first = obtain_on_three(&store, &servers).await;
+    let hung = holding(&servers)[0];
+    store.release(&first, None).await.unwrap();
+    for (hangs, counter) in [(false, 8_000_000_000_000_000_u64), (true, 8_500_000_000_000_000)] {
+        eventually("free", async || holding(&servers).is_empty().then_some(())).await;
+        for server in &servers {
+            server.command(&format!("SET {LEASE} {counter}"));
+        }
+        let grant = claims::obtain(&store, &key(), "a", LONG).await;
+        eventually("on all nodes", async || (holding(&servers).len() == 5).then_some(())).await;
+        if hangs {
+            servers[hung].hang();
+        }
+
+        store.release(&grant, None).await.unwrap();
+
+        let live: Vec<_> = (0..5).filter(|place| !hangs || *place != hung).collect();
+        eventually("released", async || holding_of(&servers, &live).is_empty().then_some(())).await;
+        servers[hung].go_on();
+    }
+}
+
+/// A claim whose first nodes neither grant it nor show the holder asks the other nodes.
+#[tokio::test]
+async fn claim_of_a_held_key_is_refused_without_one_of_its_first_nodes() {
+    let (Some(three), Some(five)) = (servers::<3>(), servers::<5>()) else { return };
+    for mut servers in [Vec::from(three), Vec::from(five)] {
+        let lines = lines(&servers).await;
+        let store = quorum_at(urls_of(&lines)).await;
+        let grant = obtain_on_first(&store, &servers, TTL).await;
+        let lost = holding(&servers)[0];
+        assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+        eventually("on all", async || (holding(&servers).len() == servers.len()).then_some(()))
+            .await;
+        let fresh = quorum_at(urls_of(&lines)).await;
+        servers[lost].kill();
+
+        let answer = fresh.obtain(&claim("other")).await.unwrap();
+
+        assert_eq!(claims::held(answer).lessee, grant.lessee);
+    }
+}
+
+/// Before the first heartbeat, only two of five nodes show the holder.
+#[tokio::test]
+async fn claim_is_refused_by_two_nodes_that_are_left() {
+    let Some(mut servers) = servers::<5>() else { return };
+    let lines = lines(&servers).await;
+    let store = quorum_at(urls_of(&lines)).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    let lost = holding(&servers)[0];
+    let fresh = quorum_at(urls_of(&lines)).await;
+    servers[lost].kill();
+
+    let answer = fresh.obtain(&claim("other")).await.unwrap();
+
+    assert_eq!(claims::held(answer).lessee, grant.lessee);
+}
+
+/// The release of one node is late. The heartbeat does not bring the grant to nodes that get no release.
+#[tokio::test]
+async fn heartbeat_after_a_release_restores_nothing() {
+    let Some(servers) = servers::<5>() else { return };
+    let (proxies, store) = quorum_behind_proxies(&servers).await;
+    let grant = obtain_on_first(&store, &servers, LONG).await;
+    let late = proxies[holding(&servers)[0]].hold_next_with("job");
+    store.release(&grant, None).await.unwrap();
+
+    // The heartbeat extends the lease only on the node of the late release.
+    let beat = store.heartbeat(&grant, Beat::new(1)).await;
+    assert!(!matches!(beat, Ok(Heartbeat::Extended)), "{beat:?}");
+    // A restoration would arrive before this query.
+    store.holder(&key()).await.unwrap();
+    late.deliver().await;
+
+    eventually("free", async || holding(&servers).is_empty().then_some(())).await;
 }

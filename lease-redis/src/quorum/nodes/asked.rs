@@ -1,6 +1,7 @@
 //! The nodes that got the claims of this client. A release goes to no other node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use lease_core::store::{Moment, Nonce};
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ pub(crate) struct AskedNodes {
 #[derive(Debug, Default)]
 struct Claims {
     asked: HashMap<Nonce, Asked>,
+    /// The claims whose release went only to the first nodes, until all of them have answered.
+    releasing: HashSet<Nonce>,
     purge_at: usize,
 }
 
@@ -47,6 +50,30 @@ struct Claims {
 struct Asked {
     places: Places,
     until: Moment,
+}
+
+/// A release that goes only to the first nodes of its claim. Exists until these nodes have answered.
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    pub(crate) places: Places,
+    claim: Nonce,
+    asked: Arc<AskedNodes>,
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        self.asked.claims.lock().releasing.remove(&self.claim);
+    }
+}
+
+/// What a heartbeat may do on the nodes that do not have its grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Only the first nodes got the claim. The heartbeat restores the grant on the others.
+    FirstNodes,
+    AllNodes,
+    /// A release went to the first nodes. So the heartbeat must not restore the grant on other nodes.
+    Released,
 }
 
 impl AskedNodes {
@@ -65,10 +92,30 @@ impl AskedNodes {
         true
     }
 
-    /// Forgets the nodes of the claim. The caller sends a request of the claim to other nodes, or its last
-    /// request.
-    pub(crate) fn take(&self, claim: Nonce) -> Option<Places> {
-        self.claims.lock().asked.remove(&claim).map(|asked| asked.places)
+    /// Forgets the nodes of the claim. The caller sends a request of the claim or of its grant to other nodes.
+    pub(crate) fn take(&self, claim: Nonce) {
+        self.claims.lock().asked.remove(&claim);
+    }
+
+    /// Returns `None` if all nodes must get the release.
+    pub(crate) fn release(self: &Arc<Self>, claim: Nonce) -> Option<Releasing> {
+        let mut claims = self.claims.lock();
+        let Asked { places, .. } = claims.asked.remove(&claim)?;
+        claims.releasing.insert(claim);
+        drop(claims);
+        Some(Releasing { places, claim, asked: Arc::clone(self) })
+    }
+
+    /// Also makes a later release go to all nodes, because the heartbeat does.
+    pub(crate) fn reach_of_heartbeat(&self, claim: Nonce) -> Reach {
+        let mut claims = self.claims.lock();
+        if claims.asked.remove(&claim).is_some() {
+            Reach::FirstNodes
+        } else if claims.releasing.contains(&claim) {
+            Reach::Released
+        } else {
+            Reach::AllNodes
+        }
     }
 }
 
@@ -80,24 +127,49 @@ mod tests {
 
     #[test]
     fn nodes_of_a_claim_are_known_until_taken() {
-        let asked = AskedNodes::default();
+        let asked = Arc::<AskedNodes>::default();
         let (claim, places) = (Nonce::random(), places([0, 2, 3]));
 
         assert!(asked.begin(claim, places, at(0), at(10)));
 
-        assert_eq!(asked.take(claim), Some(places));
-        assert_eq!(asked.take(claim), None);
+        assert_eq!(asked.release(claim).unwrap().places, places);
+        assert!(asked.release(claim).is_none());
+    }
+
+    #[test]
+    fn heartbeat_restores_nothing_while_a_release_is_on_its_way() {
+        let asked = Arc::<AskedNodes>::default();
+        let claim = Nonce::random();
+        assert!(asked.begin(claim, places([0, 1, 2]), at(0), at(10)));
+
+        let releasing = asked.release(claim);
+
+        assert_eq!(asked.reach_of_heartbeat(claim), Reach::Released);
+        drop(releasing);
+        assert_eq!(asked.reach_of_heartbeat(claim), Reach::AllNodes);
+    }
+
+    #[test]
+    fn release_after_a_heartbeat_goes_to_all_nodes() {
+        let asked = Arc::<AskedNodes>::default();
+        let claim = Nonce::random();
+        assert!(asked.begin(claim, places([0, 1, 2]), at(0), at(10)));
+
+        assert_eq!(asked.reach_of_heartbeat(claim), Reach::FirstNodes);
+
+        assert!(asked.release(claim).is_none());
+        assert_eq!(asked.reach_of_heartbeat(claim), Reach::AllNodes);
     }
 
     #[test]
     fn repeated_claim_may_have_asked_all_nodes() {
-        let asked = AskedNodes::default();
+        let asked = Arc::<AskedNodes>::default();
         let claim = Nonce::random();
         assert!(asked.begin(claim, places([0, 1, 2]), at(0), at(10)));
 
         assert!(!asked.begin(claim, places([1, 2, 3]), at(1), at(11)));
 
-        assert_eq!(asked.take(claim), None);
+        assert!(asked.release(claim).is_none());
     }
 
     #[test]

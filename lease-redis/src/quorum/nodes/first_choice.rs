@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::connection::node::Node;
 use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::asked::Places;
+use crate::quorum::voting::ballot::majority;
 
 /// The time of the last claim that each node got although it was left out.
 #[derive(Debug)]
@@ -61,11 +62,16 @@ impl Nodes {
         self.all.iter().map(|node| node.patience()).max().unwrap_or_default()
     }
 
-    /// Returns the time after which a claim asks the other nodes, too.
-    pub(crate) fn hedge_delay(&self, asked: Places) -> Duration {
-        let nodes = asked.iter().filter_map(|place| self.all.get(place));
-        nodes.map(|node| node.patience()).max().unwrap_or_default()
+    /// Returns the time after which a claim asks the other nodes, too. The fastest majority usually answers in
+    /// half of this time. So a minority of slow nodes does not affect the delay.
+    pub(crate) fn hedge_delay(&self) -> Duration {
+        hedge_delay(self.all.iter().map(|node| node.patience()).collect())
     }
+}
+
+fn hedge_delay(mut of_nodes: Vec<Duration>) -> Duration {
+    of_nodes.sort_unstable();
+    of_nodes.get(majority(of_nodes.len()) - 1).copied().unwrap_or_default()
 }
 
 fn is_left_out(node: &Node) -> bool {
@@ -75,3 +81,20 @@ fn is_left_out(node: &Node) -> bool {
 /// A hung node that continues answers its earlier requests, and so is not silent any more. Only a node whose
 /// connection was closed needs another request.
 const PROBED_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_minority_does_not_prolong_the_hedge_delay() {
+        let delay = |millis: &[u64]| {
+            let of_nodes = millis.iter().copied().map(Duration::from_millis).collect();
+            u64::try_from(hedge_delay(of_nodes).as_millis()).unwrap()
+        };
+
+        assert_eq!(delay(&[2_500, 20, 20]), 20);
+        assert_eq!(delay(&[20, 2_500, 40, 9_000, 30]), 40);
+        assert_eq!(delay(&[160, 160, 20]), 160, "a majority needs one of the slow nodes");
+    }
+}

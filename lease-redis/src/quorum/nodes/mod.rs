@@ -55,7 +55,7 @@ pub(crate) struct Nodes {
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
-    pub(crate) asked: AskedNodes,
+    pub(crate) asked: Arc<AskedNodes>,
     pub(crate) probes: Probes,
     /// Limits the number of requests whose remaining answers are received in the background.
     pub(crate) background: Arc<Semaphore>,

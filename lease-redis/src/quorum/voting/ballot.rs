@@ -160,6 +160,10 @@ impl Ballot {
         self.of(Response::Unasked)
     }
 
+    pub(crate) fn has_asked_all(&self) -> bool {
+        self.unasked() == 0
+    }
+
     pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
         self.places(|response| response == Response::Missing)
     }

@@ -99,10 +99,12 @@ impl Election {
             .await;
     }
 
-    /// Returns the nodes that were not asked yet, if the claim needs their votes.
+    /// Returns the nodes that were not asked yet, if the claim needs their answers: their votes, or the holder.
+    /// An outbid claim asks them in its next round.
     pub(crate) fn others_to_ask(&self) -> Vec<usize> {
         self.round.with(|round| match round.ballot.count() {
             VoteCount::Open => round.ballot.ask_others(),
+            VoteCount::Refused if round.ballot.holder().is_none() => round.ballot.ask_others(),
             _ => Vec::new(),
         })
     }

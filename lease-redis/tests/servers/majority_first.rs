@@ -291,21 +291,30 @@ async fn claim_is_refused_by_two_nodes_that_are_left() {
     assert_eq!(claims::held(answer).lessee, grant.lessee);
 }
 
-/// The release of one node is late. The heartbeat does not bring the grant to nodes that get no release.
+/// On one node, the heartbeat overtakes the release, which waits in the client for the answer to another claim. The
+/// heartbeat does not bring the grant to nodes that get no release.
 #[tokio::test]
 async fn heartbeat_after_a_release_restores_nothing() {
     let Some(servers) = servers::<5>() else { return };
     let (proxies, store) = quorum_behind_proxies(&servers).await;
     let grant = obtain_on_first(&store, &servers, LONG).await;
-    let late = proxies[holding(&servers)[0]].hold_next_with("job");
+    let first = holding(&servers);
+    let last = (0..5).find(|place| !first.contains(place)).unwrap();
+    let late = proxies[first[0]].hold_next_with("elsewhere");
+    let other = claims::claim(&"elsewhere".parse().unwrap(), "a", LONG).repeated();
+    claims::granted(store.obtain(&other).await.unwrap());
     store.release(&grant, None).await.unwrap();
+    let before = proxies[last].requests_with("job");
 
-    // The heartbeat extends the lease only on the node of the late release.
-    let beat = store.heartbeat(&grant, Beat::new(1)).await;
+    let deliver = async {
+        let sent = async || (proxies[last].requests_with("job") > before).then_some(());
+        eventually("the heartbeat is sent", sent).await;
+        late.deliver().await;
+    };
+    let (beat, ()) = tokio::join!(store.heartbeat(&grant, Beat::new(1)), deliver);
+
     assert!(!matches!(beat, Ok(Heartbeat::Extended)), "{beat:?}");
     // A restoration would arrive before this query.
     store.holder(&key()).await.unwrap();
-    late.deliver().await;
-
     eventually("free", async || holding(&servers).is_empty().then_some(())).await;
 }

@@ -192,14 +192,14 @@ impl PendingAttempt {
                 self.unsettled.remove(&self.claim);
                 return;
             }
-            if !self.unsettled.contains(&self.claim) {
+            if !self.unsettled.contains(&self.claim) && !clearing.releases_late_grant() {
                 return;
             }
             let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
                     // If another attempt has taken over the claim, that attempt gets the same answer.
-                    if self.unsettled.remove(&self.claim) {
+                    if self.unsettled.remove(&self.claim) || clearing.releases_late_grant() {
                         // No caller waits for this lease: the drop releases the key.
                         if let Obtained::Granted(grant, attributes) = obtained {
                             drop(self.lease(grant, attributes, settings.clock.now()));

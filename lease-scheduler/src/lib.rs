@@ -4,9 +4,11 @@
 mod clock;
 mod command_loop;
 mod control;
+mod handle;
 mod history;
 mod job;
 mod job_record;
+mod job_set;
 mod outcome;
 mod reconcile;
 mod run;
@@ -22,10 +24,11 @@ pub use control::{
     JobControl, JobStatus, Pause, RunQuery, Trigger, TriggerAnswer, TriggerNumber, TriggerState,
     Triggered,
 };
+pub use handle::SchedulerHandle;
 pub use history::{Ending, PastRun};
 pub use job::{Concurrency, Job, JobContext, JobError, JobResult, Work};
 pub use lease_core::{Switch, TableSwitch};
 pub use outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
 pub use reconcile::MarkReset;
 pub use schedule::{Misfire, MissedTicks, Schedule};
-pub use scheduler::{Scheduler, SchedulerBuilder, SchedulerHandle};
+pub use scheduler::{Scheduler, SchedulerBuilder};

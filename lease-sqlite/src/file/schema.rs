@@ -41,7 +41,7 @@ pub(crate) fn prepare(
 
 fn prepare_once(connection: &Connection, path: &Path) -> Result<(), Fault> {
     let fault = |error: Error| Fault::from_sqlite(path, &error);
-    if owner(connection).map_err(fault)?.is_ours(path)? {
+    if owner_at_one_moment(connection).map_err(fault)?.is_ours(path)? {
         return enter_wal(connection, path);
     }
     enter_wal(connection, path)?;
@@ -86,6 +86,11 @@ struct Owner {
     tables: i64,
 }
 
+/// Reads in one transaction. Otherwise a process that creates the tables meanwhile would look like another program.
+fn owner_at_one_moment(connection: &Connection) -> Result<Owner, Error> {
+    owner(&*connection.unchecked_transaction()?)
+}
+
 fn owner(connection: &Connection) -> Result<Owner, Error> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get(0));
     Ok(Owner {
@@ -121,5 +126,35 @@ impl Owner {
             )));
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn connect(path: &Path) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
+        connection
+    }
+
+    #[test]
+    fn file_that_another_process_creates_is_not_of_another_program() {
+        for _round in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = &folder.path().join("leases.db");
+            let (creator, other) = (connect(path), connect(path));
+            thread::scope(|scope| {
+                scope.spawn(move || while prepare_once(&creator, path).is_err() {});
+
+                // SQLite may report that the file is busy.
+                let is_ours =
+                    || owner_at_one_moment(&other).map(|owner| owner.is_ours(path).unwrap());
+                while !matches!(is_ours(), Ok(true)) {}
+            });
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::session::attempt::{attempt_under, take_over};
 use crate::settings::Settings;
@@ -20,7 +21,6 @@ use crate::settings::backoff::Pauses;
 use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::nonce::Nonce;
-use crate::store::time_limit::within;
 
 pub(crate) enum Request {
     Obtain(LeaseKey),
@@ -219,11 +219,14 @@ impl PendingAttempt {
     async fn ask(&mut self) -> Result<Obtained, StoreError> {
         self.claim.request = self.requests.next();
         self.sent = self.settings.clock.now();
-        let store = &self.settings.store;
-        let limit = self.settings.options.request_timeout();
+        let (settings, store) = (&self.settings, &self.settings.store);
         let answer = match &self.ask {
-            Request::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
-            Request::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
+            Request::Obtain(_) => {
+                settings.ask(StoreOperation::Obtain, store.obtain(&self.claim)).await
+            }
+            Request::Adopt(grant) => {
+                settings.ask(StoreOperation::Adopt, store.adopt(grant, &self.claim)).await
+            }
         };
         match answer {
             Ok(obtained) => {
@@ -276,8 +279,7 @@ impl PendingAttempt {
         let (settings, half) = (Arc::clone(&self.settings), grant.ttl / 2);
         if self.began.since(self.first_sent) >= half {
             if matches!(self.ask, Request::Obtain(_)) {
-                let limit = settings.options.request_timeout();
-                within(limit, settings.store.release(&grant, None)).await?;
+                settings.ask(StoreOperation::Release, settings.store.release(&grant, None)).await?;
             }
             return self.ask_anew().await;
         }
@@ -323,8 +325,10 @@ impl PendingAttempt {
         let settings = Arc::clone(&self.settings);
         let sent = settings.clock.now();
         self.beat = self.beat.next();
-        let limit = settings.options.request_timeout();
-        match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
+        match settings
+            .ask(StoreOperation::Heartbeat, settings.store.heartbeat(&grant, self.beat))
+            .await?
+        {
             Heartbeat::Extended
                 if deadline.is_none_or(|deadline| settings.clock.now() < deadline) =>
             {

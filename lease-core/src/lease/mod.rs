@@ -91,6 +91,7 @@ impl Lease {
         granted: GrantedLease,
     ) -> Self {
         let GrantedLease { grant, attributes, granted_at, deadline, beat } = granted;
+        settings.metrics.began(&grant.key);
         let id = runtime.next_lease();
         let clock = Arc::clone(&settings.clock);
         let session = settings.session.as_ref().filter(|_| grant.parent.is_some());

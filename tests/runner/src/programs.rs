@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 39] = [
+const LONG: [(&str, &str, u32); 40] = [
     ("lease-chaos", "chaos", 97),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 35),
@@ -62,6 +62,7 @@ const LONG: [(&str, &str, u32); 39] = [
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),
     ("lease-memory", "session_trials", 16),
+    ("lease-metrics", "prometheus", 9),
     ("lease-multilang", "daemon", 64),
     ("lease-postgres", "conformance", 40),
     ("lease-postgres", "misconfiguration", 30),

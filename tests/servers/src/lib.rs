@@ -16,12 +16,20 @@ pub mod gate_log;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
-#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "dynamodb",
+    feature = "kinesis",
+    feature = "postgres",
+    feature = "prometheus",
+    feature = "redis"
+))]
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "dynamodb", feature = "kinesis"))]
+#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "prometheus"))]
 mod process;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 pub mod promises;
 pub mod proxy;
 #[cfg(feature = "redis")]

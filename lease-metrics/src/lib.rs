@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod adapter;
+mod instruments;
+pub mod names;
+
+pub use adapter::{LeaseMetrics, LeaseMetricsBuilder};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lease_core::{LeaseKey, LossCause, Metrics, StoreOperation};
+use lease_core::{KeyGroups, LeaseKey, LossCause, Metrics, StoreOperation};
 use metrics::SharedString;
 
 use crate::instruments::{GroupInstruments, StoreInstruments};
@@ -27,16 +27,8 @@ use crate::names;
 /// # drop(locker);
 /// ```
 pub struct LeaseMetrics {
-    groups: Vec<Group>,
-    others: GroupInstruments,
+    groups: KeyGroups<GroupInstruments>,
     store: StoreInstruments,
-}
-
-type Selects = Box<dyn Fn(&LeaseKey) -> bool + Send + Sync>;
-
-struct Group {
-    selects: Selects,
-    instruments: GroupInstruments,
 }
 
 /// Sets up [`LeaseMetrics`].
@@ -52,10 +44,12 @@ struct Group {
 ///     .build();
 /// # drop(metrics);
 /// ```
+#[derive(Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct LeaseMetricsBuilder {
     store: SharedString,
-    groups: Vec<(SharedString, Selects)>,
+    /// `None` until a group is added.
+    groups: Option<KeyGroups<SharedString>>,
 }
 
 impl LeaseMetrics {
@@ -69,12 +63,11 @@ impl LeaseMetrics {
 
     /// Returns a builder of an adapter with groups of keys.
     pub fn builder(store: impl Into<SharedString>) -> LeaseMetricsBuilder {
-        LeaseMetricsBuilder { store: store.into(), groups: Vec::new() }
+        LeaseMetricsBuilder { store: store.into(), groups: None }
     }
 
     fn of(&self, key: &LeaseKey) -> &GroupInstruments {
-        let group = self.groups.iter().find(|group| (group.selects)(key));
-        group.map_or(&self.others, |group| &group.instruments)
+        self.groups.of(key)
     }
 }
 
@@ -86,7 +79,8 @@ impl LeaseMetricsBuilder {
         name: impl Into<SharedString>,
         selects: impl Fn(&LeaseKey) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.groups.push((name.into(), Box::new(selects)));
+        let groups = self.groups.unwrap_or_else(|| KeyGroups::new("other".into()));
+        self.groups = Some(groups.with(selects, name.into()));
         self
     }
 
@@ -94,13 +88,10 @@ impl LeaseMetricsBuilder {
     #[must_use]
     pub fn build(self) -> LeaseMetrics {
         names::describe();
-        let others = if self.groups.is_empty() { "all" } else { "other" };
-        let group =
-            |(name, selects)| Group { selects, instruments: GroupInstruments::register(&name) };
+        let groups = self.groups.unwrap_or_else(|| KeyGroups::new("all".into()));
         LeaseMetrics {
-            others: GroupInstruments::register(&SharedString::const_str(others)),
+            groups: groups.map(|name| GroupInstruments::register(&name)),
             store: StoreInstruments::register(&self.store),
-            groups: self.groups.into_iter().map(group).collect(),
         }
     }
 }
@@ -171,16 +162,6 @@ impl Metrics for LeaseMetrics {
 
 impl fmt::Debug for LeaseMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseMetrics").field("groups", &self.groups.len()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for LeaseMetricsBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups: Vec<_> = self.groups.iter().map(|(name, _)| name).collect();
-        f.debug_struct("LeaseMetricsBuilder")
-            .field("store", &self.store)
-            .field("groups", &groups)
-            .finish_non_exhaustive()
+        f.debug_struct("LeaseMetrics").finish_non_exhaustive()
     }
 }

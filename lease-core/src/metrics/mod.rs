@@ -1,9 +1,10 @@
 //! The events that a locker reports, for the application's metrics.
 
 //!
-//! Start with [`Metrics`]. [`StoreOperation`] names the requests to a store. [`guarded`] protects the locker from
+//! Start with [`Metrics`]. [`StoreOperation`] names the requests to a store. [`KeyGroups`] helps adapters. [`guarded`] protects the locker from
 //! the application's metrics. [`open`] counts waiters and leases at risk, and counts them out when they end.
 
+mod groups;
 pub(crate) mod guarded;
 pub(crate) mod open;
 mod operation;
@@ -11,6 +12,7 @@ mod operation;
 use std::fmt;
 use std::time::Duration;
 
+pub use groups::KeyGroups;
 pub use operation::StoreOperation;
 
 use crate::key::LeaseKey;

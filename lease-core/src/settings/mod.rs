@@ -10,6 +10,8 @@ pub(crate) mod watchdog;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument, debug_span};
+
 use crate::clock::{BootClock, Clock, Moment, sleep_until};
 use crate::error::StoreError;
 use crate::key::Lessee;
@@ -69,6 +71,7 @@ impl Settings {
         operation: StoreOperation,
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        let answer = answer.instrument(debug_span!("store_request", operation = operation.name()));
         if !self.has_metrics {
             return within(limit, answer).await;
         }

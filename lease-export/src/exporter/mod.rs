@@ -9,7 +9,7 @@ use lease_core::{
     Attempt, FencingToken, HandOver, Handed, Holder, Lease, LeaseKey, Locker, Released, StoreError,
     Switch, Ttl,
 };
-use tracing::{info, warn};
+use tracing::{Instrument, info, info_span, warn};
 
 use crate::bucket::BucketStore;
 use crate::buffer::{EventBuffer, Intake};
@@ -355,7 +355,9 @@ impl Exporter {
         W: Future<Output = Result<Exported, ExportError>>,
     {
         let (token, began) = (lease.token(), self.clock.now());
-        let exported = self.under(lease, work(token)).await?;
+        let span =
+            info_span!("export", key = %self.key, lessee = %lease.lessee(), token = token.get());
+        let exported = self.under(lease, work(token)).instrument(span).await?;
         info!(
             key = %self.key,
             %token,

@@ -135,7 +135,7 @@ async fn use_at_random(locker: &Locker, random: &mut StdRng) {
     match random.random_range(0..4) {
         0 => drop(lease),
         1 => drop(lease.hand_over(Ttl::clamped(TTL)).await),
-        2 => lease.lost().await,
+        2 => drop(lease.lost().await),
         _ => drop(lease.release().await),
     }
 }

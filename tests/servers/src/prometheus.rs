@@ -43,7 +43,15 @@ impl PrometheusServer {
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let process = Process::listening(command, port).await;
-        Some(Self { _process: process, folder, address: ([127, 0, 0, 1], port).into() })
+        let server = Self { _process: process, folder, address: ([127, 0, 0, 1], port).into() };
+        // It listens before it can answer.
+        let ready = async {
+            while server.answer("1").await.is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), ready).await.expect("the server is ready");
+        Some(server)
     }
 
     /// Returns the values of an expression, one for each time series. Empty if there are none.
@@ -52,21 +60,26 @@ impl PrometheusServer {
     ///
     /// Panics if the server does not answer, or cannot evaluate the expression.
     pub async fn query(&self, expression: &str) -> Vec<f64> {
+        let json = self.answer(expression).await.expect("the server evaluates the expression");
+        let series = json.pointer("/data/result").and_then(Value::as_array).expect("a vector");
+        series.iter().filter_map(|one| one.pointer("/value/1")?.as_str()?.parse().ok()).collect()
+    }
+
+    /// Returns `None` if the server is not ready, or reports an error.
+    async fn answer(&self, expression: &str) -> Option<Value> {
         let body = format!("query={}", encoded(expression));
         let request = format!(
             "POST /api/v1/query HTTP/1.0\r\nContent-Type: application/x-www-form-urlencoded\r\n\
              Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let mut stream = TcpStream::connect(self.address).await.expect("the server listens");
-        stream.write_all(request.as_bytes()).await.expect("the query is sent");
+        let mut stream = TcpStream::connect(self.address).await.ok()?;
+        stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("the answer is text");
-        let (_, json) = answer.split_once("\r\n\r\n").expect("an answer has a body");
-        let json: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
-        assert_eq!(json.get("status"), Some(&Value::from("success")), "{expression}: {json}");
-        let series = json.pointer("/data/result").and_then(Value::as_array).expect("a vector");
-        series.iter().filter_map(|one| one.pointer("/value/1")?.as_str()?.parse().ok()).collect()
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (_, json) = answer.split_once("\r\n\r\n")?;
+        let json: Value = serde_json::from_str(json).ok()?;
+        (json.get("status") == Some(&Value::from("success"))).then_some(json)
     }
 
     /// Waits until a query returns values that are `right`.

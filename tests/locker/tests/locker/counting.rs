@@ -147,12 +147,12 @@ async fn each_begin_has_one_end_under_faults() {
     let locker = Locker::new(store.clone()).with_metrics(Arc::clone(&counted) as Arc<dyn Metrics>);
     let faults = [Fault::Fail, Fault::Hang, Fault::LoseReply, Fault::HangReply];
     let mut random = StdRng::seed_from_u64(1);
-    store.choose(move |_call| faults.get(random.random_range(0..20_usize)).copied());
+    store.choose(move |_call| faults.get(random.random_range(0..6_usize)).copied());
     let mut users = tokio::task::JoinSet::new();
     for seed in 0..8 {
         let (locker, mut random) = (locker.clone(), StdRng::seed_from_u64(seed));
         users.spawn(async move {
-            for _ in 0..50 {
+            for _ in 0..100 {
                 // `lost` waits for ever, unless the lease is lost.
                 drop(timeout(TTL * 5, use_at_random(&locker, &mut random)).await);
             }

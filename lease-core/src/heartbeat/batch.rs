@@ -3,9 +3,9 @@
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
-use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::metrics::StoreOperation;
+use crate::metrics::stopwatch::Stopwatch;
 use crate::settings::Settings;
 use crate::store::grant::{Beat, Grant, Heartbeat};
 
@@ -69,13 +69,13 @@ impl Batch {
 /// Reports the batch as one request, once all answers have arrived, or the batch was dropped.
 struct TimedBatch<'a> {
     settings: &'a Settings,
-    sent: Moment,
+    sent: Stopwatch,
     is_ok: Option<bool>,
 }
 
 impl<'a> TimedBatch<'a> {
     fn new(settings: &'a Settings) -> Self {
-        Self { settings, sent: settings.clock.now(), is_ok: None }
+        Self { settings, sent: Stopwatch::start(), is_ok: None }
     }
 
     fn answered(&mut self, is_ok: bool) {
@@ -85,9 +85,8 @@ impl<'a> TimedBatch<'a> {
 
 impl Drop for TimedBatch<'_> {
     fn drop(&mut self) {
-        let latency = self.settings.clock.now().since(self.sent);
         let is_ok = self.is_ok.unwrap_or(false);
-        self.settings.metrics.store_request(StoreOperation::Heartbeat, latency, is_ok);
+        self.settings.metrics.store_request(StoreOperation::Heartbeat, self.sent.elapsed(), is_ok);
     }
 }
 

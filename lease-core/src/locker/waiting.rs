@@ -158,9 +158,7 @@ impl Locker {
     }
 
     fn open_wait(&self, keys: &[LeaseKey]) -> Option<OpenWait> {
-        let Settings { metrics, clock, has_metrics, .. } = &*self.settings;
-        has_metrics.then(|| {
-            OpenWait::new(Arc::clone(metrics), Arc::clone(clock), keys.to_vec(), clock.now())
-        })
+        let Settings { metrics, has_metrics, .. } = &*self.settings;
+        has_metrics.then(|| OpenWait::new(Arc::clone(metrics), keys.to_vec()))
     }
 }

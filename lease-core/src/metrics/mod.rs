@@ -3,11 +3,13 @@
 //!
 //! Start with [`Metrics`]. [`StoreOperation`] names the requests to a store. [`KeyGroups`] helps adapters. [`guarded`] protects the locker from
 //! the application's metrics. [`open`] counts waiters and leases at risk, and counts them out when they end.
+//! [`stopwatch`] measures calls.
 
 mod groups;
 pub(crate) mod guarded;
 pub(crate) mod open;
 mod operation;
+pub(crate) mod stopwatch;
 
 use std::fmt;
 use std::time::Duration;

@@ -2,35 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::clock::{Clock, Moment};
 use crate::key::LeaseKey;
 use crate::metrics::Metrics;
+use crate::metrics::stopwatch::Stopwatch;
 
 /// A call that waits for keys. The end of the call drops it.
 pub(crate) struct OpenWait {
     metrics: Arc<dyn Metrics>,
-    clock: Arc<dyn Clock>,
     keys: Vec<LeaseKey>,
-    start: Moment,
+    start: Stopwatch,
 }
 
 impl OpenWait {
-    pub(crate) fn new(
-        metrics: Arc<dyn Metrics>,
-        clock: Arc<dyn Clock>,
-        keys: Vec<LeaseKey>,
-        start: Moment,
-    ) -> Self {
+    pub(crate) fn new(metrics: Arc<dyn Metrics>, keys: Vec<LeaseKey>) -> Self {
         for key in &keys {
             metrics.waits(key);
         }
-        Self { metrics, clock, keys, start }
+        Self { metrics, keys, start: Stopwatch::start() }
     }
 }
 
 impl Drop for OpenWait {
     fn drop(&mut self) {
-        let waited = self.clock.now().since(self.start);
+        let waited = self.start.elapsed();
         for key in &self.keys {
             self.metrics.stopped_waiting(key, waited);
         }

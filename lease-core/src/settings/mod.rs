@@ -16,6 +16,7 @@ use crate::clock::{BootClock, Clock, Moment, sleep_until};
 use crate::error::StoreError;
 use crate::key::Lessee;
 use crate::metrics::guarded::Uncounted;
+use crate::metrics::stopwatch::Stopwatch;
 use crate::metrics::{Metrics, StoreOperation};
 use crate::options::LeaseOptions;
 use crate::session::membership::Membership;
@@ -75,9 +76,9 @@ impl Settings {
         if !self.has_metrics {
             return within(limit, answer).await;
         }
-        let sent = self.clock.now();
+        let sent = Stopwatch::start();
         let answer = within(limit, answer).await;
-        self.metrics.store_request(operation, self.clock.now().since(sent), answer.is_ok());
+        self.metrics.store_request(operation, sent.elapsed(), answer.is_ok());
         answer
     }
 

@@ -3,6 +3,11 @@
 
 mod adapter;
 mod instruments;
+#[cfg(feature = "scheduler")]
+mod jobs;
 pub mod names;
 
 pub use adapter::{LeaseMetrics, LeaseMetricsBuilder};
+#[cfg(feature = "scheduler")]
+#[cfg_attr(docsrs, doc(cfg(feature = "scheduler")))]
+pub use jobs::SchedulerMetrics;

@@ -26,6 +26,15 @@ pub const LOST: &str = "lease_lost_total";
 /// `error`.
 pub const STORE_REQUEST_SECONDS: &str = "lease_store_request_seconds";
 
+/// Runs of a job, and ticks that did not run on this machine, by outcome.
+pub const JOB_RUNS: &str = "lease_job_runs_total";
+/// Ticks of a job that no machine started in time. One machine of the fleet counts them.
+pub const JOB_MISSED_TICKS: &str = "lease_job_missed_ticks_total";
+/// How long the body of a job ran.
+pub const JOB_DURATION_SECONDS: &str = "lease_job_duration_seconds";
+/// Time from a tick to the start of the body.
+pub const JOB_LATENESS_SECONDS: &str = "lease_job_lateness_seconds";
+
 /// Buckets for the histograms in seconds, from a millisecond to a day.
 pub const SECONDS_BUCKETS: [f64; 16] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0,
@@ -47,4 +56,12 @@ pub(crate) fn describe() {
     describe_counter!(HEARTBEAT_FAILURES, "Heartbeats that failed or are late");
     describe_counter!(LOST, "Leases that were lost");
     describe_histogram!(STORE_REQUEST_SECONDS, Unit::Seconds, "Time to the answer of a request");
+}
+
+#[cfg(feature = "scheduler")]
+pub(crate) fn describe_jobs() {
+    describe_counter!(JOB_RUNS, "Runs of a job, and ticks that did not run here");
+    describe_counter!(JOB_MISSED_TICKS, "Ticks that no machine started in time");
+    describe_histogram!(JOB_DURATION_SECONDS, Unit::Seconds, "How long the body of a job ran");
+    describe_histogram!(JOB_LATENESS_SECONDS, Unit::Seconds, "Time from a tick to its start");
 }

@@ -1,7 +1,5 @@
 //! The metrics of a scheduler's jobs.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 
 use lease_core::Locker;

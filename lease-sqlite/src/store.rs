@@ -65,9 +65,9 @@ impl SqliteStore {
     pub(crate) fn start(opened: Opened) -> Result<Self, Fault> {
         let (writer, reader) = (Arc::<Queue>::default(), Arc::<Queue>::default());
         let watches = Watches::default();
-        let (queue, pokes) = (Arc::clone(&writer), Arc::clone(&reader));
+        let (queue, pokes, waiting) = (Arc::clone(&writer), Arc::clone(&reader), watches.clone());
         let writes = run_on_thread("lease-sqlite-write", opened.writer, move |database| {
-            writer::work(database, &queue, &pokes);
+            writer::work(database, &queue, &pokes, &waiting);
         });
         let (queue, woken) = (Arc::clone(&reader), watches.clone());
         let reads = run_on_thread("lease-sqlite-read", opened.reader, move |database| {

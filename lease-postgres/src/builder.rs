@@ -7,7 +7,7 @@ use std::time::Duration;
 use lease_core::StoreError;
 
 use crate::connection::address::Address;
-use crate::connection::checks::check;
+use crate::connection::checks::{check, is_of_earlier_version};
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::connection::tls::{Tls, tls};
@@ -155,11 +155,12 @@ impl PostgresStoreBuilder {
         Ok(statements.text(statements::TABLE).to_string())
     }
 
-    /// Creates the table, unless it exists.
+    /// Creates the table, unless it exists. Adds the columns that a table of an earlier version lacks.
     ///
     /// # Errors
     ///
-    /// If the server is unreachable, or the role may not create tables.
+    /// If the server is unreachable, or the role may not create tables. Only the owner of a table may add
+    /// columns.
     ///
     /// # Cancel safety
     ///
@@ -168,11 +169,15 @@ impl PostgresStoreBuilder {
         let database = self.database(&Address::parse(&self.url)?)?;
         let call = database.statements.call(statements::TABLE);
         let limit = self.timeout.max(CREATE_LIMIT);
-        if database.request(Lane::Holders, &call, limit).await.is_ok() {
-            return Ok(());
-        }
         // If two of these statements run at once, PostgreSQL refuses one. Its second attempt finds the table.
-        Ok(database.request(Lane::Holders, &call, limit).await.map(drop)?)
+        if database.request(Lane::Holders, &call, limit).await.is_err() {
+            database.request(Lane::Holders, &call, limit).await?;
+        }
+        if is_of_earlier_version(&database).await? {
+            let upgrade = database.statements.call(statements::UPGRADE);
+            database.request(Lane::Holders, &upgrade, limit).await?;
+        }
+        Ok(())
     }
 
     /// Connects, and checks the settings of the server and the table.

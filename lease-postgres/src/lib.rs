@@ -11,6 +11,7 @@ mod connection;
 mod error;
 mod refusals;
 mod reply;
+mod sessions;
 mod statements;
 mod store;
 mod table;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained, Sessions,
+};
 use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError};
 use tokio::select;
 use tokio::time::sleep;
@@ -67,6 +69,7 @@ impl LockStore for PostgresStore {
     /// Sends one statement if the last lease of the key was released, or if this store's last claim found the
     /// key held.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        refuse_child(claim)?;
         let is_usual = claim.attributes.is_empty() && !self.refusals.contains(&claim.key);
         if is_usual && let Some(granted) = self.obtain_released(claim).await? {
             return Ok(granted);
@@ -97,7 +100,7 @@ impl LockStore for PostgresStore {
         let call = self.under(statements::ADOPT, grant).nonce(claim.nonce);
         let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
         let call = call.number(number(claim.request.get())).optional_text(claimed(claim)?);
-        let call = call.text(self.database.lock_timeout());
+        let call = call.parent(claim.parent.as_ref()).text(self.database.lock_timeout());
         let rows = self.database.run(Lane::Claims, call).await?;
         let reply = rows.first().map(Reply::read).transpose()?;
         let answer = reply.map(|reply| obtained(claim, &reply)).transpose()?.flatten();
@@ -139,7 +142,14 @@ impl LockStore for PostgresStore {
         let Some(token) = grant.token() else { return Ok(false) };
         let call = self.call(statements::EVICT).text(key.as_str()).number(number(token.get()));
         let call = call.text(self.database.lock_timeout());
-        Ok(!self.database.run(Lane::Claims, call).await?.is_empty())
+        let rows = self.database.run(Lane::Claims, call).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let verdict: String = column(row, "verdict")?;
+        if verdict == "child" {
+            let sentence = "a lease under a session cannot be evicted: evict its session";
+            return Err(ServerFault::refused(sentence).into());
+        }
+        Ok(verdict == "marked")
     }
 
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
@@ -175,6 +185,10 @@ impl LockStore for PostgresStore {
         }))
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     fn grain(&self) -> Duration {
         Duration::from_micros(1)
     }
@@ -188,7 +202,7 @@ impl PostgresStore {
         self.database.statements.call(statement)
     }
 
-    fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
+    pub(crate) fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
         let call = self.call(statement).text(claim.key.as_str()).nonce(claim.nonce);
         let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
         call.number(number(claim.request.get()))
@@ -217,9 +231,14 @@ impl PostgresStore {
                 return Ok(obtained);
             }
         }
+        Err(self.changes_too_fast(&claim.key).into())
+    }
+
+    pub(crate) fn changes_too_fast(&self, key: &LeaseKey) -> ServerFault {
         let name = &self.database.name;
-        let sentence = format!("{name}: the holder of {:?} changes too fast to be read", claim.key);
-        Err(ServerFault::unavailable(sentence).into())
+        ServerFault::unavailable(format!(
+            "{name}: the holder of {key:?} changes too fast to be read"
+        ))
     }
 
     pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
@@ -267,6 +286,14 @@ impl PostgresStore {
     }
 }
 
+/// Only `obtain_under` checks that the key is free for a claim under a session.
+fn refuse_child(claim: &Claim) -> Result<(), ServerFault> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    Err(ServerFault::refused("a claim under a session is made by `obtain_under`"))
+}
+
 async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFault> {
     let call = database.statements.call(statements::MARK).text(key.as_str());
     let rows = database.run(Lane::Claims, call.text(database.lock_timeout())).await?;
@@ -275,7 +302,7 @@ async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFa
 
 /// Returns `None` if the row does not explain the refusal. Either another request has changed the row since the
 /// statement began, or the key is free now.
-fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
+pub(crate) fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
     let key = claim.key.as_str();
     Ok(Some(match reply.verdict.as_str() {
         "granted" => {
@@ -288,6 +315,7 @@ fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFaul
         }
         "held" => Obtained::Held(reply.holder(key)?),
         "late" | "reserved" => Obtained::Held(reply.former_holder(key)?),
+        "passed" => Obtained::Held(reply.last_holder(key)?),
         _ => return Ok(None),
     }))
 }
@@ -309,7 +337,7 @@ pub(crate) fn loss(verdict: &str) -> LossCause {
     }
 }
 
-fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
+pub(crate) fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     if claim.attributes.is_empty() {
         return Ok(None);
     }
@@ -332,7 +360,7 @@ pub(crate) fn micros(length: Duration) -> i64 {
 }
 
 /// The number of statements that a claim sends if no row explains its refusal.
-const READS_OF_A_CHANGING_ROW: usize = 8;
+pub(crate) const READS_OF_A_CHANGING_ROW: usize = 8;
 
 /// Larger batches are not faster.
 const BATCH: usize = 500;

@@ -56,6 +56,38 @@ async fn missing_table_is_refused_and_can_be_created() {
     builder.connect().await.unwrap();
 }
 
+/// The columns that later versions have added.
+const ADDED: [&str; 2] = ["parent", "parent_token"];
+
+#[tokio::test]
+async fn older_table_is_refused_until_it_is_upgraded() {
+    let Some(server) = PostgresServer::start() else { return };
+    let builder = builder(&server);
+    builder.create_table().await.unwrap();
+    let key: LeaseKey = "job".parse().unwrap();
+    let store = builder.clone().connect().await.unwrap();
+    let grant = obtain(&store, &key, "a", PATIENT).await;
+    drop(store);
+    let readme = include_str!("../README.md");
+    let (_, sql) = readme.split_once("ALTER TABLE").unwrap();
+    let documented = format!("ALTER TABLE{}", sql.split_once("```").unwrap().0);
+    for upgrade in ["create_table", "documented"] {
+        for column in ADDED {
+            server.command(&format!("ALTER TABLE lease DROP COLUMN {column}"));
+        }
+        assert_refused(builder.clone().connect().await, Misconfigured, "An older table");
+
+        match upgrade {
+            "documented" => drop(server.command(&documented)),
+            _ => builder.create_table().await.unwrap(),
+        }
+
+        let store = builder.clone().connect().await.unwrap();
+        let holder = store.holder(&key).await.unwrap();
+        assert_eq!(holder.and_then(|holder| holder.token), Some(grant.token), "{upgrade}");
+    }
+}
+
 #[tokio::test]
 async fn table_that_is_dropped_later_is_reported_with_advice() {
     let Some(server) = PostgresServer::start() else { return };

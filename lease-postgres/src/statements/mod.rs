@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lease_core::store::Nonce;
+use lease_core::store::{Nonce, Parent};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::ServerFault;
@@ -149,6 +149,12 @@ impl Call {
         self.with(nonces.map(Nonce::get).collect::<Vec<_>>(), Type::UUID_ARRAY)
     }
 
+    /// Two values: the key and the token of the session.
+    pub(crate) fn parent(self, session: Option<&Parent>) -> Self {
+        let call = self.optional_text(session.map(|session| session.key.as_str().to_owned()));
+        call.optional_number(session.map(|session| number(session.token.get())))
+    }
+
     pub(crate) fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         self.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect()
     }
@@ -175,8 +181,10 @@ macro_rules! statements {
 statements! {
     ADOPT = "adopt",
     CHECK = "check",
+    COUNT = "count",
     CREATE = "create",
     DELETE = "delete",
+    END_SESSION = "end_session",
     EVICT = "evict",
     HEARTBEAT = "heartbeat",
     HOLDER = "holder",
@@ -184,13 +192,16 @@ statements! {
     MARK = "mark",
     OBTAIN = "obtain",
     OBTAIN_RELEASED = "obtain_released",
+    OBTAIN_UNDER = "obtain_under",
     PURGE = "purge",
     READ = "read",
+    READ_ALL = "read_all",
     RELEASE = "release",
     SCAN = "scan",
     TABLE = "table",
     TRANSFER = "transfer",
     UPDATE = "update",
+    UPGRADE = "upgrade",
 }
 
 /// Skips locked rows instead of waiting for them.

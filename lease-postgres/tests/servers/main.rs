@@ -10,6 +10,7 @@ mod locks;
 mod records;
 mod rows;
 mod sabotage;
+mod sessions;
 mod setting;
 mod tls;
 mod tokens;

@@ -275,3 +275,42 @@ fn conditions_of_records_are_needed() {
         ),
     ]);
 }
+
+#[test]
+fn conditions_of_sessions_are_needed() {
+    expect_broken(&[
+        (
+            &[("obtain_under", "AND l.token IS NOT DISTINCT FROM $7", "")],
+            &["claim_that_has_seen_a_smaller_token_is_refused"],
+        ),
+        (
+            &[("obtain_under", "ELSE l.ends = 'infinity' AND", "ELSE")],
+            &["claim_refused_after_late_hand_over_stays_refused"],
+        ),
+        (
+            &[("obtain_under", "AND l.parent = $8 AND l.parent_token = $9", "")],
+            &["proof_of_another_session_grants_nothing"],
+        ),
+        (
+            &[("obtain_under", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
+            &["repeated_claim_under_session_is_granted_again"],
+        ),
+        (
+            &[("obtain_under", "ELSE 'infinity'", "ELSE clock_timestamp()")],
+            &["lease_under_session_outlasts_its_ttl"],
+        ),
+        (
+            &[("end_session", "(s.ends <= clock_timestamp() OR", "(true OR")],
+            &["session_that_is_held_is_not_ended"],
+        ),
+        (&[("evict", "AND isfinite(s.ends)", "")], &["lease_under_session_is_not_evicted"]),
+        (
+            &[("read_all", "h.token IS NOT NULL AND h.ends IS NULL AS ended", "false AS ended")],
+            &["end_of_expired_session_is_written", "released_session_has_ended"],
+        ),
+        (
+            &[("read_all", "CASE WHEN h.until > clock_timestamp()", "CASE WHEN false")],
+            &["reserved_key_shows_its_reservation"],
+        ),
+    ]);
+}

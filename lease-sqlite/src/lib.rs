@@ -10,6 +10,7 @@ mod functions;
 mod machine;
 mod requests;
 mod row;
+mod sessions;
 mod statements;
 mod store;
 mod table;

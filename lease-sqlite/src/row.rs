@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Claim, Grant, LeaseRecord, Nonce, RequestNumber};
+use lease_core::store::{
+    Claim, Grant, LastGrant, LeaseRecord, Nonce, Parent, RequestNumber, Reserved,
+};
 use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, LossCause};
 use rusqlite::Row as SqlRow;
 use uuid::Uuid;
@@ -32,6 +34,8 @@ pub(crate) struct CurrentGrant {
     pub(crate) nonce: Nonce,
     pub(crate) request: RequestNumber,
     pub(crate) is_evicted: bool,
+    /// The session of the grant, if any. Such a grant does not expire.
+    pub(crate) parent: Option<Parent>,
     ttl: i64,
     ends: i64,
 }
@@ -73,6 +77,8 @@ impl Row {
             only_for: row.get("only_for")?,
             record: row.get("record")?,
             attributes: row.get("attributes")?,
+            parent: row.get("parent")?,
+            parent_token: row.get("parent_token")?,
             now: row.get("now")?,
             this_boot: row.get("this_boot")?,
         };
@@ -86,7 +92,9 @@ impl Row {
 
     pub(crate) fn holder(&self) -> Option<Holder> {
         let grant = self.held()?;
-        Some(named(self.token, Holder::new(grant.lessee.clone(), Some(micros(self.left(grant))))))
+        let expires_in = grant.parent.is_none().then(|| micros(self.left(grant)));
+        let holder = Holder::new(grant.lessee.clone(), expires_in);
+        Some(named(self.token, holder.with_parent(grant.parent.clone())))
     }
 
     /// The lessee of the lease, of the reservation, or of the last grant. If the claim's own grant has ended, the
@@ -143,8 +151,21 @@ impl Row {
         if !self.is_lasting && holder.is_none() {
             return Ok(None);
         }
+        self.to_known_record().map(Some)
+    }
+
+    /// Also returns a record for a row that only remembers a grant. A claim under a session names its token.
+    pub(crate) fn to_known_record(&self) -> Result<LeaseRecord, Fault> {
+        let last_grant = match (&self.grant, self.token) {
+            (None, Some(_)) => LastGrant::Ended,
+            _ => LastGrant::Open,
+        };
+        let reserved = self.reservation.as_ref().filter(|reserved| self.left_of(reserved) > 0);
+        let reserved = reserved
+            .map(|reserved| Reserved::new(reserved.only.clone(), micros(self.left_of(reserved))));
         let attributes = self.attributes()?;
-        Ok(Some(LeaseRecord::new(self.key.clone(), holder, self.token, attributes)))
+        let record = LeaseRecord::new(self.key.clone(), self.holder(), self.token, attributes);
+        Ok(record.with_end(last_grant, reserved))
     }
 
     pub(crate) fn tenure(&self) -> Tenure {
@@ -159,6 +180,9 @@ impl Row {
 
     /// Returns microseconds. A lease of another boot has its whole ttl left.
     fn left(&self, grant: &CurrentGrant) -> i64 {
+        if grant.parent.is_some() {
+            return i64::MAX;
+        }
         if self.is_of_another_boot { grant.ttl } else { grant.ends.saturating_sub(self.now) }
     }
 
@@ -189,6 +213,8 @@ struct Columns {
     only_for: Option<String>,
     record: String,
     attributes: String,
+    parent: Option<String>,
+    parent_token: Option<i64>,
     now: i64,
     this_boot: String,
 }
@@ -207,6 +233,14 @@ impl Columns {
                 nonce: read_nonce(nonce)?,
                 request: RequestNumber::new(u64::try_from(self.request?).ok()?),
                 is_evicted: self.evicted != 0,
+                parent: match self.parent {
+                    Some(session) if ends == NEVER => {
+                        let token = u64::try_from(self.parent_token?).ok()?;
+                        let token = FencingToken::new(token).ok()?;
+                        Some(Parent::new(LeaseKey::new(session).ok()?, token))
+                    }
+                    _ => None,
+                },
                 ttl: self.ttl.filter(|ttl| *ttl >= 0)?,
                 ends,
             }),
@@ -248,6 +282,9 @@ impl Columns {
         })
     }
 }
+
+/// The `ends` of a lease under a session.
+const NEVER: i64 = i64::MAX;
 
 pub(crate) fn nonce_text(nonce: Nonce) -> String {
     nonce.get().simple().to_string()

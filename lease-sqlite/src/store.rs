@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained, Sessions};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -166,6 +166,7 @@ fn run_on_thread(
 #[async_trait]
 impl LockStore for SqliteStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        refuse_child(claim)?;
         let request = claim_request(claim)?;
         self.write(Urgency::Normal, move |database| database.obtain(&request)).await
     }
@@ -230,6 +231,10 @@ impl LockStore for SqliteStore {
         let (key, watches) = (key.clone(), self.shared.watches.clone());
         self.read_by(move |database| watches.watch(database, &key)).await
     }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
 }
 
 /// The key is that after which the next page begins. It is `None` for the last page.
@@ -269,6 +274,15 @@ pub(crate) fn claim_request(claim: &Claim) -> Result<ClaimRequest, StoreError> {
     Ok(ClaimRequest { claim: claim.clone(), attributes })
 }
 
+/// Only `obtain_under` checks that the key is free for a claim under a session.
+fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    let text = "a claim under a session is made by `obtain_under`";
+    Err(StoreError::new(StoreErrorKind::Refused, text))
+}
+
 pub(crate) fn unwritable() -> StoreError {
     StoreError::new(
         StoreErrorKind::Refused,
@@ -276,7 +290,7 @@ pub(crate) fn unwritable() -> StoreError {
     )
 }
 
-fn describe(error: &StoreError) -> String {
+pub(crate) fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 

@@ -26,6 +26,9 @@ CREATE TABLE lease (
     record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
     -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
     attributes  TEXT NOT NULL DEFAULT '{}',
+    -- The session of the grant, if `ends` is the largest integer: its key and its token.
+    parent       TEXT,
+    parent_token INTEGER,
     CHECK ((nonce IS NULL) = (ends IS NULL)),
     CHECK (ends IS NULL OR (token IS NOT NULL AND lessee IS NOT NULL AND ttl >= 0)),
     CHECK (until IS NULL OR reserved >= 0)

@@ -1,7 +1,8 @@
 //! The SQL statements. Each statement decides and writes in one step.
 //!
 //! Start with `obtain.sql`. `create_tables.sql` describes the columns. Every other file has the name of its
-//! request. `first_seen.sql` moves rows of another boot to this boot, and `remove.sql` removes outdated rows.
+//! request. `first_seen.sql` moves rows of another boot to this boot, `remove.sql` removes outdated rows, and
+//! `upgrade.sql` adds what files of earlier versions lack.
 //! [`functions`](crate::functions) defines `boot_time()`, `boot_id()`, `wall_time()` and `meets()`.
 
 use std::borrow::Cow;
@@ -10,8 +11,10 @@ use std::borrow::Cow;
 #[derive(Debug, Clone)]
 pub(crate) struct Statements {
     pub(crate) adopt: Cow<'static, str>,
+    pub(crate) count: Cow<'static, str>,
     pub(crate) create: Cow<'static, str>,
     pub(crate) delete: Cow<'static, str>,
+    pub(crate) end_session: Cow<'static, str>,
     pub(crate) evict: Cow<'static, str>,
     pub(crate) first_seen: Cow<'static, str>,
     pub(crate) heartbeat: Cow<'static, str>,
@@ -19,6 +22,7 @@ pub(crate) struct Statements {
     pub(crate) identity: Cow<'static, str>,
     pub(crate) list: Cow<'static, str>,
     pub(crate) obtain: Cow<'static, str>,
+    pub(crate) obtain_under: Cow<'static, str>,
     pub(crate) read: Cow<'static, str>,
     pub(crate) release: Cow<'static, str>,
     pub(crate) remove: Cow<'static, str>,
@@ -30,14 +34,17 @@ impl Default for Statements {
     fn default() -> Self {
         Self {
             adopt: include_str!("adopt.sql").into(),
+            count: include_str!("count.sql").into(),
             create: include_str!("create.sql").into(),
             delete: include_str!("delete.sql").into(),
+            end_session: include_str!("end_session.sql").into(),
             evict: include_str!("evict.sql").into(),
             first_seen: include_str!("first_seen.sql").into(),
             heartbeat: include_str!("heartbeat.sql").into(),
             identity: "checked".into(),
             list: include_str!("list.sql").into(),
             obtain: include_str!("obtain.sql").into(),
+            obtain_under: include_str!("obtain_under.sql").into(),
             read: include_str!("read.sql").into(),
             release: include_str!("release.sql").into(),
             remove: include_str!("remove.sql").into(),
@@ -53,14 +60,17 @@ impl Statements {
     pub(crate) fn replace(&mut self, name: &str, old: &str, new: &str) -> bool {
         let text = match name {
             "adopt" => &mut self.adopt,
+            "count" => &mut self.count,
             "create" => &mut self.create,
             "delete" => &mut self.delete,
+            "end_session" => &mut self.end_session,
             "evict" => &mut self.evict,
             "first_seen" => &mut self.first_seen,
             "heartbeat" => &mut self.heartbeat,
             "identity" => &mut self.identity,
             "list" => &mut self.list,
             "obtain" => &mut self.obtain,
+            "obtain_under" => &mut self.obtain_under,
             "read" => &mut self.read,
             "release" => &mut self.release,
             "remove" => &mut self.remove,
@@ -75,3 +85,4 @@ impl Statements {
 }
 
 pub(crate) const CREATE_TABLES: &str = include_str!("create_tables.sql");
+pub(crate) const UPGRADE: &str = include_str!("upgrade.sql");

@@ -12,7 +12,7 @@ use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::connection::tls::{Tls, tls};
 use crate::error::ServerFault;
-use crate::refusals::Refusals;
+use crate::recent_keys::RecentKeys;
 use crate::statements::{self, Statements, TableName};
 use crate::store::PostgresStore;
 
@@ -201,7 +201,8 @@ impl PostgresStoreBuilder {
         let channel = database.statements.table().channel();
         let listener = Listener::new(listen_at, self.tls()?, channel);
         let (database, listener) = (Arc::new(database), Arc::new(listener));
-        Ok(PostgresStore { database, listener, refusals: Arc::new(Refusals::new()) })
+        let [refusals, queued] = [RecentKeys::new(), RecentKeys::new()].map(Arc::new);
+        Ok(PostgresStore { database, listener, refusals, queued })
     }
 
     fn database(&self, address: &Address) -> Result<Database, ServerFault> {

@@ -9,7 +9,8 @@ mod builder;
 )]
 mod connection;
 mod error;
-mod refusals;
+mod in_turn;
+mod recent_keys;
 mod reply;
 mod sessions;
 mod statements;

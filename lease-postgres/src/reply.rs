@@ -49,6 +49,11 @@ impl Reply {
         self.request.and_then(|number| u64::try_from(number).ok()).map(RequestNumber::new)
     }
 
+    /// `None` if the lease ends with its session.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.remaining.map(micros)
+    }
+
     pub(crate) fn attributes(&self, key: &str) -> Result<Attributes, ServerFault> {
         attributes(self.attributes.as_deref(), key)
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained, Sessions,
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
 };
 use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError};
 use tokio::select;
@@ -17,7 +17,8 @@ use crate::attributes::{MAX_LEVELS, write};
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::error::ServerFault;
-use crate::refusals::Refusals;
+use crate::in_turn::hand_on;
+use crate::recent_keys::RecentKeys;
 use crate::reply::{Reply, column, read_granted};
 use crate::statements::{self, number};
 
@@ -61,7 +62,10 @@ use crate::statements::{self, number};
 pub struct PostgresStore {
     pub(crate) database: Arc<Database>,
     pub(crate) listener: Arc<Listener>,
-    pub(crate) refusals: Arc<Refusals>,
+    /// The keys whose last claim was refused. Their next claims skip the statement for released keys.
+    pub(crate) refusals: Arc<RecentKeys>,
+    /// The keys with a queue. Their releases skip the statement for keys without a queue.
+    pub(crate) queued: Arc<RecentKeys>,
 }
 
 #[async_trait]
@@ -89,11 +93,24 @@ impl LockStore for PostgresStore {
         Ok(answer.ok_or_else(unanswered)?)
     }
 
+    /// Sends one statement if no claim was queued for the key, or if this store knows of the queue.
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let call = self.under(statements::RELEASE, grant);
-        let call = call.optional_number(reserved.map(micros));
-        let call = call.text(self.channel()).text(self.database.lock_timeout());
-        Ok(self.database.run(Lane::Holders, call).await.map(drop)?)
+        if reserved.is_some() || !self.queued.contains(&grant.key) {
+            let call = self.under(statements::RELEASE, grant);
+            let call = call.optional_number(reserved.map(micros));
+            let call = call.text(self.channel()).text(self.database.lock_timeout());
+            let is_released = !self.database.run(Lane::Holders, call).await?.is_empty();
+            if is_released || reserved.is_some() {
+                return Ok(());
+            }
+        }
+        let token = number(grant.token.get());
+        if hand_on(&self.database, &grant.key, grant.nonce, Some(token)).await? {
+            self.queued.insert(&grant.key);
+        } else {
+            self.queued.remove(&grant.key);
+        }
+        Ok(())
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
@@ -185,6 +202,10 @@ impl LockStore for PostgresStore {
         }))
     }
 
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
+    }
+
     fn sessions(&self) -> Option<&dyn Sessions> {
         Some(self)
     }
@@ -218,7 +239,7 @@ impl PostgresStore {
         Ok(Some(Obtained::Granted(claim.granted(token), attributes)))
     }
 
-    async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+    pub(crate) async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let attributes = claimed(claim)?;
         for _ in 0..READS_OF_A_CHANGING_ROW {
             let call = self.claiming(statements::OBTAIN, claim).optional_text(attributes.clone());
@@ -287,7 +308,7 @@ impl PostgresStore {
 }
 
 /// Only `obtain_under` checks that the key is free for a claim under a session.
-fn refuse_child(claim: &Claim) -> Result<(), ServerFault> {
+pub(crate) fn refuse_child(claim: &Claim) -> Result<(), ServerFault> {
     if claim.parent.is_none() {
         return Ok(());
     }

@@ -57,7 +57,7 @@ async fn missing_table_is_refused_and_can_be_created() {
 }
 
 /// The columns that later versions have added.
-const ADDED: [&str; 2] = ["parent", "parent_token"];
+const ADDED: [&str; 3] = ["parent", "parent_token", "queue"];
 
 #[tokio::test]
 async fn older_table_is_refused_until_it_is_upgraded() {

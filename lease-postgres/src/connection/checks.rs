@@ -132,7 +132,7 @@ fn checked_durability(name: &str, user: &str, row: &Row) -> Result<(), ServerFau
 }
 
 /// The columns that `upgrade.sql` adds.
-const ADDED: [&str; 2] = ["parent", "parent_token"];
+const ADDED: [&str; 3] = ["parent", "parent_token", "queue"];
 
 /// A new connection takes several round trips.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Receives the notifications of releases, on a separate connection.
+//! Receives the notifications of releases and of grants, on a separate connection.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use lease_core::store::Nonce;
+use lease_core::store::{Claim, Nonce, Notices};
 use parking_lot::Mutex;
 use tokio::select;
 use tokio::sync::watch;
@@ -18,9 +18,11 @@ use tracing::warn;
 
 use crate::connection::address::Address;
 use crate::connection::database::{Database, Lane};
+use crate::connection::grants::Grants;
 use crate::connection::tls::Tls;
 use crate::connection::waiters::{Waiters, Watch};
 use crate::error::ServerFault;
+use crate::in_turn::hand_on;
 use crate::statements::Call;
 
 /// Listens from the first wait of a caller until the store is dropped.
@@ -28,6 +30,9 @@ pub(crate) struct Listener {
     address: Address,
     tls: Tls,
     channel: String,
+    /// The channel of this client. The server publishes the grants of its queued claims.
+    channel_of_grants: String,
+    grants: Grants,
     state: Mutex<State>,
 }
 
@@ -46,7 +51,32 @@ type Opened = Result<Option<Waiters>, ServerFault>;
 
 impl Listener {
     pub(crate) fn new(address: Address, tls: Tls, channel: String) -> Self {
-        Self { address, tls, channel, state: Mutex::new(State::Off) }
+        let channel_of_grants = format!("lease:{}", Nonce::random().get().simple());
+        let (grants, state) = (Grants::new(), Mutex::new(State::Off));
+        Self { address, tls, channel, channel_of_grants, grants, state }
+    }
+
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Returns `None` if no connection listens.
+    pub(crate) fn channel_of_grants(&self) -> Option<String> {
+        match &*self.state.lock() {
+            State::Listening(..) => Some(self.channel_of_grants.clone()),
+            State::Off | State::Opening(_) | State::Unheard => None,
+        }
+    }
+
+    /// Returns `None` if notifications do not arrive.
+    pub(crate) async fn listen(
+        self: &Arc<Self>,
+        database: &Arc<Database>,
+        claim: &Claim,
+    ) -> Result<Option<Notices>, ServerFault> {
+        // If the connection ends before this call returns, the claim gets a notice of that, too.
+        let notices = self.grants.listen(claim);
+        Ok(self.waiters(database).await?.map(|_listening| notices))
     }
 
     pub(crate) async fn watch(
@@ -54,10 +84,7 @@ impl Listener {
         database: &Arc<Database>,
         key: &str,
     ) -> Result<Option<Watch>, ServerFault> {
-        let mut opening = self.opening(database);
-        let stopped = |_| ServerFault::unavailable("the runtime has ended");
-        let opened = opening.wait_for(Option::is_some).await.map_err(stopped)?.clone();
-        let Some(waiters) = opened.transpose()?.flatten() else { return Ok(None) };
+        let Some(waiters) = self.waiters(database).await? else { return Ok(None) };
         let watch = waiters.watch(key);
         watch.map(Some).ok_or_else(|| {
             ServerFault::unavailable(format!(
@@ -65,6 +92,16 @@ impl Listener {
                 self.address.name
             ))
         })
+    }
+
+    async fn waiters(
+        self: &Arc<Self>,
+        database: &Arc<Database>,
+    ) -> Result<Option<Waiters>, ServerFault> {
+        let mut opening = self.opening(database);
+        let stopped = |_| ServerFault::unavailable("the runtime has ended");
+        let opened = opening.wait_for(Option::is_some).await.map_err(stopped)?.clone();
+        Ok(opened.transpose()?.flatten())
     }
 
     /// Starts a task that opens the connection, unless it is open.
@@ -109,10 +146,13 @@ impl Listener {
         }
     }
 
-    async fn open(&self, database: &Database) -> Result<Option<(Client, Waiters)>, ServerFault> {
+    async fn open(
+        &self,
+        database: &Arc<Database>,
+    ) -> Result<Option<(Client, Waiters)>, ServerFault> {
         let limit = database.timeout.max(MIN_LIMIT);
         let name = &self.address.name;
-        let connecting = timeout(limit, self.connect()).await;
+        let connecting = timeout(limit, self.connect(database)).await;
         let (client, waiters) = connecting.map_err(|_| ServerFault::late(name, limit))??;
         if self.is_heard(database, &waiters, limit).await? {
             return Ok(Some((client, waiters)));
@@ -127,18 +167,31 @@ impl Listener {
         Ok(None)
     }
 
-    async fn connect(&self) -> Result<(Client, Waiters), ServerFault> {
+    async fn connect(&self, database: &Arc<Database>) -> Result<(Client, Waiters), ServerFault> {
         let fault = |error| ServerFault::from_driver(&self.address.name, &error);
         let connected = self.address.config.connect(self.tls.clone()).await;
         let (client, mut connection) = connected.map_err(fault)?;
         let waiters = Waiters::new();
         let (woken, server) = (waiters.clone(), self.address.name.clone());
+        let (grants, freed) = (self.grants.clone(), self.channel.clone());
+        let database = Arc::downgrade(database);
         tokio::spawn(async move {
             let mut messages = stream::poll_fn(|context| connection.poll_message(context));
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(AsyncMessage::Notification(notification)) => {
-                        woken.wake(notification.payload());
+                        let payload = notification.payload();
+                        if notification.channel() == freed {
+                            woken.wake(payload);
+                            grants.freed(payload);
+                        } else if let Some((key, nonce)) = grants.deliver(payload)
+                            && let Some(database) = database.upgrade()
+                        {
+                            tokio::spawn(async move {
+                                // If this fails, the ttl frees the key.
+                                drop(hand_on(&database, &key, nonce, None).await);
+                            });
+                        }
                     }
                     Ok(_) => (),
                     Err(error) => {
@@ -148,8 +201,9 @@ impl Listener {
                 }
             }
             woken.close();
+            grants.missed();
         });
-        let listen = format!("LISTEN \"{}\"", self.channel);
+        let listen = format!("LISTEN \"{}\"; LISTEN \"{}\"", self.channel, self.channel_of_grants);
         client.batch_execute(&listen).await.map_err(fault)?;
         Ok((client, waiters))
     }

@@ -15,7 +15,7 @@ SELECT to_regclass($1)::text AS found,
         SELECT r FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) r
         WHERE NOT has_table_privilege(to_regclass($1), r)) AS missing_rights,
     ARRAY(
-        SELECT c FROM unnest('{key,token,granted,request,lessee,ends,beat,evicted,last,until,only_for,waits,kept,attributes,parent,parent_token}'::text[]) c
+        SELECT c FROM unnest('{key,token,granted,request,lessee,ends,beat,evicted,last,until,only_for,waits,kept,attributes,parent,parent_token,queue}'::text[]) c
         WHERE NOT EXISTS (
             SELECT FROM pg_attribute
             WHERE attrelid = to_regclass($1) AND attname = c AND NOT attisdropped))

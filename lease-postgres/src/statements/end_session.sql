@@ -12,7 +12,7 @@ ended AS (
         -- A smaller token: a failover has lost the grant of the session. Then the row gets the end mark.
         AND (s.token IS NULL OR s.token <= $2)
         AND (s.ends <= clock_timestamp() OR (s.ends IS NULL AND s.token IS DISTINCT FROM $2))
-    RETURNING l.key, s.waits),
+    RETURNING l.key, s.waits OR s.queue IS NOT NULL AS waits),
 -- Without a row, an end mark: a late copy of the session's claim could be granted, and have the same token.
 marked AS (
     INSERT INTO "lease" (key, token, until)

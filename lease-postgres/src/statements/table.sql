@@ -17,5 +17,6 @@ CREATE TABLE IF NOT EXISTS "lease" (
     kept boolean NOT NULL DEFAULT false,      -- the key has a record, even while it has no holder
     attributes jsonb NOT NULL DEFAULT '{}',   -- the attributes of the record
     parent text,                              -- the session of the last grant, if `ends` is infinity: its key
-    parent_token bigint                       -- and its token
+    parent_token bigint,                      -- and its token
+    queue jsonb                               -- the claims that wait for the key, in turn; NULL: none
 ) WITH (fillfactor = 50);

@@ -5,6 +5,7 @@
 mod clocks;
 mod conditions;
 mod faults;
+mod in_turn;
 mod listening;
 mod locks;
 mod records;

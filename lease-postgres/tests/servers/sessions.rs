@@ -52,7 +52,11 @@ fn grants_an_open_lease(store: PostgresStore, server: &PostgresServer) -> BoxFut
     })
 }
 
-fn frees_after(change: &'static str, store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+fn frees_after(
+    change: &'static str,
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let (worker, _) = child(&store).await;
         let seen = vacancy(&store, Some(&Ended::written(Parent::from(&worker)))).await;
@@ -65,7 +69,10 @@ fn grants_under_another_key(store: PostgresStore, server: &PostgresServer) -> Bo
     frees_after("parent = 'other'", store, server)
 }
 
-fn grants_under_another_token(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+fn grants_under_another_token(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
     frees_after("parent_token = parent_token + 1", store, server)
 }
 
@@ -142,12 +149,7 @@ const CONTROLS: [Control; 10] = [
     ("obtain_under", "AND l.token IS NOT DISTINCT FROM $7", "", grants_another_token),
     ("obtain_under", "WHERE $7 IS NULL AND NOT", "WHERE NOT", grants_a_deleted_row),
     ("end_session", "AND (s.token IS NULL OR s.token <= $2)", "", ends_a_later_session),
-    (
-        "end_session",
-        "OR (s.ends IS NULL AND s.token IS DISTINCT FROM $2)",
-        "",
-        leaves_no_end_mark,
-    ),
+    ("end_session", "OR (s.ends IS NULL AND s.token IS DISTINCT FROM $2)", "", leaves_no_end_mark),
     ("end_session", "WHERE NOT EXISTS (SELECT FROM seen)", "WHERE false", leaves_no_row),
     (
         "count",
@@ -211,9 +213,8 @@ async fn claim_that_waited_for_another_is_refused() {
     let taken = "UPDATE lease SET token = token + 1, ends = 'infinity', granted = gen_random_uuid(), \
         parent = 'worker', parent_token = 7";
     other.batch_execute(&format!("BEGIN; {taken}")).await.unwrap();
-    let waiting = tokio::spawn(async move {
-        store.obtain_under(&claim(&key(), "b", TTL), &seen).await
-    });
+    let waiting =
+        tokio::spawn(async move { store.obtain_under(&claim(&key(), "b", TTL), &seen).await });
     waiting_for_locks(&watching, 1).await;
 
     other.batch_execute("COMMIT").await.unwrap();
@@ -221,7 +222,10 @@ async fn claim_that_waited_for_another_is_refused() {
     let Obtained::Held(holder) = soon(waiting).await.unwrap().unwrap() else {
         panic!("the key was granted twice")
     };
-    assert_eq!(holder.parent.map(|session| session.key.as_str().to_owned()), Some("worker".to_owned()));
+    assert_eq!(
+        holder.parent.map(|session| session.key.as_str().to_owned()),
+        Some("worker".to_owned())
+    );
 }
 
 /// Each refused claim under a session names a token that the row no longer has.

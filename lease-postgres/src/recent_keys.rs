@@ -1,21 +1,19 @@
-//! Remembers which keys were held at the last claim.
+//! Remembers keys of recent requests, to choose the statement of the next request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lease_core::LeaseKey;
 
-/// The keys whose last claim was refused. It may forget a key or confuse two keys.
-///
-/// A claim for such a key skips the statement for released keys.
+/// A small set of keys. It may forget a key or confuse two keys.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(crate) struct RecentKeys {
     hasher: RandomState,
     /// The hash of a key, in the slot that the hash selects. Zero means no key.
     slots: [AtomicU64; SLOTS],
 }
 
-impl Refusals {
+impl RecentKeys {
     pub(crate) fn new() -> Self {
         Self { hasher: RandomState::new(), slots: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
@@ -57,16 +55,16 @@ mod tests {
 
     #[test]
     fn removed_key_is_not_contained() {
-        let refusals = Refusals::new();
+        let keys = RecentKeys::new();
         let (one, other) = ("one".parse().unwrap(), "other".parse().unwrap());
-        refusals.insert(&one);
-        assert!(refusals.contains(&one));
-        assert!(!refusals.contains(&other));
+        keys.insert(&one);
+        assert!(keys.contains(&one));
+        assert!(!keys.contains(&other));
 
-        refusals.remove(&other);
-        assert!(refusals.contains(&one));
-        refusals.remove(&one);
+        keys.remove(&other);
+        assert!(keys.contains(&one));
+        keys.remove(&one);
 
-        assert!(!refusals.contains(&one));
+        assert!(!keys.contains(&one));
     }
 }

@@ -1,0 +1,442 @@
+//! Waiting in turn: who is granted a freed key, and how the waiters learn of it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore, Notice, Obtained};
+use lease_core::{Change, LeaseOptions, Locker};
+use lease_postgres::{PostgresStore, PostgresStoreBuilder};
+use lease_test_servers::claims::{claim, eventually, granted, obtain, soon};
+use lease_test_servers::postgres::PostgresServer;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
+
+/// The key is held by `a`. Claims of these lessees are queued.
+async fn queued(store: &PostgresStore, lessees: &[&str]) -> (Grant, Vec<Claim>) {
+    let held = obtain(store, &key(), "a", TTL).await;
+    let mut claims = Vec::new();
+    for lessee in lessees {
+        let claim = claim(&key(), lessee, TTL);
+        let place = store.enqueue(&claim).await.unwrap();
+        assert!(matches!(place, Enqueued::Queued(_)), "{place:?}");
+        claims.push(claim);
+    }
+    (held, claims)
+}
+
+async fn holder(store: &PostgresStore) -> Option<String> {
+    let holder = store.holder(&key()).await.unwrap();
+    holder.map(|holder| holder.lessee.as_str().to_owned())
+}
+
+async fn is_held_by(store: &PostgresStore, lessee: &str) -> bool {
+    holder(store).await.as_deref() == Some(lessee)
+}
+
+fn queue(server: &PostgresServer) -> String {
+    server.command("SELECT coalesce(jsonb_array_length(queue), 0) FROM lease")
+}
+
+/// Returns whether a promise is broken.
+type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
+
+/// Another store has the waiters, so that the releasing store does not know of the queue.
+fn frees_a_queued_key(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let other = connected(builder(server)).await;
+        let (held, _) = queued(&other, &["b"]).await;
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "b").await
+    })
+}
+
+fn grants_out_of_turn(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b", "c"]).await;
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "b").await
+    })
+}
+
+fn grants_an_expired_place(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b", "c"]).await;
+        server.command("UPDATE lease SET queue = jsonb_set(queue, '{0,until}', '0')");
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "c").await
+    })
+}
+
+fn keeps_a_claim_that_left(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, claims) = queued(&store, &["b", "c"]).await;
+        store.leave(&claims[0]).await.unwrap();
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "c").await
+    })
+}
+
+fn frees_the_key_of_another(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (_held, claims) = queued(&store, &["b"]).await;
+        store.leave(&claims[0]).await.unwrap();
+        !is_held_by(&store, "a").await
+    })
+}
+
+fn frees_a_later_token(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b"]).await;
+        server.command("UPDATE lease SET token = token + 1");
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "a").await
+    })
+}
+
+/// A duplicate of a release arrives without the reservation.
+fn ends_a_reservation(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b"]).await;
+        store.release(&held, Some(TTL)).await.unwrap();
+        store.release(&held, None).await.unwrap();
+        holder(&store).await.is_some() || queue(server) != "1"
+    })
+}
+
+fn hands_a_held_key_on(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let former = obtain(&store, &key(), "x", TTL).await;
+        store.release(&former, None).await.unwrap();
+        queued(&store, &["b"]).await;
+        store.release(&former, None).await.unwrap();
+        !is_held_by(&store, "a").await
+    })
+}
+
+fn keeps_the_place_of_a_holder(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b", "c"]).await;
+        store.release(&held, None).await.unwrap();
+        queue(server) != "1"
+    })
+}
+
+fn renewal_revives_another_place(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (_held, claims) = queued(&store, &["b", "c"]).await;
+        server.command(
+            "UPDATE lease SET queue = jsonb_set(queue, '{0,until}', '0'), ends = clock_timestamp()",
+        );
+        store.renew(&claims[1]).await.unwrap();
+        !is_held_by(&store, "c").await
+    })
+}
+
+/// The claim was granted before, and its lease has expired.
+fn grants_a_spent_claim(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let spent = claim(&key(), "a", TTL);
+        granted(store.obtain(&spent).await.unwrap());
+        server.command("UPDATE lease SET ends = clock_timestamp()");
+        store.enqueue(&spent.repeated()).await.unwrap() != Enqueued::Gone
+    })
+}
+
+/// As before, but the key was granted to another lessee since.
+fn grants_a_released_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let spent = claim(&key(), "a", TTL);
+        let (grant, _) = granted(store.obtain(&spent).await.unwrap());
+        store.release(&grant, None).await.unwrap();
+        let other = obtain(&store, &key(), "b", TTL).await;
+        store.release(&other, None).await.unwrap();
+        store.enqueue(&spent.repeated()).await.unwrap() != Enqueued::Gone
+    })
+}
+
+fn queues_under_a_session(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        obtain(&store, &key(), "a", TTL).await;
+        server.command("UPDATE lease SET ends = 'infinity', parent = 'worker', parent_token = 7");
+        let answer = store.enqueue(&claim(&key(), "b", TTL)).await.unwrap();
+        answer != Enqueued::NoQueue || queue(server) != "0"
+    })
+}
+
+fn grants_a_reserved_key(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let held = obtain(&store, &key(), "a", TTL).await;
+        store.release(&held, Some(TTL)).await.unwrap();
+        let answer = store.enqueue(&claim(&key(), "b", TTL)).await.unwrap();
+        !matches!(answer, Enqueued::Queued(_))
+    })
+}
+
+fn refuses_the_next_lessee(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let held = obtain(&store, &key(), "a", TTL).await;
+        let _ = store.transfer(&held, &"b".parse().unwrap(), TTL).await.unwrap();
+        let answer = store.enqueue(&claim(&key(), "b", TTL)).await.unwrap();
+        !matches!(answer, Enqueued::Granted(..))
+    })
+}
+
+fn lets_a_renewal_join(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        obtain(&store, &key(), "a", TTL).await;
+        store.renew(&claim(&key(), "b", TTL)).await.unwrap();
+        queue(server) != "0"
+    })
+}
+
+fn moves_to_the_end(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, claims) = queued(&store, &["b", "c"]).await;
+        store.renew(&claims[0]).await.unwrap();
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "b").await
+    })
+}
+
+fn forgets_the_request(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, claims) = queued(&store, &["b"]).await;
+        store.renew(&claims[0].clone().repeated().repeated()).await.unwrap();
+        store.enqueue(&claims[0]).await.unwrap();
+        store.release(&held, None).await.unwrap();
+        server.command("SELECT request FROM lease") != "3"
+    })
+}
+
+type Control = (&'static str, &'static str, &'static str, Probe);
+
+const UNEXPIRED: &str = "AND (q.item ->> 'until')::bigint > extract(epoch FROM h.now) * 1000000";
+
+const CONTROLS: [Control; 19] = [
+    ("release", "AND (queue IS NULL OR $4 IS NOT NULL)", "", frees_a_queued_key),
+    ("hand_on", "ORDER BY p.place LIMIT 1", "ORDER BY p.place DESC LIMIT 1", grants_out_of_turn),
+    ("hand_on", UNEXPIRED, "", grants_an_expired_place),
+    ("hand_on", "WHERE q.item ->> 'nonce' <> $2::text", "WHERE true", keeps_a_claim_that_left),
+    ("hand_on", "s.granted = $2 AND", "", frees_the_key_of_another),
+    ("hand_on", "(s.token = $3 OR $3 IS NULL)", "true", frees_a_later_token),
+    ("hand_on", "AND s.ends IS NOT NULL", "", ends_a_reservation),
+    ("hand_on", "AND (h.until IS NULL OR h.until <= h.now)", "", ends_a_reservation),
+    ("hand_on", "(h.ends IS NULL OR h.ends <= h.now) AND", "", hands_a_held_key_on),
+    (
+        "hand_on",
+        "WHERE p.item IS DISTINCT FROM (SELECT item FROM first)",
+        "",
+        keeps_the_place_of_a_holder,
+    ),
+    ("place", UNEXPIRED, "", renewal_revives_another_place),
+    ("place", "s.granted = $2 OR", "", grants_a_spent_claim),
+    ("place", "s.last = $2 OR", "", grants_a_released_claim),
+    ("place", "OR s.ends = 'infinity'", "", queues_under_a_session),
+    (
+        "place",
+        "(h.until IS NULL OR h.until <= h.now OR h.only_for = c.item ->> 'lessee')",
+        "true",
+        grants_a_reserved_key,
+    ),
+    ("place", "OR h.only_for = c.item ->> 'lessee'", "", refuses_the_next_lessee),
+    ("place", "(o.place IS NOT NULL OR $7 = 1)", "true", lets_a_renewal_join),
+    (
+        "place",
+        "coalesce(o.place, 9223372036854775807), o.item",
+        "9223372036854775807, o.item",
+        moves_to_the_end,
+    ),
+    ("place", "greatest($5, max((q.item ->> 'request')::bigint))", "$5", forgets_the_request),
+];
+
+#[tokio::test]
+async fn each_condition_of_a_queue_is_needed() {
+    let Some(server) = PostgresServer::start() else { return };
+    for (statement, part, replacement, probe) in CONTROLS {
+        let store = connected(builder(&server)).await;
+        assert!(!probe(store, &server).await, "{statement}: {part:?} does not protect");
+        server.command("TRUNCATE lease");
+        let altered = builder(&server).with_altered_statement(statement, part, replacement);
+
+        let is_broken = probe(connected(altered).await, &server).await;
+
+        assert!(is_broken, "{statement}: {part:?} is not needed");
+        server.command("TRUNCATE lease");
+    }
+}
+
+/// While a request waits for the row, another session puts the claim of `b` into the queue. Returns whether the
+/// claim was lost.
+async fn loses_a_claim(
+    builder: PostgresStoreBuilder,
+    server: &PostgresServer,
+    releases: bool,
+) -> bool {
+    let store = connected(builder).await;
+    // From now on, the store knows of a queue.
+    let (held, claims) = queued(&store, &["b"]).await;
+    let place = server.command("SELECT queue FROM lease");
+    store.leave(&claims[0]).await.unwrap();
+    let (other, watching) = (session(server).await, session(server).await);
+    other.batch_execute(&format!("BEGIN; UPDATE lease SET queue = '{place}'")).await.unwrap();
+    let requesting = store.clone();
+    let waiting = tokio::spawn(async move {
+        if releases {
+            requesting.release(&held, None).await.unwrap();
+        } else {
+            requesting.enqueue(&claim(&key(), "c", TTL)).await.unwrap();
+        }
+    });
+    waiting_for_locks(&watching, 1).await;
+
+    other.batch_execute("COMMIT").await.unwrap();
+    soon(waiting).await.unwrap();
+
+    let is_lost = if releases { !is_held_by(&store, "b").await } else { queue(server) != "2" };
+    server.command("TRUNCATE lease");
+    is_lost
+}
+
+#[tokio::test]
+async fn claim_that_joins_during_a_wait_is_not_lost() {
+    let Some(server) = PostgresServer::start() else { return };
+    for (statement, releases) in [("hand_on", true), ("place", false)] {
+        let sound = builder(&server);
+        let altered = sound.clone().with_altered_statement(statement, "FOR UPDATE OF h", "");
+
+        assert!(!loses_a_claim(sound, &server, releases).await, "{statement}");
+        assert!(loses_a_claim(altered, &server, releases).await, "{statement} needs no lock");
+    }
+}
+
+/// The long statement must not make claims and releases slower that nobody waits for.
+#[tokio::test]
+async fn key_without_waiters_needs_no_statement_for_queues() {
+    let Some(server) = PostgresServer::start() else { return };
+    let broken = builder(&server).with_altered_statement("hand_on", "WITH patience", "BROKEN");
+    let store = connected(broken.with_altered_statement("place", "WITH patience", "BROKEN")).await;
+
+    for _ in 0..3 {
+        let grant = obtain(&store, &key(), "a", TTL).await;
+        store.release(&grant, None).await.unwrap();
+    }
+
+    assert!(store.enqueue(&claim(&key(), "b", TTL)).await.is_err(), "the statement is broken");
+}
+
+#[tokio::test]
+async fn lockers_obtain_the_key_in_the_order_of_arrival() {
+    const COUNT: usize = 8;
+    const ROUNDS: usize = 3;
+    let Some((server, store)) = setting().await else { return };
+    let options = LeaseOptions::new(TTL).unwrap();
+    let held = obtain(&store, &key(), "a", TTL).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = JoinSet::new();
+    for name in 0..COUNT {
+        let locker = Locker::new(connected(builder(&server)).await).with_options(options.clone());
+        let order = Arc::clone(&order);
+        waiters.spawn(async move {
+            for _ in 0..ROUNDS {
+                let lease = locker.wait_until_obtained(&key()).await.unwrap();
+                order.lock().push(name);
+                lease.release().await.unwrap();
+            }
+        });
+        let expected = (name + 1).to_string();
+        eventually("the waiter is queued", async || (queue(&server) == expected).then_some(()))
+            .await;
+    }
+
+    store.release(&held, None).await.unwrap();
+    soon(waiters.join_all()).await;
+
+    let order = std::mem::take(&mut *order.lock());
+    assert_eq!(order[..COUNT], (0..COUNT).collect::<Vec<_>>());
+    assert_eq!(order.len(), COUNT * ROUNDS);
+    assert_eq!(queue(&server), "0");
+}
+
+#[tokio::test]
+async fn end_of_the_listening_connection_is_noticed() {
+    let Some((server, store)) = setting().await else { return };
+    let waiting = claim(&key(), "b", TTL);
+    let mut notices = store.listen(&waiting).await.unwrap();
+    let (held, _) = queued(&store, &[]).await;
+    store.enqueue(&waiting).await.unwrap();
+
+    server.command(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+    );
+
+    assert_eq!(soon(notices.next()).await, Notice::Missed);
+    let mut notices = eventually("listens again", async || store.listen(&waiting).await.ok()).await;
+    eventually("renewed", async || store.renew(&waiting).await.ok()).await;
+    eventually("released", async || store.release(&held, None).await.ok()).await;
+    let notice = soon(notices.next()).await;
+    assert!(
+        matches!(&notice, Notice::Granted(grant, _) if grant.nonce == waiting.nonce),
+        "{notice:?}"
+    );
+}
+
+/// The attributes may be longer than a notification.
+#[tokio::test]
+async fn waiter_for_a_record_is_granted_its_attributes() {
+    let Some((_server, store)) = setting().await else { return };
+    let (held, _) = queued(&store, &[]).await;
+    let waiting = claim(&key(), "b", TTL);
+    let mut notices = store.listen(&waiting).await.unwrap();
+    store.enqueue(&waiting).await.unwrap();
+    let change = Change::new().set("sky", "blue".repeat(5000).as_str());
+    let _ = store.update(&held, &change).await.unwrap();
+
+    store.release(&held, None).await.unwrap();
+
+    assert_eq!(soon(notices.next()).await, Notice::Missed);
+    let Enqueued::Granted(grant, attributes) = store.renew(&waiting.repeated()).await.unwrap()
+    else {
+        panic!("the waiter was not granted the key")
+    };
+    assert_eq!(grant.request.map(|number| number.get()), Some(1), "the granted request");
+    assert!(attributes.contains_key("sky"));
+}
+
+/// The request of a dropped waiter may be late.
+#[tokio::test]
+async fn key_that_is_granted_to_a_claim_that_left_is_freed() {
+    let Some((_server, store)) = setting().await else { return };
+    let (held, claims) = queued(&store, &["b"]).await;
+    let _notices = store.listen(&claim(&key(), "c", TTL)).await.unwrap();
+    store.leave(&claims[0]).await.unwrap();
+    store.enqueue(&claims[0]).await.unwrap();
+
+    store.release(&held, None).await.unwrap();
+
+    eventually("freed", async || holder(&store).await.is_none().then_some(())).await;
+}
+
+#[tokio::test]
+async fn transfer_wakes_the_waiters() {
+    let Some((_server, store)) = setting().await else { return };
+    let (held, _) = queued(&store, &[]).await;
+    let waiting = claim(&key(), "b", TTL);
+    let mut notices = store.listen(&waiting).await.unwrap();
+    store.enqueue(&waiting).await.unwrap();
+
+    let _ = store.transfer(&held, &waiting.lessee, TTL).await.unwrap();
+
+    assert_eq!(soon(notices.next()).await, Notice::Missed);
+    let answer = store.renew(&waiting.clone().repeated()).await.unwrap();
+    assert!(matches!(answer, Enqueued::Granted(..)), "{answer:?}");
+    let again = store.obtain(&waiting).await.unwrap();
+    assert!(matches!(again, Obtained::Granted(..)), "{again:?}");
+}

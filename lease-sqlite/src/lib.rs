@@ -7,6 +7,7 @@ mod database;
 mod error;
 mod file;
 mod functions;
+mod in_turn;
 mod machine;
 mod requests;
 mod row;

@@ -98,7 +98,10 @@ impl Database {
                 ":nonce": nonce_text(grant.nonce),
                 ":token": whole(grant.token.get()),
             };
-            return self.execute(&self.settings.statements.release, params).map(drop);
+            if self.execute(&self.settings.statements.release, params)? > 0 {
+                self.hand_on(&grant.key)?;
+            }
+            return Ok(());
         };
         self.reserve(grant, reserved, None).map(drop)
     }
@@ -116,7 +119,7 @@ impl Database {
             ":reserved": micros(reserved),
             ":only_for": only_for.map(Lessee::as_str),
         };
-        self.written_under(grant, &self.settings.statements.reserve, params)
+        self.freed_under(grant, &self.settings.statements.reserve, params)
     }
 
     pub(crate) fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, Fault> {
@@ -154,7 +157,20 @@ impl Database {
             ":nonce": nonce_text(grant.nonce),
             ":token": whole(grant.token.get()),
         };
-        self.written_under(grant, &self.settings.statements.delete, params)
+        self.freed_under(grant, &self.settings.statements.delete, params)
+    }
+
+    fn freed_under(
+        &self,
+        grant: &Grant,
+        statement: &str,
+        params: Params<'_>,
+    ) -> Result<Written, Fault> {
+        let written = self.written_under(grant, statement, params)?;
+        if written == Written::Applied {
+            self.hand_on(&grant.key)?;
+        }
+        Ok(written)
     }
 
     pub(crate) fn page(
@@ -170,6 +186,7 @@ impl Database {
 
     /// Removes rows without a record, a lease or a reservation, if their last grant ended before `kept`.
     pub(crate) fn remove_outdated(&self, kept: Duration) -> Result<usize, Fault> {
+        self.execute(&self.settings.statements.remove_places, &[])?;
         let params = named_params! { ":kept": micros(kept) };
         self.execute(&self.settings.statements.remove, params)
     }

@@ -124,6 +124,28 @@ impl Row {
         Some(claim.granted_to(Some(grant.request), self.token?))
     }
 
+    /// Whether a grant of the claim has ended.
+    pub(crate) fn has_ended(&self, nonce: Nonce) -> bool {
+        let expired = self.grant.as_ref().filter(|grant| self.left(grant) <= 0);
+        expired.is_some_and(|grant| grant.nonce == nonce)
+            || self.released.as_ref().is_some_and(|(last, _)| *last == nonce)
+    }
+
+    /// Whether the key is free, and not reserved for others.
+    pub(crate) fn is_free_for(&self, lessee: &Lessee) -> bool {
+        let reserved = self.reservation.as_ref().filter(|reserved| self.left_of(reserved) > 0);
+        self.held().is_none()
+            && reserved.is_none_or(|reserved| reserved.only.as_ref() == Some(lessee))
+    }
+
+    /// The time until the lease or the reservation ends. `None` if the lease ends with its session.
+    pub(crate) fn expires_in(&self) -> Option<Duration> {
+        match self.holder() {
+            Some(holder) => holder.expires_in,
+            None => self.reservation.as_ref().map(|reserved| micros(self.left_of(reserved))),
+        }
+    }
+
     /// Returns the current grant if it is `grant`, or else why `grant` was lost.
     pub(crate) fn current(&self, grant: &Grant) -> Result<&CurrentGrant, LossCause> {
         let is_same = |current: &&CurrentGrant| {
@@ -290,7 +312,7 @@ pub(crate) fn nonce_text(nonce: Nonce) -> String {
     nonce.get().simple().to_string()
 }
 
-fn read_nonce(text: &str) -> Option<Nonce> {
+pub(crate) fn read_nonce(text: &str) -> Option<Nonce> {
     Uuid::try_parse(text).ok().map(Nonce::new)
 }
 

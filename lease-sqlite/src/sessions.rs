@@ -45,7 +45,8 @@ impl Sessions for SqliteStore {
                 Ok(records) => answers.extend(records),
                 Err(error) => {
                     let (kind, text) = (error.kind(), describe(&error));
-                    answers.extend(keys.iter().map(|_key| Err(StoreError::new(kind, text.clone()))));
+                    answers
+                        .extend(keys.iter().map(|_key| Err(StoreError::new(kind, text.clone()))));
                 }
             }
         }
@@ -91,8 +92,12 @@ impl Database {
         };
         let ended = || Ok(SessionState::Ended(Ended::written(session.clone())));
         match self.write(&session.key, &self.settings.statements.end_session, params)? {
+            Applied::Yes => {
+                self.hand_on(&session.key)?;
+                ended()
+            }
             // Without a row, all later tokens are larger.
-            Applied::Yes | Applied::No(None) => ended(),
+            Applied::No(None) => ended(),
             Applied::No(Some(row)) if row.token > Some(session.token) => ended(),
             Applied::No(Some(row)) => match row.holder() {
                 Some(holder) => Ok(SessionState::Held(holder)),

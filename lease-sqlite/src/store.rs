@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained, Sessions};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
+};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -57,7 +59,7 @@ pub struct SqliteStore {
 pub(crate) struct Shared {
     writer: Arc<Queue>,
     reader: Arc<Queue>,
-    watches: Watches,
+    pub(crate) watches: Watches,
     ends: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
@@ -232,6 +234,10 @@ impl LockStore for SqliteStore {
         self.read_by(move |database| watches.watch(database, &key)).await
     }
 
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
+    }
+
     fn sessions(&self) -> Option<&dyn Sessions> {
         Some(self)
     }
@@ -275,7 +281,7 @@ pub(crate) fn claim_request(claim: &Claim) -> Result<ClaimRequest, StoreError> {
 }
 
 /// Only `obtain_under` checks that the key is free for a claim under a session.
-fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
+pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
     if claim.parent.is_none() {
         return Ok(());
     }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// What version 2 has added.
 const DOWNGRADE: &str = "ALTER TABLE lease DROP COLUMN parent;
     ALTER TABLE lease DROP COLUMN parent_token;
+    DROP TABLE waiter;
     PRAGMA user_version = 1;";
 
 #[tokio::test]

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod in_turn;
 mod scenarios;
 mod sessions;
 mod world;
@@ -181,4 +182,29 @@ scenarios! {
     count_keeps_other_attributes,
         "count": "json_patch(l.attributes, excluded.attributes)" => "excluded.attributes";
         "count": "    record = 'lasting'," => "    record = record,";
+}
+
+scenarios! {
+    in_turn:
+    waiters_are_granted_in_the_order_of_arrival,
+        "queue": "ORDER BY place" => "ORDER BY place DESC";
+        "dequeue": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "dequeue": "AND nonce = :nonce" => "AND nonce IS NULL AND :nonce IS NULL";
+    place_expires_unless_it_is_renewed,
+        "queue": "AND ends > boot_time()" => "";
+        "renew": "ends = boot_time() + :ttl" => "ends = ends + 0 * :ttl";
+    place_of_another_boot_has_expired,
+        "queue": "AND boot = boot_id()" => "";
+        "renew": "boot = boot_id()," => "";
+    grant_names_the_largest_request,
+        "renew": "max(request, :request)" => ":request";
+    renewal_of_another_claim_is_no_renewal,
+        "renew": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+    queue_of_another_key_is_left_alone,
+        "queue": "WHERE key = :key" => "WHERE :key IS NOT NULL";
+    expired_places_are_removed,
+        "remove_places": "ends <= boot_time()" => "0";
+        "remove_places": "boot <> boot_id() OR" => "1 OR";
+    transferred_key_is_granted_to_its_waiter,
+        "obtain": "OR l.only_for IS excluded.lessee" => "";
 }

@@ -446,7 +446,7 @@ impl Handle {
         assert_eq!(self.beat(current, 1).await, Heartbeat::Extended);
     }
 
-    async fn cleans(&self, world: &World, after: Duration) {
+    pub(crate) async fn cleans(&self, world: &World, after: Duration) {
         world.pass(after);
         let mut probe = claim("probe");
         probe.key = key("probe");

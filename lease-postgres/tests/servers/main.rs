@@ -1,6 +1,11 @@
 //! `PostgresStore` on a real server: the order of requests, invalid rows, faults of the server.
 //! [`setting`] makes a store.
-#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed setup fails the test"
+)]
 
 mod clocks;
 mod conditions;

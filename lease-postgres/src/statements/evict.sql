@@ -12,7 +12,7 @@ marked AS (
     RETURNING l.key)
 SELECT CASE
         WHEN EXISTS (SELECT FROM marked) THEN 'marked'
-        WHEN s.ends = 'infinity' THEN 'child'
+        WHEN s.ends = 'infinity' AND s.parent IS NOT NULL THEN 'child'
         ELSE 'other'
     END AS verdict
 FROM seen s

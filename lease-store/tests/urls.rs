@@ -84,6 +84,8 @@ async fn table_in_postgres_is_opened() {
     share(&format!("{url}&create=true")).await;
     share(&format!("{}&listen={at}&connections=2", url.replace("postgres:", "postgresql:"))).await;
 
+    let store = connect(&url).await.unwrap();
+    assert!(store.in_turn().is_some() && store.sessions().is_some());
     connect_table(&url).await.unwrap();
 }
 
@@ -148,6 +150,8 @@ async fn file_is_opened_by_an_absolute_and_a_relative_path() {
 
     assert!(path.exists());
     share(&format!("sqlite:{encoded}")).await;
+    let store = connect(&format!("sqlite:{encoded}")).await.unwrap();
+    assert!(store.in_turn().is_some() && store.sessions().is_some());
     connect_table(&format!("sqlite:{encoded}")).await.unwrap();
 }
 

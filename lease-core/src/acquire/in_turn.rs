@@ -30,7 +30,8 @@ pub(crate) async fn wait_in_turn(
         return Ok(Some(lease));
     }
     loop {
-        let standing = Standing::new(contest, key).await?;
+        let mut standing = Standing::new(contest, key)?;
+        standing.take_over().await;
         let pauses = Pauses::new(&contest.settings.options, &contest.settings.random);
         match (Wait { contest, queues, standing, pauses }).run().await? {
             Outcome::Obtained(lease) => return Ok(Some(lease)),

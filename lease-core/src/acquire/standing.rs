@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tracing::{Instrument, Span, debug};
 
 use crate::acquire::contest::Contest;
-use crate::acquire::unsettled::ClaimRequests;
+use crate::acquire::unsettled::{ClaimCleanup, ClaimRequests};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
@@ -30,6 +30,8 @@ pub(crate) struct Standing {
     runtime: LockerRuntime,
     claim: Claim,
     requests: Arc<ClaimRequests>,
+    /// The cleanup of the earlier attempt whose claim this waiter repeats.
+    taken_over: Option<Arc<ClaimCleanup>>,
     sent: VecDeque<(RequestNumber, Moment)>,
     beat: Beat,
     has_place: bool,
@@ -46,18 +48,18 @@ pub(crate) enum Accepted {
 }
 
 impl Standing {
-    /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted.
-    pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
+    /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted. Call
+    /// [`take_over`](Self::take_over) before the first request.
+    pub(crate) fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
         let settings = Arc::clone(contest.settings);
         let earlier = contest.unsettled.take(key, None, settings.clock.now());
-        let (claim, requests, beat) = if let Some(earlier) = earlier {
-            earlier.clearing.take_over().await;
-            (earlier.claim, earlier.requests, earlier.beat)
+        let (claim, requests, beat, taken_over) = if let Some(earlier) = earlier {
+            (earlier.claim, earlier.requests, earlier.beat, Some(earlier.clearing))
         } else {
             let (lessee, ttl) = (settings.lessee.clone(), settings.options.ttl());
             let claim = Claim::new(key.clone(), lessee, settings.random.nonce()?, ttl)
                 .with_attributes(settings.attributes.clone());
-            (claim, Arc::default(), Beat::GRANTED)
+            (claim, Arc::default(), Beat::GRANTED, None)
         };
         Ok(Self {
             settings,
@@ -65,11 +67,20 @@ impl Standing {
             must_leave: requests.has_unanswered(),
             claim,
             requests,
+            taken_over,
             sent: VecDeque::new(),
             beat,
             has_place: false,
             in_flight: None,
         })
+    }
+
+    /// Ends the cleanup of the earlier attempt. The earlier claim may hold the key, so a waiter that is dropped
+    /// during this call also leaves the queue.
+    pub(crate) async fn take_over(&mut self) {
+        if let Some(cleanup) = &self.taken_over {
+            cleanup.take_over().await;
+        }
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -175,6 +186,7 @@ impl Drop for Standing {
         let departure = Departure {
             settings: Arc::clone(&self.settings),
             claim: self.claim.clone(),
+            taken_over: self.taken_over.take(),
             in_flight: self.in_flight.take(),
             _guard: self.runtime.request_guard(),
         };
@@ -185,6 +197,7 @@ impl Drop for Standing {
 struct Departure {
     settings: Arc<Settings>,
     claim: Claim,
+    taken_over: Option<Arc<ClaimCleanup>>,
     in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
     _guard: RequestGuard,
 }
@@ -192,6 +205,10 @@ struct Departure {
 impl Departure {
     /// Leaves at once, and leaves again if a request in flight may have arrived later.
     async fn run(mut self) {
+        if let Some(cleanup) = self.taken_over.take() {
+            // A request of the cleanup must not arrive after this claim has left.
+            cleanup.take_over().await;
+        }
         let in_flight = self.in_flight.take();
         let late = async {
             match in_flight {

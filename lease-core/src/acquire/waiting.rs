@@ -18,23 +18,30 @@ use crate::options::Waiting;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::{GrantId, Holder};
+use crate::store::in_turn::InTurn;
 use crate::store::lock_store::{Change, Freed};
 use crate::store::time_limit::within;
 
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let settings = contest.settings;
-    if settings.options.waiting() == Waiting::InTurn
-        // A claim under a session cannot wait in a queue.
-        && settings.session.is_none()
-        && let Some(queues) = settings.store.in_turn()
+    // A claim under a session cannot wait in a queue.
+    let is_in_turn = settings.options.waiting() == Waiting::InTurn && settings.session.is_none();
+    let queues = settings.store.in_turn().filter(|_| is_in_turn);
+    if let Some(queues) = queues
         && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?
     {
         return Ok(lease);
     }
-    race(contest, key).await
+    race(contest, queues, key).await
 }
 
-async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
+/// If the store keeps no queue for the key now, the waiter asks for a queue again after a ttl: racing waiters never
+/// obtain a key with a queue.
+async fn race(
+    contest: Contest<'_>,
+    queues: Option<&dyn InTurn>,
+    key: &LeaseKey,
+) -> Result<Lease, StoreError> {
     let Contest { settings, runtime, queue, unsettled, one_at_a_time, contended, .. } = contest;
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
@@ -45,6 +52,7 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
     let mut is_first = !contended.contains(key, settings.clock.now());
     let mut watch = is_first.then(Freed::never);
     let mut is_refused = false;
+    let mut asked_for_queue = settings.clock.now();
     loop {
         // The watch is registered before the attempt: a release in between wakes the watch.
         let freed = match watch.take() {
@@ -76,6 +84,16 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
                         watch = Some(freed);
                         continue;
                     }
+                }
+                if let Some(queues) = queues
+                    && settings.clock.now().since(asked_for_queue) >= settings.options.ttl()
+                {
+                    if let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await? {
+                        return Ok(lease);
+                    }
+                    asked_for_queue = settings.clock.now();
+                    watch = Some(freed);
+                    continue;
                 }
                 watch = wait_for_change(settings, freed, &holder, &mut slots).await;
                 let waited = settings.clock.now().since(began);

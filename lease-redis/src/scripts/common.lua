@@ -187,7 +187,8 @@ end
 
 local function leave_queue(lease, nonce)
     if redis.call('HDEL', lease .. ':waiters', nonce) == 1 then
-        redis.call('LREM', lease .. ':queue', 1, nonce)
+        -- A nonce without a place is skipped.
+        redis.pcall('LREM', lease .. ':queue', 1, nonce)
     end
 end
 
@@ -204,7 +205,7 @@ end
 -- The key becomes a record. Waiters that are notified query the key at once.
 local function dissolve_queue(lease)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
-    for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+    for _, nonce in ipairs(redis.pcall('LRANGE', queue, 0, -1)) do
         local place = redis.call('HGET', waiters, nonce)
         local channel = place and string.match(place, '^%d+ %d+ %d+ (%S+)')
         if channel then
@@ -366,8 +367,16 @@ local function notify_waiters(text, publish, channel)
     end
 end
 
+-- A release frees the key even if its user may not use the queue.
+local function grants_next(lease, tokens, mark)
+    local done, granted = pcall(function()
+        return settle(lease, tokens, mark)
+    end)
+    return done and granted
+end
+
 local function end_lock(lease, text, tokens, publish, channel)
-    if has_queue(text) and settle(lease, tokens, string.sub(text, 34, 34)) then
+    if has_queue(text) and grants_next(lease, tokens, string.sub(text, 34, 34)) then
         return
     end
     redis.call('DEL', lease)

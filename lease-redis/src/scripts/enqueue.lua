@@ -22,6 +22,11 @@ end
 local text = lock_at(lease)
 if not text then
     if redis.call('EXISTS', lease) == 1 or redis.call('EXISTS', attributes) == 1 then
+        -- An earlier claim of this nonce may hold the record, and its reply may be lost.
+        local granted, token = standing(lease)
+        if granted == nonce then
+            return { 'granted', token, attributes_at(attributes), redis.call('HGET', lease, 'request') or '0' }
+        end
         return 'race'
     end
     if settle(lease, tokens, 'q', nonce) then

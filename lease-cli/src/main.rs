@@ -22,6 +22,8 @@ mod output;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
+mod started;
+#[cfg(target_os = "linux")]
 mod store;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@
 
 mod run;
 mod shards;
-mod values;
+pub(crate) mod values;
 mod waiting;
 
 use std::ffi::OsString;
@@ -19,11 +19,10 @@ use lease_core::{HandOver, LeaseKey};
 pub(crate) use self::run::RunArguments;
 pub(crate) use self::shards::ShardsArguments;
 pub(crate) use self::values::HandOverSource;
-pub(crate) use self::values::duration;
-use self::values::{hand_over_source, interval};
-pub(crate) use self::waiting::{Verbosity, WaitingArguments};
+use self::values::{duration, hand_over_source, interval};
+pub(crate) use self::waiting::WaitingArguments;
 use crate::exit::Exit;
-use crate::jobs::JobsCommand;
+use crate::jobs::arguments::JobsCommand;
 use crate::output::messages::say;
 
 /// Runs commands under distributed leases, and shows and ends leases.

@@ -9,7 +9,7 @@ use lease_core::{Holder, LeaseKey};
 use lease_store::AnyStore;
 use tokio::time::sleep;
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure, sentence};
 use crate::output::Record;
 use crate::output::messages::say;

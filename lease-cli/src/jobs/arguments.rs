@@ -8,7 +8,7 @@ use lease_scheduler::Ending;
 use lease_scheduler::jiff::{SignedDuration, Timestamp};
 use lease_scheduler::{SystemWallClock, WallClock};
 
-use crate::arguments::duration;
+use crate::arguments::values::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {

@@ -12,7 +12,7 @@ use lease_core::store::LeaseRecord;
 
 use self::records::{records, text_of};
 use crate::arguments::ShardsArguments;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 

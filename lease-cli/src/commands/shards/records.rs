@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use lease_core::store::{LeaseRecord, LeaseTable};
 use lease_core::{Attributes, Value};
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::store;
 

@@ -1,13 +1,12 @@
 //! Waiting in turn: each row has a queue of claims, and a release grants the key to the first of them.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
-use lease_core::store::{Claim, Enqueued, InTurn, Nonce, Notices, Obtained, Place};
-use lease_core::{LeaseKey, StoreError};
+use lease_core::StoreError;
+use lease_core::store::{Claim, Enqueued, InTurn, Notices, Obtained, Place};
 
-use crate::connection::database::{Database, Lane};
+use crate::connection::database::Lane;
 use crate::error::ServerFault;
+use crate::hand_on::hand_on;
 use crate::reply::{Reply, column};
 use crate::statements::{self, number};
 use crate::store::{PostgresStore, READS_OF_A_CHANGING_ROW, micros, obtained, refuse_child};
@@ -84,17 +83,4 @@ impl PostgresStore {
             },
         }))
     }
-}
-
-/// Returns whether claims are still queued for the key.
-pub(crate) async fn hand_on(
-    database: &Arc<Database>,
-    key: &LeaseKey,
-    nonce: Nonce,
-    token: Option<i64>,
-) -> Result<bool, ServerFault> {
-    let call = database.statements.call(statements::HAND_ON).text(key.as_str()).nonce(nonce);
-    let call = call.optional_number(token).text(database.statements.table().channel());
-    let rows = database.run(Lane::Holders, call.text(database.lock_timeout())).await?;
-    rows.first().map_or(Ok(false), |row| column(row, "waits"))
 }

@@ -9,6 +9,7 @@ mod builder;
 )]
 mod connection;
 mod error;
+mod hand_on;
 mod in_turn;
 mod recent_keys;
 mod reply;

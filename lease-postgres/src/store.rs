@@ -17,7 +17,7 @@ use crate::attributes::{MAX_LEVELS, write};
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::error::ServerFault;
-use crate::in_turn::hand_on;
+use crate::hand_on::hand_on;
 use crate::recent_keys::RecentKeys;
 use crate::reply::{Reply, column, read_granted};
 use crate::statements::{self, number};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lease_core::{InvalidInput, LeaseKey, StoreError, StoreErrorKind};
 
+use crate::control::mark_reset::MarkReset;
 use crate::control::{JobControl, JobStatus};
 use crate::history::PastRun;
 use crate::job::Job;
 use crate::job_set::JobSet;
 use crate::outcome::Run;
-use crate::reconcile::MarkReset;
 
 /// Adds, lists, runs and removes the jobs of a [`Scheduler`](crate::Scheduler), reads histories, and stops the scheduler. Clones
 /// control the same scheduler. For jobs of other processes, use [`control`](Self::control).

@@ -22,7 +22,7 @@ use crate::connection::grants::Grants;
 use crate::connection::tls::Tls;
 use crate::connection::waiters::{Waiters, Watch};
 use crate::error::ServerFault;
-use crate::in_turn::hand_on;
+use crate::hand_on::hand_on;
 use crate::statements::Call;
 
 /// Listens from the first wait of a caller until the store is dropped.

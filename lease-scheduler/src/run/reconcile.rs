@@ -2,24 +2,12 @@
 //! that an operator resets.
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::{Attempt, Holder, Lease, StoreError};
+use lease_core::{Attempt, Lease, StoreError};
 
 use crate::history::{Ending, PastRun};
 use crate::job_record::{self, JobRecord};
 use crate::run::{Marked, Runner};
 use crate::schedule::MissedTicks;
-
-/// The result of [`JobControl::reset_mark`](crate::JobControl::reset_mark).
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum MarkReset {
-    /// The mark was removed. The value is the time of the mark. Ticks from now on run again.
-    Reset(Timestamp),
-    /// The mark was not ahead of this machine's clock, so nothing changed.
-    NotAhead,
-    /// The job runs, or its key is reserved: stop the job, or try again later.
-    Held(Holder),
-}
 
 impl Runner {
     /// Writes to the history that the last run died, and which ticks no machine started. Returns false if

@@ -1,8 +1,12 @@
 //! One run of a job: checks whether it may run, obtains its lease, runs its body, writes its end.
+//!
+//! Start with [`Runner`]. [`cause`] says what has caused a run, and [`reconcile`] records crashed runs and missed ticks.
+
+pub(crate) mod cause;
+mod reconcile;
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::error::Error;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,12 +25,15 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, info_span, warn};
 
 use crate::clock::WallClock;
-use crate::control::{JobControl, Request, TriggerNumber};
+use crate::control::JobControl;
+use crate::control::trigger::{Request, TriggerNumber};
 use crate::history::{Ending, PastRun};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
 use crate::job_record::{JobRecord, RunStart};
 use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
+use crate::run::cause::Cause;
 use crate::schedule::{Misfire, MissedTicks};
+use crate::text::error_chain;
 
 /// Runs one job on this machine.
 #[derive(Debug)]
@@ -45,32 +52,6 @@ pub(crate) struct Runner {
     pub(crate) grace: Duration,
     /// The tasks of this job.
     pub(crate) tasks: TaskTracker,
-}
-
-/// What has caused a run.
-#[derive(Debug, Clone)]
-pub(crate) enum Cause {
-    Tick(Timestamp),
-    /// A call on this machine.
-    Call,
-    /// A trigger of any process.
-    Trigger(Request),
-}
-
-impl Cause {
-    pub(crate) fn tick(&self) -> Option<Timestamp> {
-        match self {
-            Self::Tick(tick) => Some(*tick),
-            Self::Call | Self::Trigger(_) => None,
-        }
-    }
-
-    pub(crate) fn trigger(&self) -> Option<&Request> {
-        match self {
-            Self::Trigger(request) => Some(request),
-            Self::Tick(_) | Self::Call => None,
-        }
-    }
 }
 
 /// A job whose lease was obtained, and its record at that time.
@@ -464,12 +445,6 @@ fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
         | Outcome::Skipped(_)
         | Outcome::Disabled(_) => None,
     }
-}
-
-/// Joins the texts of an error and its sources, outermost first.
-pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let levels = std::iter::successors(Some(error), |&error| error.source());
-    levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Returns the error of a body that panicked.

@@ -149,7 +149,7 @@ async fn record_held_by_the_claim_of_a_waiter_is_granted_or_freed() {
         panic!("the key is free")
     };
 
-    let answer = places(&store).enqueue(&waiter.repeated()).await.unwrap();
+    let answer = places(&store).enqueue(&waiter.clone().repeated()).await.unwrap();
 
     let Enqueued::Granted(grant, _) = answer else { panic!("{answer:?}") };
     assert_eq!((grant.token, grant.request), (lost.token, lost.request));

@@ -46,7 +46,7 @@ impl MasterWatch {
 
     pub(crate) async fn replaced(mut self) {
         if self.replaced.wait_for(|replaced| *replaced).await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 }

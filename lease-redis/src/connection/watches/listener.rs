@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::store::Change;
+use lease_core::store::{BootClock, Change, Clock, Moment};
 use redis::RedisResult;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
 use crate::connection::connector::Connector;
@@ -47,7 +47,7 @@ pub(super) struct Listener {
     limit: Duration,
     channels: HashMap<String, Channel>,
     feed: Option<Feed>,
-    connected_at: Instant,
+    connected_at: Moment,
     subscribing: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
     grants: Arc<Grants>,
 }
@@ -78,7 +78,7 @@ impl Listener {
         grants: Arc<Grants>,
     ) -> Self {
         let (channels, subscribing) = (HashMap::new(), FuturesUnordered::new());
-        let (feed, connected_at) = (None, Instant::now());
+        let (feed, connected_at) = (None, BootClock::new().now());
         Self { server, connector, limit, channels, feed, connected_at, subscribing, grants }
     }
 
@@ -121,7 +121,9 @@ impl Listener {
         }
         if self.feed.is_none() {
             match self.connect().await {
-                Ok(feed) => (self.feed, self.connected_at) = (Some(feed), Instant::now()),
+                Ok(feed) => {
+                    (self.feed, self.connected_at) = (Some(feed), BootClock::new().now());
+                }
                 Err(fault) => {
                     drop(watch.registered.send(Err(fault)));
                     return;
@@ -218,7 +220,7 @@ impl Listener {
 
     /// Several waiters may report the same connection, and the next connection may lead to the same server.
     fn reconnect(&mut self) {
-        if self.feed.is_some() && self.connected_at.elapsed() >= MIN_AGE {
+        if self.feed.is_some() && BootClock::new().now().since(self.connected_at) >= MIN_AGE {
             self.disconnect("on another server than the commands");
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn start_of(lessee: &Lessee) -> Option<&str> {
 }
 
 /// The wall clock, for people.
-fn now() -> humantime::Rfc3339Timestamp {
+pub(crate) fn now() -> humantime::Rfc3339Timestamp {
     #[expect(clippy::disallowed_methods, reason = "a time for people, on which no lease depends")]
     let now = SystemTime::now();
     humantime::format_rfc3339_seconds(now)

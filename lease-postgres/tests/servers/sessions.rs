@@ -52,11 +52,11 @@ fn grants_an_open_lease(store: PostgresStore, server: &PostgresServer) -> BoxFut
     })
 }
 
-fn frees_after(
+fn frees_after<'a>(
     change: &'static str,
     store: PostgresStore,
-    server: &PostgresServer,
-) -> BoxFuture<'_, bool> {
+    server: &'a PostgresServer,
+) -> BoxFuture<'a, bool> {
     Box::pin(async move {
         let (worker, _) = child(&store).await;
         let seen = vacancy(&store, Some(&Ended::written(Parent::from(&worker)))).await;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore, Written};
+use lease_core::Written;
+use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore};
 
 use crate::world::{ALMOST_TTL, Handle, TTL, World, claim, key, lessee};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lease_core::store::{
-    Claim, Ended, Grant, Heartbeat, LastGrant, LeaseRecord, LeaseTable, LockStore, Obtained,
-    Parent, SessionState, Sessions, Vacancy,
+    Ended, Grant, Heartbeat, LastGrant, LeaseRecord, LeaseTable, LockStore, Obtained, Parent,
+    SessionState, Sessions, Vacancy,
 };
 use lease_core::{LeaseKey, StoreErrorKind, Value};
 
@@ -17,8 +17,8 @@ pub(crate) async fn lease_under_session_outlasts_its_ttl(world: World) {
     let mut other = claim("a");
     other.key = key("other");
     let handed = store.granted(&other).await;
-    let adopting = other.clone().under(Parent::from(&session));
-    let adopting = Claim { nonce: claim("b").nonce, ..adopting };
+    let mut adopting = other.clone().under(Parent::from(&session));
+    adopting.nonce = claim("b").nonce;
     let adopted = store.0.adopt(&handed, &adopting).await.unwrap();
     assert!(matches!(adopted, Obtained::Granted(..)), "{adopted:?}");
 

@@ -10,7 +10,7 @@ use crate::error::ServerFault;
 use crate::reply::column;
 use crate::statements;
 
-/// Returns whether claims are still queued for the key.
+/// Without a token, the claim leaves the queue. Returns whether claims are still queued for the key.
 pub(crate) async fn hand_on(
     database: &Arc<Database>,
     key: &LeaseKey,
@@ -19,6 +19,8 @@ pub(crate) async fn hand_on(
 ) -> Result<bool, ServerFault> {
     let call = database.statements.call(statements::HAND_ON).text(key.as_str()).nonce(nonce);
     let call = call.optional_number(token).text(database.statements.table().channel());
-    let rows = database.run(Lane::Holders, call.text(database.lock_timeout())).await?;
+    // Many waiters may leave at once, while another session has locked the row.
+    let lane = if token.is_some() { Lane::Holders } else { Lane::Claims };
+    let rows = database.run(lane, call.text(database.lock_timeout())).await?;
     rows.first().map_or(Ok(false), |row| column(row, "waits"))
 }

@@ -29,7 +29,7 @@ pub(crate) struct Database {
 pub(crate) enum Lane {
     /// All connections. Heartbeats and releases use this lane.
     Holders,
-    /// All connections but [`RESERVED`], so that many claims at once do not delay a heartbeat.
+    /// All connections but [`RESERVED`], so that many requests of claims at once do not delay a heartbeat.
     Claims,
 }
 

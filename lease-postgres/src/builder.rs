@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
+use tokio::time::{Instant, sleep};
 
 use crate::connection::address::Address;
 use crate::connection::checks::{check, is_of_earlier_version};
@@ -157,6 +158,10 @@ impl PostgresStoreBuilder {
 
     /// Creates the table, unless it exists. Adds the columns that a table of an earlier version lacks.
     ///
+    /// To add columns, PostgreSQL locks the table. While a long transaction uses the table, the call tries
+    /// every 400 ms for up to 30 s, or for the time-out if this is longer. An attempt delays requests by at
+    /// most 200 ms.
+    ///
     /// # Errors
     ///
     /// If the server is unreachable, or the role may not create tables. Only the owner of a table may add
@@ -174,8 +179,7 @@ impl PostgresStoreBuilder {
             database.request(Lane::Holders, &call, limit).await?;
         }
         if is_of_earlier_version(&database).await? {
-            let upgrade = database.statements.call(statements::UPGRADE);
-            database.request(Lane::Holders, &upgrade, limit).await?;
+            upgrade(&database, limit).await?;
         }
         Ok(())
     }
@@ -249,6 +253,22 @@ impl fmt::Debug for PostgresStoreBuilder {
     }
 }
 
+/// Between two attempts, the requests run that waited behind the first attempt.
+async fn upgrade(database: &Database, limit: Duration) -> Result<(), ServerFault> {
+    let call = database.statements.call(statements::UPGRADE);
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let Err(fault) = database.request(Lane::Holders, &call, left).await else { return Ok(()) };
+        if !fault.is_locked() || left < UPGRADE_PAUSE {
+            return Err(fault);
+        }
+        sleep(UPGRADE_PAUSE).await;
+    }
+}
+
 /// A ttl is at most a day, and a time-out has to be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const CREATE_LIMIT: Duration = Duration::from_secs(30);
+/// As long as an attempt, so that requests run for at least half of the time.
+const UPGRADE_PAUSE: Duration = Duration::from_millis(200);

@@ -14,12 +14,18 @@ use tokio_postgres::error::SqlState;
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
+    is_locked: bool,
     sentence: String,
 }
 
 impl ServerFault {
     pub(crate) fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
-        Self { kind, sentence: sentence.into() }
+        Self { kind, is_locked: false, sentence: sentence.into() }
+    }
+
+    /// Whether the statement waited for a lock until its limit.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     pub(crate) fn misconfigured(sentence: impl Into<String>) -> Self {
@@ -52,7 +58,8 @@ impl ServerFault {
             Some(code) => by_code(code),
             None => by_text(&text_of(error)),
         };
-        Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
+        let is_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        Self { is_locked, ..Self::new(kind, format!("{server}: {}{advice}", text_of(error))) }
     }
 
     pub(crate) fn from_pool(server: &str, error: &PoolError) -> Self {

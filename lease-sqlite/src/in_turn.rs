@@ -15,11 +15,11 @@ use crate::threads::queue::Urgency;
 
 #[async_trait]
 impl InTurn for SqliteStore {
-    /// The reading thread looks for grants while a claim listens.
+    /// The reading thread looks for grants and reservations while a claim listens.
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {
         let (claim, watches) = (claim.clone(), self.shared.watches.clone());
         // The thread registers the claim, so that it notices that it has to poll.
-        self.read_by(move |_database| Ok(watches.listen(&claim))).await
+        self.read_by(move |database| Ok(watches.listen(database, &claim))).await
     }
 
     async fn enqueue(&self, claim: &Claim) -> Result<Enqueued, StoreError> {

@@ -195,9 +195,12 @@ impl Row {
     }
 
     pub(crate) fn is_free(&self) -> bool {
-        let is_reserved =
-            self.reservation.as_ref().is_some_and(|reserved| self.left_of(reserved) > 0);
-        self.held().is_none() && !is_reserved
+        self.held().is_none() && !self.is_reserved()
+    }
+
+    /// Whether a reservation of the key lasts. A grant ends it.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reservation.as_ref().is_some_and(|reserved| self.left_of(reserved) > 0)
     }
 
     /// Returns microseconds. A lease of another boot has its whole ttl left.

@@ -1,6 +1,7 @@
 //! Waiting in turn: who is granted a freed key, and how the waiters learn of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore, Notice, Obtained};
@@ -424,6 +425,24 @@ async fn key_that_is_granted_to_a_claim_that_left_is_freed() {
     store.release(&held, None).await.unwrap();
 
     eventually("freed", async || holder(&store).await.is_none().then_some(())).await;
+}
+
+/// Otherwise, the waiter would not know when the reservation ends.
+#[tokio::test]
+async fn reserved_release_wakes_the_waiters() {
+    let Some((_server, store)) = setting().await else { return };
+    let (held, _) = queued(&store, &[]).await;
+    let waiting = claim(&key(), "b", TTL);
+    let mut notices = store.listen(&waiting).await.unwrap();
+    store.enqueue(&waiting).await.unwrap();
+    let reserved = Duration::from_secs(60);
+
+    store.release(&held, Some(reserved)).await.unwrap();
+
+    assert_eq!(soon(notices.next()).await, Notice::Missed);
+    let answer = store.renew(&waiting.clone().repeated()).await.unwrap();
+    let Enqueued::Queued(place) = answer else { panic!("{answer:?}") };
+    assert!(place.expires_in.unwrap() <= reserved, "the rest of the reservation: {place:?}");
 }
 
 #[tokio::test]

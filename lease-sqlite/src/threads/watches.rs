@@ -35,6 +35,8 @@ struct Waiters {
 struct Listener {
     id: u64,
     claim: Claim,
+    /// `None` if the key had no row when the claim began to listen.
+    tenure: Option<Tenure>,
     notify: UnboundedSender<Notice>,
 }
 
@@ -88,12 +90,14 @@ impl Watches {
     }
 
     /// A claim that listens again replaces its earlier listener.
-    pub(crate) fn listen(&self, claim: &Claim) -> Notices {
+    pub(crate) fn listen(&self, database: &Database, claim: &Claim) -> Notices {
         let (notify, notices) = unbounded_channel();
+        // If the row cannot be read, the next request of the waiter reports the fault.
+        let tenure = database.row(&claim.key).ok().flatten().map(|row| row.tenure());
         let mut waiters = self.lock();
         waiters.last_id += 1;
         let (id, nonce) = (waiters.last_id, claim.nonce);
-        let listener = Listener { id, claim: claim.clone(), notify };
+        let listener = Listener { id, claim: claim.clone(), tenure, notify };
         if waiters.claims.insert(nonce, listener).is_none() {
             self.0.count.fetch_add(1, Ordering::SeqCst);
         }
@@ -112,25 +116,22 @@ impl Watches {
     }
 
     fn look_for_grants(&self, database: &Database) {
-        let mut by_key: HashMap<LeaseKey, Vec<Claim>> = HashMap::new();
-        for listener in self.lock().claims.values() {
-            by_key.entry(listener.claim.key.clone()).or_default().push(listener.claim.clone());
+        let mut by_key: HashMap<LeaseKey, Vec<(Claim, Option<Tenure>)>> = HashMap::new();
+        for Listener { claim, tenure, .. } in self.lock().claims.values() {
+            by_key.entry(claim.key.clone()).or_default().push((claim.clone(), *tenure));
         }
         for (key, claims) in by_key {
             let row = database.row(&key);
-            for claim in claims {
+            for (claim, tenure) in claims {
                 let notice = match &row {
-                    Ok(row) => {
-                        let granted =
-                            row.as_ref().and_then(|row| Some((row.granted_to(&claim)?, row)));
-                        let Some((grant, row)) = granted else { continue };
-                        row.attributes()
-                            .map_or(Notice::Missed, |found| Notice::Granted(grant, found))
-                    }
+                    Ok(Some(row)) => notice(row, &claim, tenure),
+                    Ok(None) => None,
                     // The next request of the waiter reports the fault.
-                    Err(_fault) => Notice::Missed,
+                    Err(_fault) => Some(Notice::Missed),
                 };
-                self.notify(claim.nonce, notice);
+                if let Some(notice) = notice {
+                    self.notify(claim.nonce, notice);
+                }
             }
         }
     }
@@ -184,6 +185,17 @@ impl Watches {
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.waiters.lock()
     }
+}
+
+fn notice(row: &Row, claim: &Claim, tenure: Option<Tenure>) -> Option<Notice> {
+    if let Some(grant) = row.granted_to(claim) {
+        return Some(
+            row.attributes().map_or(Notice::Missed, |found| Notice::Granted(grant, found)),
+        );
+    }
+    // The key was reserved since. The waiter has to ask how long the reservation lasts.
+    let is_news = row.is_reserved() && tenure != Some(row.tenure());
+    is_news.then_some(Notice::Missed)
 }
 
 impl Drop for Watch {

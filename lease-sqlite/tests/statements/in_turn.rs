@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::Written;
-use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore};
+use lease_core::store::{Claim, Enqueued, Grant, InTurn, LeaseTable, LockStore, Notice};
+use tokio::time::timeout;
 
 use crate::world::{ALMOST_TTL, Handle, TTL, World, claim, key, lessee};
 
@@ -133,6 +134,34 @@ pub(crate) async fn transferred_key_is_granted_to_its_waiter(world: World) {
     store.is_granted(&first).await;
 }
 
+/// Otherwise, the waiter would not know when the reservation ends.
+pub(crate) async fn reservation_is_noticed_once_by_waiters(world: World) {
+    let (store, other) = (world.open().await, world.open().await);
+    for ends_with in ["release", "transfer"] {
+        let held = other.granted(&claim("a")).await;
+        let waiting = claim("b");
+        let mut notices = store.0.listen(&waiting).await.unwrap();
+        store.is_queued(&waiting).await;
+
+        if ends_with == "release" {
+            other.0.release(&held, Some(TTL / 2)).await.unwrap();
+        } else {
+            let written = other.0.transfer(&held, &lessee("absent"), TTL / 2).await.unwrap();
+            assert_eq!(written, Written::Applied);
+        }
+
+        let notice = timeout(LIMIT, notices.next()).await.unwrap();
+        assert_eq!(notice, Notice::Missed, "{ends_with}");
+        let mut notices = store.0.listen(&waiting).await.unwrap();
+        store.is_queued(&waiting).await;
+        world.pass(TTL / 2);
+        other.0.renew(&waiting).await.unwrap();
+        let notice = timeout(LIMIT, notices.next()).await.unwrap();
+        let Notice::Granted(held, _) = notice else { panic!("a second notice: {notice:?}") };
+        store.release(&held).await;
+    }
+}
+
 impl Handle {
     async fn is_queued(&self, claim: &Claim) {
         let answer = self.0.enqueue(claim).await.unwrap();
@@ -146,3 +175,5 @@ impl Handle {
         grant
     }
 }
+
+const LIMIT: Duration = Duration::from_secs(60);

@@ -207,4 +207,5 @@ scenarios! {
         "remove_places": "boot <> boot_id() OR" => "1 OR";
     transferred_key_is_granted_to_its_waiter,
         "obtain": "OR l.only_for IS excluded.lessee" => "";
+    reservation_is_noticed_once_by_waiters,
 }

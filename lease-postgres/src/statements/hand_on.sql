@@ -26,7 +26,8 @@ moved AS (
     UPDATE "lease" l SET
         token = greatest(
             coalesce(h.token, 0) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-        last = coalesce(h.granted, h.last),
+        -- The nonce of an expired grant would replace the nonce of the last grant that was released.
+        last = CASE WHEN h.is_holder OR h.ends IS NULL THEN coalesce(h.granted, h.last) ELSE h.last END,
         granted = (f.item ->> 'nonce')::uuid,
         request = (f.item ->> 'request')::bigint,
         lessee = f.item ->> 'lessee',

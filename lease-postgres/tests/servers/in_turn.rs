@@ -217,11 +217,64 @@ fn forgets_the_request(store: PostgresStore, server: &PostgresServer) -> BoxFutu
     })
 }
 
+/// A late copy of a claim arrives after the key was freed again.
+async fn grants_a_copy(store: &PostgresStore, copied: &Claim) -> bool {
+    matches!(store.obtain(copied).await.unwrap(), Obtained::Granted(..))
+}
+
+/// The claims of `b` and `c` are queued. The lease of the holder expires, `c` leaves, and `b` is granted the key.
+fn expiry_forgets_a_release(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let released = claim(&key(), "x", TTL);
+        let (grant, _) = granted(store.obtain(&released).await.unwrap());
+        store.release(&grant, None).await.unwrap();
+        let (_expired, claims) = queued(&store, &["b", "c"]).await;
+        server.command("UPDATE lease SET ends = clock_timestamp()");
+        store.leave(&claims[1]).await.unwrap();
+        store.leave(&claims[0]).await.unwrap();
+        grants_a_copy(&store, &released).await
+    })
+}
+
+fn hand_over_forgets_a_release(
+    store: PostgresStore,
+    _server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let released = claim(&key(), "a", TTL);
+        let (grant, _) = granted(store.obtain(&released).await.unwrap());
+        let waiting = claim(&key(), "b", TTL);
+        store.enqueue(&waiting).await.unwrap();
+        store.release(&grant, None).await.unwrap();
+        store.leave(&waiting).await.unwrap();
+        grants_a_copy(&store, &released).await
+    })
+}
+
+fn end_of_reservation_forgets_a_release(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let released = claim(&key(), "a", TTL);
+        let (grant, _) = granted(store.obtain(&released).await.unwrap());
+        let waiting = [claim(&key(), "b", TTL), claim(&key(), "c", TTL)];
+        for waiting in &waiting {
+            store.enqueue(waiting).await.unwrap();
+        }
+        store.release(&grant, Some(TTL)).await.unwrap();
+        server.command("UPDATE lease SET until = clock_timestamp()");
+        store.leave(&waiting[1]).await.unwrap();
+        store.leave(&waiting[0]).await.unwrap();
+        grants_a_copy(&store, &released).await
+    })
+}
+
 type Control = (&'static str, &'static str, &'static str, Probe);
 
 const UNEXPIRED: &str = "AND (q.item ->> 'until')::bigint > extract(epoch FROM h.now) * 1000000";
 
-const CONTROLS: [Control; 19] = [
+const CONTROLS: [Control; 22] = [
     ("release", "AND (queue IS NULL OR $4 IS NOT NULL)", "", frees_a_queued_key),
     ("hand_on", "ORDER BY p.place LIMIT 1", "ORDER BY p.place DESC LIMIT 1", grants_out_of_turn),
     ("hand_on", UNEXPIRED, "", grants_an_expired_place),
@@ -236,6 +289,19 @@ const CONTROLS: [Control; 19] = [
         "WHERE p.item IS DISTINCT FROM (SELECT item FROM first)",
         "",
         keeps_the_place_of_a_holder,
+    ),
+    (
+        "hand_on",
+        "CASE WHEN h.is_holder OR h.ends IS NULL",
+        "CASE WHEN true",
+        expiry_forgets_a_release,
+    ),
+    ("hand_on", "CASE WHEN h.is_holder OR", "CASE WHEN", hand_over_forgets_a_release),
+    (
+        "hand_on",
+        "CASE WHEN h.is_holder OR h.ends IS NULL",
+        "CASE WHEN h.is_holder",
+        end_of_reservation_forgets_a_release,
     ),
     ("place", UNEXPIRED, "", renewal_revives_another_place),
     ("place", "s.granted = $2 OR", "", grants_a_spent_claim),

@@ -74,9 +74,13 @@ impl Listener {
         database: &Arc<Database>,
         claim: &Claim,
     ) -> Result<Option<Notices>, ServerFault> {
-        // If the connection ends before this call returns, the claim gets a notice of that, too.
+        // If the connection ends after the check below, the claim gets a notice of that.
         let notices = self.grants.listen(claim);
-        Ok(self.waiters(database).await?.map(|_listening| notices))
+        let Some(waiters) = self.waiters(database).await? else { return Ok(None) };
+        if waiters.is_closed() {
+            return Err(self.has_ended());
+        }
+        Ok(Some(notices))
     }
 
     pub(crate) async fn watch(
@@ -86,12 +90,12 @@ impl Listener {
     ) -> Result<Option<Watch>, ServerFault> {
         let Some(waiters) = self.waiters(database).await? else { return Ok(None) };
         let watch = waiters.watch(key);
-        watch.map(Some).ok_or_else(|| {
-            ServerFault::unavailable(format!(
-                "{}: the listening connection has ended",
-                self.address.name
-            ))
-        })
+        watch.map(Some).ok_or_else(|| self.has_ended())
+    }
+
+    fn has_ended(&self) -> ServerFault {
+        let name = &self.address.name;
+        ServerFault::unavailable(format!("{name}: the listening connection has ended"))
     }
 
     async fn waiters(
@@ -200,6 +204,7 @@ impl Listener {
                     }
                 }
             }
+            // In this order: a claim that finds the waiters open receives the notice.
             woken.close();
             grants.missed();
         });
@@ -223,7 +228,7 @@ impl Listener {
         let late = pin!(sleep(limit));
         Ok(select! {
             biased;
-            () = watch.woken() => waiters.watch("").is_some(),
+            () = watch.woken() => !waiters.is_closed(),
             () = late => false,
         })
     }
@@ -249,3 +254,33 @@ impl fmt::Debug for Listener {
 /// A new connection takes several round trips.
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use lease_test_servers::postgres::{PATIENT, PostgresServer};
+
+    use super::*;
+    use crate::connection::tls::tls;
+    use crate::statements::{Statements, TableName};
+
+    /// The task that received the messages has ended, but its connection is not dropped yet.
+    #[tokio::test]
+    async fn claim_that_listens_after_the_last_notice_is_refused() {
+        let Some(server) = PostgresServer::start() else { return };
+        let address = Address::parse(&server.url()).unwrap();
+        let statements = Statements::new(TableName::parse("lease").unwrap());
+        let channel = statements.table().channel();
+        let database = Database::new(&address, tls(None).unwrap(), statements, PATIENT, 2);
+        let database = Arc::new(database.unwrap());
+        let listener = Arc::new(Listener::new(address, tls(None).unwrap(), channel));
+        let (client, waiters) = listener.connect(&database).await.unwrap();
+        *listener.state.lock() = State::Listening(client, waiters.clone());
+        let (key, lessee) = ("job".parse().unwrap(), "a".parse().unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), PATIENT);
+        assert!(listener.listen(&database, &claim).await.unwrap().is_some());
+
+        waiters.close();
+
+        assert!(listener.listen(&database, &claim).await.is_err(), "no notice can arrive");
+    }
+}

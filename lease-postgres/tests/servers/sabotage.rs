@@ -111,7 +111,7 @@ fn conditions_of_obtain_are_needed() {
         ),
         (
             &[("obtain", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
-            &["repeated_claim_is_granted_again", "lost_reply_to_obtain_is_recognised"],
+            &["repeated_claim_is_granted_again"],
         ),
         (
             &[("obtain", "WHEN h.granted = $2 OR h.last = $2 THEN $3", "")],

@@ -107,7 +107,12 @@ async fn subscription_leaves_a_former_master_that_accepts_writes() {
 }
 
 fn listens(server: &RedisServer) -> bool {
-    server.command("PUBSUB CHANNELS *").contains(":grants:")
+    channels_of_grants(server).contains(":grants:")
+}
+
+fn channels_of_grants(server: &RedisServer) -> String {
+    let channels = "redis.call('PUBSUB', 'CHANNELS', '*:grants:*')";
+    server.command(&format!("EVAL \"return table.concat({channels}, ' ')\" 0"))
 }
 
 fn follow(replica: &RedisServer, master: &RedisServer) {
@@ -133,7 +138,7 @@ async fn waiter_on_a_replica_gets_no_grant_that_was_taken_back() {
     let answer = places(&demoted).enqueue(&skipped).await.unwrap();
     assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
     until("the replica has the queue", || queued(&second) == 1);
-    let channel = first.command("PUBSUB CHANNELS *:grants:*");
+    let channel = channels_of_grants(&first);
     swap(&first, &second);
     let promoted = one(&second).await;
     let mut of_next = places(&promoted).listen(&next).await.unwrap();

@@ -184,6 +184,7 @@ pub(crate) async fn count_keeps_other_attributes(world: World) {
         assert_eq!(store.0.count(&key("job"), "changes").await.unwrap(), expected);
     }
     store.release(&session).await;
+    assert!(store.0.read(&key("job")).await.unwrap().is_some(), "a counter makes a record");
     let mut both = attribute("sky", "blue");
     both.insert("changes".to_owned(), Value::from(3));
     let grant = store.granted(&claim("b").with_attributes(attribute("sky", "blue"))).await;

@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
@@ -22,7 +23,6 @@ use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, RequestNumber};
 use crate::store::in_turn::Enqueued;
 use crate::store::lock_store::LockStore;
-use crate::store::time_limit::within;
 
 /// If the claim is dropped before it has a lease, a task removes the claim from the queue.
 pub(crate) struct Standing {
@@ -100,9 +100,12 @@ impl Standing {
         self.sent.retain(|(_, moment)| sent.since(*moment) < ttl);
         self.sent.push_back((self.claim.request, sent));
 
-        let (store, claim) = (Arc::clone(&self.settings.store), self.claim.clone());
-        let (has_place, limit) = (self.has_place, self.settings.options.request_timeout());
-        let request = async move { within(limit, send(&*store, &claim, has_place)).await };
+        let (settings, claim) = (Arc::clone(&self.settings), self.claim.clone());
+        let has_place = self.has_place;
+        let request = async move {
+            let answer = send(&*settings.store, &claim, has_place);
+            settings.ask(StoreOperation::Queue, answer).await
+        };
         let answer = self.in_flight.insert(request.boxed()).await;
         self.in_flight = None;
         let answer = answer.inspect_err(|error| {
@@ -154,12 +157,17 @@ impl Standing {
     async fn confirm(&mut self, grant: &Grant) -> Result<Confirmed, StoreError> {
         let sent = self.settings.clock.now();
         self.beat = self.beat.next();
-        let limit = self.settings.options.request_timeout();
-        Ok(match within(limit, self.settings.store.heartbeat(grant, self.beat)).await? {
-            Heartbeat::Extended => Confirmed::From(sent),
-            Heartbeat::Overtaken => Confirmed::Overtaken,
-            Heartbeat::Lost(_cause) => Confirmed::Lost,
-        })
+        let settings = &self.settings;
+        Ok(
+            match settings
+                .ask(StoreOperation::Heartbeat, settings.store.heartbeat(grant, self.beat))
+                .await?
+            {
+                Heartbeat::Extended => Confirmed::From(sent),
+                Heartbeat::Overtaken => Confirmed::Overtaken,
+                Heartbeat::Lost(_cause) => Confirmed::Lost,
+            },
+        )
     }
 }
 
@@ -225,12 +233,11 @@ impl Departure {
 
 /// Repeats the request until the store answers. Stops after a ttl, because the place has then expired.
 async fn leave(settings: &Settings, claim: &Claim) {
-    let limit = settings.options.request_timeout();
     let gives_up = settings.clock.now() + claim.ttl;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     loop {
         let Some(queues) = settings.store.in_turn() else { return };
-        match within(limit, queues.leave(claim)).await {
+        match settings.ask(StoreOperation::Queue, queues.leave(claim)).await {
             Ok(()) => return,
             Err(error) if !error.is_retryable() || settings.clock.now() >= gives_up => return,
             Err(_unclear) => settings.sleep(pauses.next()).await,

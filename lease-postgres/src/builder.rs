@@ -1,11 +1,13 @@
 //! Sets up a `PostgresStore`: its options, their defaults, and the checks before it connects.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
-use tokio::time::{Instant, sleep};
+use tokio::select;
+use tokio::time::sleep;
 
 use crate::connection::address::Address;
 use crate::connection::checks::{check, is_of_earlier_version};
@@ -256,14 +258,18 @@ impl fmt::Debug for PostgresStoreBuilder {
 /// Between two attempts, the requests run that waited behind the first attempt.
 async fn upgrade(database: &Database, limit: Duration) -> Result<(), ServerFault> {
     let call = database.statements.call(statements::UPGRADE);
-    let end = Instant::now() + limit;
+    let mut late = pin!(sleep(limit));
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let Err(fault) = database.request(Lane::Holders, &call, left).await else { return Ok(()) };
-        if !fault.is_locked() || left < UPGRADE_PAUSE {
+        let Err(fault) = database.request(Lane::Holders, &call, limit).await else { return Ok(()) };
+        if !fault.is_locked() {
             return Err(fault);
         }
-        sleep(UPGRADE_PAUSE).await;
+        select! {
+            // Ends after the limit, even if the pause has ended, too.
+            biased;
+            () = &mut late => return Err(fault),
+            () = sleep(UPGRADE_PAUSE) => (),
+        }
     }
 }
 

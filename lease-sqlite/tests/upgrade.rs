@@ -1,5 +1,4 @@
 //! A file of an earlier version is upgraded when a store opens it.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 //!
-//! Start with [`run`], which most users need. [`context`] has what every command needs, and [`obtaining`] obtains the key for all commands that need one.
+//! Start with [`run`], which most users need. [`context`] has what every command needs, and [`obtaining`] obtains
+//! the key for all commands that need one.
 
 mod bench;
 pub(crate) mod context;

@@ -163,8 +163,8 @@ impl Release {
             if cell.ending() == Some(Ending::Lost(LossCause::Superseded)) {
                 return Ok(Released::Freed);
             }
-            let request_sent = self.ask(request, settings);
-            let answer = settings.ask(StoreOperation::Release, request_sent).await;
+            let asking = self.ask(request, settings);
+            let answer = settings.ask(StoreOperation::Release, asking).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
                 // Before the deadline, only this holder can free the key. So an earlier attempt was

@@ -356,8 +356,8 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    /// `None` if neither metrics nor a log use the time: reading a clock takes part of a hundredth of the time of a
-    /// lease.
+    /// `None` if neither metrics nor a log use the time: reading a clock costs up to a hundredth of an obtain and a
+    /// release.
     fn started(&self) -> Option<Stopwatch> {
         let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
         is_used.then(Stopwatch::start)

@@ -54,7 +54,7 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
         let _ = key;
     }
 
-    /// A call ended with an error, and returned no lease.
+    /// A call ended with an error, and returned no lease. A call for several keys reports each key.
     fn failed(&self, key: &LeaseKey) {
         let _ = key;
     }

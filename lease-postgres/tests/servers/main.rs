@@ -11,6 +11,7 @@ mod clocks;
 mod conditions;
 mod faults;
 mod in_turn;
+mod in_turn_controls;
 mod listening;
 mod locks;
 mod records;

@@ -110,6 +110,7 @@ fn conditions_of_obtain_are_needed() {
             &["record_lasts_after_claim_with_attributes"],
         ),
         (
+            // A locker that waits recognises its grant by `place`, which has a control in `in_turn_controls.rs`.
             &[("obtain", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
             &["repeated_claim_is_granted_again"],
         ),

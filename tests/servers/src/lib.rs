@@ -26,8 +26,6 @@ pub mod measure;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "prometheus"))]
-mod process;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 pub mod promises;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::port::free_port;
-use crate::process::Process;
+use crate::tools::process::Process;
 use crate::tools::tool;
 
 /// The server's files are removed when it is dropped.

@@ -1,4 +1,7 @@
-//! Programs that some tests need and that may not be installed.
+//! Programs that some tests need and that may not be installed. [`tool`] finds them, and `process` runs servers.
+
+#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "prometheus"))]
+pub(crate) mod process;
 
 use std::collections::BTreeSet;
 use std::io::Write;

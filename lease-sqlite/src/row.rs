@@ -253,22 +253,7 @@ impl Columns {
         };
         let grant = match (&self.nonce, self.ends) {
             (None, None) => None,
-            (Some(nonce), Some(ends)) => Some(CurrentGrant {
-                lessee: Lessee::new(self.lessee?).ok()?,
-                nonce: read_nonce(nonce)?,
-                request: RequestNumber::new(u64::try_from(self.request?).ok()?),
-                is_evicted: self.evicted != 0,
-                parent: match self.parent {
-                    Some(session) if ends == NEVER => {
-                        let token = u64::try_from(self.parent_token?).ok()?;
-                        let token = FencingToken::new(token).ok()?;
-                        Some(Parent::new(LeaseKey::new(session).ok()?, token))
-                    }
-                    _ => None,
-                },
-                ttl: self.ttl.filter(|ttl| *ttl >= 0)?,
-                ends,
-            }),
+            (Some(nonce), Some(ends)) => Some(self.grant(read_nonce(nonce)?, ends)?),
             _ => return None,
         };
         if grant.is_some() && self.beat.is_none_or(|beat| beat < 0) {
@@ -304,6 +289,24 @@ impl Columns {
             attributes: self.attributes,
             now: self.now,
             is_of_another_boot: self.boot != self.this_boot,
+        })
+    }
+
+    fn grant(&self, nonce: Nonce, ends: i64) -> Option<CurrentGrant> {
+        Some(CurrentGrant {
+            lessee: Lessee::new(self.lessee.clone()?).ok()?,
+            nonce,
+            request: RequestNumber::new(u64::try_from(self.request?).ok()?),
+            is_evicted: self.evicted != 0,
+            parent: match &self.parent {
+                Some(session) if ends == NEVER => {
+                    let token = FencingToken::new(u64::try_from(self.parent_token?).ok()?).ok()?;
+                    Some(Parent::new(LeaseKey::new(session.clone()).ok()?, token))
+                }
+                _ => None,
+            },
+            ttl: self.ttl.filter(|ttl| *ttl >= 0)?,
+            ends,
         })
     }
 }

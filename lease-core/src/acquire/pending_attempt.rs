@@ -66,24 +66,11 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted(), now);
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    let UnsettledClaim { claim, first_sent, requests, beat, kept_since, .. } = match earlier {
+    let unsettled_claim = match earlier {
         Some(earlier) => earlier,
-        None => UnsettledClaim {
-            claim: Claim::new(
-                ask.key().clone(),
-                settings.lessee.clone(),
-                settings.random.nonce()?,
-                ttl,
-            )
-            .with_attributes(settings.attributes.clone()),
-            first_sent: now,
-            requests: Arc::default(),
-            beat: Beat::GRANTED,
-            adopts: ask.adopted(),
-            clearing: Arc::default(),
-            kept_since: None,
-        },
+        None => new_claim(settings, &ask, now)?,
     };
+    let UnsettledClaim { claim, first_sent, requests, beat, kept_since, .. } = unsettled_claim;
 
     let attempting = PendingAttempt {
         settings: Arc::clone(settings),
@@ -108,6 +95,24 @@ pub(crate) async fn attempt(
         }
         answer => Ok(answer),
     }
+}
+
+fn new_claim(
+    settings: &Settings,
+    ask: &Request,
+    now: Moment,
+) -> Result<UnsettledClaim, StoreError> {
+    let (key, lessee) = (ask.key().clone(), settings.lessee.clone());
+    let claim = Claim::new(key, lessee, settings.random.nonce()?, settings.options.ttl());
+    Ok(UnsettledClaim {
+        claim: claim.with_attributes(settings.attributes.clone()),
+        first_sent: now,
+        requests: Arc::default(),
+        beat: Beat::GRANTED,
+        adopts: ask.adopted(),
+        clearing: Arc::default(),
+        kept_since: None,
+    })
 }
 
 struct PendingAttempt {

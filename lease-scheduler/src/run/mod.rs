@@ -249,15 +249,7 @@ impl Runner {
                 warn!(%job, why = %skip, "end of run not written to the history");
             }
             let hold = self.job.min_hold.saturating_sub(clock.now().since(obtained));
-            // While the key is reserved, no machine can start the next attempt, even if its clock is ahead.
-            let pause = match cause {
-                _ if !self.may_try_again(&outcome, context.attempt) => Duration::ZERO,
-                Cause::Tick(tick) => self.pause_after(context.attempt, *tick),
-                Cause::Trigger(_) if self.has_due_tick(&record, since) => Duration::ZERO,
-                Cause::Trigger(_) => self.pause_after(context.attempt, self.wall.now()),
-                Cause::Call => Duration::ZERO,
-            };
-            let hold = hold.max(pause);
+            let hold = hold.max(self.pause_before_next(&record, &outcome, &context, cause, since));
             // If the release fails, the locker has logged the error, and the lease expires.
             drop(match hold {
                 Duration::ZERO => lease.release().await,
@@ -273,6 +265,24 @@ impl Runner {
             note,
         };
         (Some(body), outcome)
+    }
+
+    /// While the key is reserved, no machine can start the next attempt, even if its clock is ahead.
+    fn pause_before_next(
+        &self,
+        record: &JobRecord,
+        outcome: &Outcome,
+        context: &JobContext,
+        cause: &Cause,
+        since: Timestamp,
+    ) -> Duration {
+        match cause {
+            _ if !self.may_try_again(outcome, context.attempt) => Duration::ZERO,
+            Cause::Tick(tick) => self.pause_after(context.attempt, *tick),
+            Cause::Trigger(_) if self.has_due_tick(record, since) => Duration::ZERO,
+            Cause::Trigger(_) => self.pause_after(context.attempt, self.wall.now()),
+            Cause::Call => Duration::ZERO,
+        }
     }
 
     /// Marks the start of a run in the record. Reports a run that died and the ticks that were missed before.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lease_core::Locker;
 use lease_memory::MemoryStore;
+use lease_test_servers::warnings::listen_by;
 use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
@@ -42,8 +43,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 #[tokio::test(start_paused = true)]
 async fn requests_have_spans_within_calls_and_work() {
     let spans = Spans::default();
-    let _guard =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));
+    let _guard = listen_by(tracing_subscriber::registry().with(spans.clone()));
     let locker = Locker::new(MemoryStore::new());
 
     let lease = obtained(&locker, "job").await;

@@ -152,7 +152,7 @@ async fn each_begin_has_one_end_under_faults() {
     for seed in 0..8 {
         let (locker, mut random) = (locker.clone(), StdRng::seed_from_u64(seed));
         users.spawn(async move {
-            for _ in 0..100 {
+            for _ in 0..400 {
                 // `lost` waits for ever, unless the lease is lost.
                 drop(timeout(TTL * 5, use_at_random(&locker, &mut random)).await);
             }

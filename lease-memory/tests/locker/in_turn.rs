@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::store::{Claim, Enqueued, LockStore, Nonce};
+use lease_core::store::{
+    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Nonce, Obtained, Parent, Vacancy,
+};
 use lease_core::{LeaseKey, LeaseOptions, Locker, Waiting};
 use lease_memory::MemoryStore;
 use tokio::task::JoinSet;
@@ -207,6 +209,41 @@ async fn ninth_waiter_obtains_key_soon_after_all_others_died() {
     let waited = timeout(TTL * 5 / 6 + TTL / 10, waiting).await;
 
     assert!(waited.is_ok_and(|lease| lease.is_ok()));
+}
+
+/// A key that is held under a session has no queue. Once it has one, racing waiters would never obtain it.
+#[tokio::test(start_paused = true)]
+async fn racing_waiter_joins_the_queue_within_a_ttl_of_its_start() {
+    let store = store();
+    let inner = store.inner();
+    let grant = hold_under_session(&inner).await;
+    let waiter = locker(&store);
+    let lessee = waiter.lessee().clone();
+    let _waiting = tokio::spawn(waiter.wait_in_turn(&key()));
+    sleep(TTL / 10).await;
+    assert_eq!(store.calls(Call::Enqueue), 1, "the store answered that it keeps no queue");
+    // A heartbeat takes the lease out of its session.
+    let beat = inner.heartbeat(&grant, Beat::GRANTED.next()).await.unwrap();
+    assert_eq!(beat, Heartbeat::Extended);
+
+    sleep(TTL * 5 / 2).await;
+    inner.release(&grant, None).await.unwrap();
+
+    let holder = inner.holder(&key()).await.unwrap().map(|holder| holder.lessee);
+    assert_eq!(holder, Some(lessee), "the release grants the key to the first claim of the queue");
+}
+
+/// Holds the key under a session. Both leases last for longer than the test.
+async fn hold_under_session(store: &MemoryStore) -> Grant {
+    let claim = |key| Claim::new(key, "holder".parse().unwrap(), Nonce::random(), TTL * 100);
+    let granted = |obtained| match obtained {
+        Ok(Obtained::Granted(grant, _)) => grant,
+        refused => panic!("{refused:?}"),
+    };
+    let session = granted(store.obtain(&claim(crate::key("session"))).await);
+    let child = claim(key()).under(Parent::from(&session));
+    let vacancy = Vacancy::seen(&child.key, None, &child.lessee, None).unwrap();
+    granted(store.sessions().unwrap().obtain_under(&child, &vacancy).await)
 }
 
 /// A holder with a short ttl extends its lease many times per ttl of the waiter.

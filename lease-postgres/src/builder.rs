@@ -10,8 +10,9 @@ use tokio::select;
 use tokio::time::sleep;
 
 use crate::connection::address::Address;
+use crate::connection::batches::Batches;
 use crate::connection::checks::{check, is_of_earlier_version};
-use crate::connection::database::{Database, Lane};
+use crate::connection::database::{Database, Lane, lock_timeout};
 use crate::connection::listener::Listener;
 use crate::connection::tls::{Tls, tls};
 use crate::error::ServerFault;
@@ -48,6 +49,8 @@ impl PostgresStore {
             roots: None,
             #[cfg(feature = "sabotage")]
             altered: Vec::new(),
+            #[cfg(feature = "sabotage")]
+            batches_only: false,
         }
     }
 }
@@ -85,6 +88,8 @@ pub struct PostgresStoreBuilder {
     roots: Option<Vec<u8>>,
     #[cfg(feature = "sabotage")]
     altered: Vec<[String; 3]>,
+    #[cfg(feature = "sabotage")]
+    batches_only: bool,
 }
 
 impl PostgresStoreBuilder {
@@ -134,6 +139,14 @@ impl PostgresStoreBuilder {
     #[doc(hidden)]
     pub fn with_altered_statement(mut self, name: &str, part: &str, replacement: &str) -> Self {
         self.altered.push([name, part, replacement].map(str::to_owned));
+        self
+    }
+
+    /// Sends even a single claim or release by the statement for several.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn with_batches_only(mut self) -> Self {
+        self.batches_only = true;
         self
     }
 
@@ -202,13 +215,28 @@ impl PostgresStoreBuilder {
             Some(url) => Address::parse(url)?,
             None => address.clone(),
         };
-        let database = self.database(&address)?;
-        check(&database, &address).await?;
+        let limit = lock_timeout(self.timeout);
+        let database = match self.checked(&address.with_lock_timeout(limit)).await {
+            Err(fault) if fault.refuses_options() => self.checked(&address).await?,
+            database => database?,
+        };
         let channel = database.statements.table().channel();
         let listener = Listener::new(listen_at, self.tls()?, channel);
         let (database, listener) = (Arc::new(database), Arc::new(listener));
         let [refusals, queued] = [RecentKeys::new(), RecentKeys::new()].map(Arc::new);
-        Ok(PostgresStore { database, listener, refusals, queued })
+        let senders = database.senders();
+        let free_claims = Batches::new(Arc::clone(&database), senders);
+        let releases = Batches::new(Arc::clone(&database), senders);
+        Ok(PostgresStore { database, listener, free_claims, releases, refusals, queued })
+    }
+
+    async fn checked(&self, address: &Address) -> Result<Database, ServerFault> {
+        let mut database = self.database(address)?;
+        // A pooler may ignore options for the session.
+        if check(&database, address).await? == lock_timeout(self.timeout) {
+            database.statements.without_lock_timeout();
+        }
+        Ok(database)
     }
 
     fn database(&self, address: &Address) -> Result<Database, ServerFault> {
@@ -225,7 +253,11 @@ impl PostgresStoreBuilder {
             )));
         }
         let statements = self.statements()?;
-        Database::new(address, self.tls()?, statements, self.timeout, self.connections)
+        let (tls, limit) = (self.tls()?, self.timeout);
+        let database = Database::new(address, tls, statements, limit, self.connections)?;
+        #[cfg(feature = "sabotage")]
+        let database = database.with_batches_only(self.batches_only);
+        Ok(database)
     }
 
     #[cfg_attr(not(feature = "sabotage"), expect(unused_mut, reason = "as with the feature"))]

@@ -28,6 +28,11 @@ impl ServerFault {
         self.is_locked
     }
 
+    /// Whether a pooler refuses connections with options for the session.
+    pub(crate) fn refuses_options(&self) -> bool {
+        self.sentence.contains("startup parameter")
+    }
+
     pub(crate) fn misconfigured(sentence: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Misconfigured, sentence)
     }

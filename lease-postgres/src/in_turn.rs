@@ -8,8 +8,8 @@ use crate::connection::database::Lane;
 use crate::error::ServerFault;
 use crate::hand_on::hand_on;
 use crate::reply::{Reply, column};
-use crate::statements::{self, number};
-use crate::store::{PostgresStore, READS_OF_A_CHANGING_ROW, micros, obtained, refuse_child};
+use crate::statements;
+use crate::store::{PostgresStore, READS_OF_A_CHANGING_ROW, obtained, refuse_child};
 
 #[async_trait]
 impl InTurn for PostgresStore {
@@ -60,9 +60,7 @@ impl PostgresStore {
         if !claim.attributes.is_empty() {
             return Ok(Some(Enqueued::NoQueue));
         }
-        let call = self.call(statements::PLACE).text(claim.key.as_str()).nonce(claim.nonce);
-        let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
-        let call = call.number(number(claim.request.get()));
+        let call = self.claiming(statements::PLACE, claim);
         let call = call.optional_text(self.listener.channel_of_grants());
         let call = call.number(i64::from(joining == Joining::Allowed));
         let call = call.text(self.database.lock_timeout());

@@ -9,8 +9,10 @@ mod builder;
 )]
 mod connection;
 mod error;
+mod free_claim;
 mod hand_on;
 mod in_turn;
+mod plain_release;
 mod recent_keys;
 mod reply;
 mod sessions;

@@ -14,17 +14,21 @@ use tokio::select;
 use tokio::time::sleep;
 
 use crate::attributes::{MAX_LEVELS, write};
+use crate::connection::batches::Batches;
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::error::ServerFault;
+use crate::free_claim::FreeClaim;
 use crate::hand_on::hand_on;
+use crate::plain_release::PlainRelease;
 use crate::recent_keys::RecentKeys;
-use crate::reply::{Reply, column, read_granted};
-use crate::statements::{self, number};
+use crate::reply::{Reply, column};
+use crate::statements::{self, micros, number};
 
 /// Keeps leases in a table of PostgreSQL.
 ///
-/// Clones share connections. Each call is one statement, and takes one round trip. Only a claim may take two:
+/// Clones share connections. Each call is one statement, and takes one round trip. Claims, and also releases, that
+/// wait for a connection at the same time share a statement. Only a claim may take two round trips:
 /// its first statement grants the key only if the last lease was released. If the key is new, held or expired, a
 /// second statement decides. After this store has found a key held, its next claims of the key send only the
 /// second statement. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
@@ -62,6 +66,8 @@ use crate::statements::{self, number};
 pub struct PostgresStore {
     pub(crate) database: Arc<Database>,
     pub(crate) listener: Arc<Listener>,
+    pub(crate) free_claims: Arc<Batches<FreeClaim>>,
+    pub(crate) releases: Arc<Batches<PlainRelease>>,
     /// The keys whose last claim was refused. Their next claims skip the statement for released keys.
     pub(crate) refusals: Arc<RecentKeys>,
     /// The keys with a queue. Their releases skip the statement for keys without a queue.
@@ -95,14 +101,14 @@ impl LockStore for PostgresStore {
 
     /// Sends one statement if no claim was queued for the key, or if this store knows of the queue.
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        if reserved.is_some() || !self.queued.contains(&grant.key) {
-            let call = self.under(statements::RELEASE, grant);
-            let call = call.optional_number(reserved.map(micros));
-            let call = call.text(self.channel()).text(self.database.lock_timeout());
-            let is_released = !self.database.run(Lane::Holders, call).await?.is_empty();
-            if is_released || reserved.is_some() {
-                return Ok(());
-            }
+        if reserved.is_some() {
+            let call = PlainRelease::reserving(grant, reserved, &self.database);
+            self.database.run(Lane::Holders, call).await?;
+            return Ok(());
+        }
+        let may_be_plain = !self.queued.contains(&grant.key);
+        if may_be_plain && self.releases.send(PlainRelease(grant.clone())).await?.is_some() {
+            return Ok(());
         }
         let token = number(grant.token.get());
         if hand_on(&self.database, &grant.key, grant.nonce, Some(token)).await? {
@@ -224,19 +230,13 @@ impl PostgresStore {
     }
 
     pub(crate) fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
-        let call = self.call(statement).text(claim.key.as_str()).nonce(claim.nonce);
-        let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
-        call.number(number(claim.request.get()))
+        self.call(statement).claim(claim)
     }
 
     /// Returns `None` if the last grant of the key was not released.
     async fn obtain_released(&self, claim: &Claim) -> Result<Option<Obtained>, ServerFault> {
-        let call = self.claiming(statements::OBTAIN_RELEASED, claim);
-        let call = call.text(self.database.lock_timeout());
-        let rows = self.database.run(Lane::Claims, call).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let (token, attributes) = read_granted(row, claim.key.as_str())?;
-        Ok(Some(Obtained::Granted(claim.granted(token), attributes)))
+        let granted = self.free_claims.send(FreeClaim(claim.clone())).await?;
+        Ok(granted.map(|(token, attributes)| Obtained::Granted(claim.granted(token), attributes)))
     }
 
     pub(crate) async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
@@ -263,8 +263,7 @@ impl PostgresStore {
     }
 
     pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
-        let call = self.call(statement).text(grant.key.as_str()).nonce(grant.nonce);
-        call.number(number(grant.token.get()))
+        self.call(statement).grant(grant)
     }
 
     pub(crate) fn channel(&self) -> String {
@@ -373,11 +372,6 @@ pub(crate) fn written<'a>(
             "an attribute is nested deeper than {MAX_LEVELS} levels, or has an unknown type"
         ))
     })
-}
-
-/// Rounds up, so that a lease never ends before its ttl.
-pub(crate) fn micros(length: Duration) -> i64 {
-    number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
 /// The number of statements that a claim sends if no row explains its refusal.

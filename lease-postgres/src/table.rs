@@ -13,8 +13,8 @@ use crate::attributes::escaped;
 use crate::connection::database::Lane;
 use crate::error::ServerFault;
 use crate::reply::{column, key as key_of, record};
-use crate::statements::{self, Call};
-use crate::store::{PostgresStore, loss, micros, written};
+use crate::statements::{self, Call, micros};
+use crate::store::{PostgresStore, loss, written};
 
 /// A key has a record while it is held. A record with attributes stays.
 #[async_trait]

@@ -14,13 +14,23 @@ struct OwnTable {
     url: String,
     table: String,
     is_pooled: bool,
+    is_batched: bool,
 }
 
 impl OwnTable {
     fn at(url: &str) -> Self {
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let number = TABLES.fetch_add(1, Ordering::Relaxed);
-        Self { url: url.to_owned(), table: format!("promise_{number}"), is_pooled: false }
+        Self {
+            url: url.to_owned(),
+            table: format!("promise_{number}"),
+            is_pooled: false,
+            is_batched: false,
+        }
+    }
+
+    fn batched(self) -> Self {
+        Self { is_batched: true, ..self }
     }
 
     fn pooled(self) -> Self {
@@ -36,6 +46,7 @@ impl Fixture for OwnTable {
         let builder = PostgresStore::builder(&self.url).with_table(&self.table);
         let builder = builder.with_timeout(PATIENT).with_connections(4);
         builder.create_table().await.unwrap();
+        let builder = if self.is_batched { builder.with_batches_only() } else { builder };
         let store = builder.connect().await.unwrap();
         if self.is_pooled {
             // The first watch learns that no notification arrives, which takes longer than a ttl of the kit.
@@ -59,6 +70,15 @@ fn every_promise_is_kept_on_a_server() {
     let Some(server) = PostgresServer::start() else { return };
 
     let broken = broken_of_both(|| OwnTable::at(&server.url()));
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+#[test]
+fn every_promise_is_kept_by_statements_for_several() {
+    let Some(server) = PostgresServer::start() else { return };
+
+    let broken = broken_of_both(|| OwnTable::at(&server.url()).batched());
 
     assert!(broken.is_empty(), "{broken:?}");
 }

@@ -11,12 +11,14 @@ use crate::error::{ALLOW, CREATE, ServerFault};
 use crate::reply::column;
 use crate::statements;
 
-pub(crate) async fn check(database: &Database, address: &Address) -> Result<(), ServerFault> {
+/// Returns the lock timeout of the session, in milliseconds. Zero means none.
+pub(crate) async fn check(database: &Database, address: &Address) -> Result<i64, ServerFault> {
     let row = read(database).await?;
     let name = &database.name;
     checked_server(name, &row)?;
     checked_table(name, &database.statements.table().quoted(), &row)?;
-    checked_durability(name, address.user(), &row)
+    checked_durability(name, address.user(), &row)?;
+    column(&row, "lock_timeout")
 }
 
 /// Whether the table lacks only columns that later versions have added.

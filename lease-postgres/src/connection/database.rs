@@ -1,14 +1,14 @@
 //! Sends requests to the server, each as one statement with a time limit.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::select;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_postgres::Row;
 
 use crate::connection::address::Address;
@@ -20,6 +20,8 @@ pub(crate) struct Database {
     pub(crate) name: String,
     pub(crate) statements: Statements,
     pub(crate) timeout: Duration,
+    /// Sends even a single request by the statement for several.
+    pub(crate) batches_only: bool,
     pool: Pool,
     tls: Tls,
     for_claims: Semaphore,
@@ -48,7 +50,14 @@ impl Database {
                 |error| ServerFault::misconfigured(format!("{}: {error}", address.name)),
             )?;
         let for_claims = Semaphore::new(connections.saturating_sub(RESERVED).max(1));
-        Ok(Self { name: address.name.clone(), statements, timeout: limit, pool, tls, for_claims })
+        let name = address.name.clone();
+        let batches_only = false;
+        Ok(Self { name, statements, timeout: limit, batches_only, pool, tls, for_claims })
+    }
+
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn with_batches_only(self, batches_only: bool) -> Self {
+        Self { batches_only, ..self }
     }
 
     /// A spawned task sends the request, so that an unpolled future holds no connection.
@@ -70,7 +79,17 @@ impl Database {
         call: &Call,
         limit: Duration,
     ) -> Result<Vec<Row>, ServerFault> {
-        let mut late = pin!(sleep(limit));
+        self.request_until(lane, call, limit, pin!(sleep(limit))).await
+    }
+
+    /// Sends a request with the time limit `limit`, at which `late` completes.
+    pub(crate) async fn request_until(
+        &self,
+        lane: Lane,
+        call: &Call,
+        limit: Duration,
+        mut late: Pin<&mut Sleep>,
+    ) -> Result<Vec<Row>, ServerFault> {
         let (client, _permit) = select! {
             // A connection that is ready at the time limit is still used.
             biased;
@@ -101,10 +120,13 @@ impl Database {
         })
     }
 
-    /// Shorter than the client's time limit, so that few connections are busy while another session locks a
-    /// row for long.
+    /// How many statements of claims, and of releases, the store sends at once.
+    pub(crate) fn senders(&self) -> usize {
+        (self.pool.status().max_size / 2).max(1)
+    }
+
     pub(crate) fn lock_timeout(&self) -> String {
-        (self.timeout * 3 / 4).as_millis().max(1).to_string()
+        lock_timeout(self.timeout).to_string()
     }
 
     /// Without the cancellation, statements that wait for a lock on the table would pile up at the server.
@@ -139,6 +161,12 @@ impl fmt::Debug for Database {
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
+}
+
+/// In milliseconds. Shorter than the client's time limit, so that few connections are busy while another session
+/// locks a row for long.
+pub(crate) fn lock_timeout(limit: Duration) -> i64 {
+    i64::try_from((limit * 3 / 4).as_millis()).unwrap_or(i64::MAX).max(1)
 }
 
 const RESERVED: usize = 2;

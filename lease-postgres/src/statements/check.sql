@@ -7,6 +7,7 @@ SELECT to_regclass($1)::text AS found,
     pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean AS read_only,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('fsync') AS fsync,
+    (SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout') AS lock_timeout,
     current_setting('full_page_writes') AS full_page_writes,
     current_setting('default_transaction_isolation') AS isolation,
     (SELECT pg_encoding_to_char(encoding)::text FROM pg_database WHERE datname = current_database())

@@ -173,6 +173,26 @@ async fn locked_row_delays_no_other_heartbeat() {
     assert_eq!(store.heartbeat(grant, Beat::new(2)).await.unwrap(), Heartbeat::Extended);
 }
 
+/// The shortest statements set no lock timeout, because the session has it.
+#[tokio::test]
+async fn claim_and_release_of_a_locked_row_end_at_the_lock_timeout() {
+    let Some(server) = PostgresServer::start() else { return };
+    let store = connected(builder(&server).with_timeout(Duration::from_secs(8))).await;
+    let held = obtain(&store, &"held".parse().unwrap(), "a", TTL).await;
+    let released = obtain(&store, &key(), "a", TTL).await;
+    store.release(&released, None).await.unwrap();
+    let other = session(&server).await;
+    other.batch_execute("BEGIN; SELECT FROM lease FOR UPDATE").await.unwrap();
+
+    let claim = claim(&key(), "b", TTL);
+    let (claimed, released) = tokio::join!(store.obtain(&claim), store.release(&held, None));
+
+    for error in [claimed.unwrap_err(), released.unwrap_err()] {
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("another session has locked the row"), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn waiters_that_leave_a_locked_row_delay_no_heartbeat() {
     let Some(server) = PostgresServer::start() else { return };

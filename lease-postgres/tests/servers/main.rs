@@ -7,6 +7,7 @@
     reason = "a failed setup fails the test"
 )]
 
+mod batches;
 mod clocks;
 mod conditions;
 mod faults;

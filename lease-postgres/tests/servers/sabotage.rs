@@ -30,7 +30,10 @@ impl Fixture for Altered {
         let alter = |builder: lease_postgres::PostgresStoreBuilder, altered: &Alteration| {
             builder.with_altered_statement(altered.0, altered.1, altered.2)
         };
-        self.alterations.iter().fold(builder, alter).connect().await.unwrap()
+        let builder = self.alterations.iter().fold(builder, alter);
+        let is_batched = self.alterations.iter().any(|(name, ..)| name.ends_with("_all"));
+        let builder = if is_batched { builder.with_batches_only() } else { builder };
+        builder.connect().await.unwrap()
     }
 
     async fn another(&self, _store: &PostgresStore) -> PostgresStore {
@@ -138,6 +141,31 @@ fn conditions_of_obtain_released_are_needed() {
         (
             &[("obtain_released", "beat = 0,", "beat = beat,")],
             &["heartbeats_count_from_each_grant"],
+        ),
+    ]);
+}
+
+#[test]
+fn conditions_of_statements_for_several_are_needed() {
+    expect_broken(&[
+        (
+            &[("obtain_released_all", "AND l.until <= clock_timestamp()", "")],
+            &[
+                "reserved_key_is_not_granted_before_its_time",
+                "transferred_key_is_granted_only_to_its_lessee",
+            ],
+        ),
+        (
+            &[("obtain_released_all", "AND l.granted <> a.nonce", "")],
+            &["released_nonce_is_not_granted_again", "released_nonce_is_refused_after_reopening"],
+        ),
+        (
+            &[("obtain_released_all", "beat = 0,", "beat = l.beat,")],
+            &["heartbeats_count_from_each_grant"],
+        ),
+        (
+            &[("release_all", "l.granted = a.nonce AND l.token = a.asked AND", "")],
+            &["release_by_former_holder_changes_nothing"],
         ),
     ]);
 }

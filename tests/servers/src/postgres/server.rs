@@ -1,6 +1,7 @@
 //! One PostgreSQL server.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -205,6 +206,11 @@ impl PostgresServer {
     /// The URL of a database, as `login`, which is `NAME` or `NAME:PASSWORD`.
     pub fn url_of(&self, login: &str, database: &str) -> String {
         format!("postgres://{login}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    }
+
+    /// The address at which the server listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// The folder of the server's data.

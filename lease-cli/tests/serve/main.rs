@@ -1,5 +1,5 @@
-//! `lease serve`: the real program, and requests without a browser. Start with [`site`], which starts
-//! the program on its own store. [`http`] sends requests.
+//! `lease serve`: the real program, requests without a browser, and a real Chromium. Start with [`site`], which starts
+//! the program on its own store. [`http`] sends requests, and [`browser`] drives Chromium.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::indexing_slicing,
@@ -8,8 +8,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod browser;
 mod changes;
 mod http;
 mod live;
+mod page;
 mod refusals;
 mod site;

@@ -48,7 +48,9 @@ impl Feed {
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("subscribers", &self.readings.receiver_count()).finish()
+        f.debug_struct("Feed")
+            .field("subscribers", &self.readings.receiver_count())
+            .finish_non_exhaustive()
     }
 }
 

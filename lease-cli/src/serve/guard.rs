@@ -70,10 +70,8 @@ impl OwnHosts {
             });
             name == Some(&host)
         };
-        match headers.get_all(ORIGIN).iter().all(is_own) {
-            true => None,
-            false => Some("Origin is another site"),
-        }
+        let is_own = headers.get_all(ORIGIN).iter().all(is_own);
+        if is_own { None } else { Some("Origin is another site") }
     }
 }
 

@@ -43,9 +43,10 @@ use crate::store;
 
 /// Serves the page until a signal ends this process.
 pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit, Failure> {
-    let token = match arguments.allow_changes {
-        true => Some(Token::load(arguments.token_file.as_deref())?),
-        false => None,
+    let token = if arguments.allow_changes {
+        Some(Token::load(arguments.token_file.as_deref())?)
+    } else {
+        None
     };
     log(Verbosity::Normal);
     let listener = listen(arguments.listen).await?;

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use rand::TryRng;
@@ -84,7 +83,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Refuses a change without the token. A header is no cookie: a browser never adds it to a request of another site.
+/// Refuses a change without the token. A browser never adds this header by itself, as it does with a cookie. It is not
+/// `Authorization`, which belongs to the login of a reverse proxy.
 pub(super) async fn require(
     State(site): State<Arc<Site>>,
     request: Request,
@@ -93,8 +93,8 @@ pub(super) async fn require(
     let Some(token) = &site.token else {
         return (StatusCode::FORBIDDEN, "read-only: see --allow-changes\n").into_response();
     };
-    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-    if given.and_then(|value| value.strip_prefix(b"Bearer ")).is_some_and(|text| token.is(text)) {
+    let given = request.headers().get(HEADER).map(HeaderValue::as_bytes);
+    if given.is_some_and(|given| token.is(given)) {
         return next.run(request).await;
     }
     say(&format!("refused {}: wrong token, or none", request.uri().path()));
@@ -106,6 +106,7 @@ fn unusable() -> Failure {
     Failure::new(Exit::CONFIGURATION, text)
 }
 
+const HEADER: &str = "lease-token";
 const VARIABLE: &str = "LEASE_SERVE_TOKEN";
 /// 16 hexadecimal digits are 64 bits, too many to try over a network.
 const SHORTEST: usize = 16;

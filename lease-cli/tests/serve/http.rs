@@ -32,9 +32,8 @@ impl Site {
 
     /// Sends a change with [`TOKEN`], as the page does.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        let (authorization, origin) = (format!("Bearer {TOKEN}"), format!("http://{}", self.host));
-        let headers =
-            [("host", &*self.host), ("origin", &*origin), ("authorization", &*authorization), JSON];
+        let origin = format!("http://{}", self.host);
+        let headers = [("host", &*self.host), ("origin", &*origin), ("lease-token", TOKEN), JSON];
         self.request(&format!("POST {path}"), &headers, &body.to_string())
     }
 
@@ -53,8 +52,9 @@ impl Site {
 }
 
 fn send(stream: &mut TcpStream, start: &str, headers: &[(&str, &str)], body: &str) {
-    let lines: String =
+    let lines: Vec<_> =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let lines = lines.concat();
     let length = body.len();
     let text = format!(
         "{start} HTTP/1.1\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"

@@ -107,7 +107,7 @@ async function send() {
 
 async function post(path, token, body) {
   try {
-    const headers = { "content-type": "application/json", authorization: `Bearer ${token}` };
+    const headers = { "content-type": "application/json", "lease-token": token };
     const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
     return { status: answer.status, text: await answer.text() };
   } catch {

@@ -1,4 +1,4 @@
-//! A headless Chromium, driven over the DevTools protocol through pipes.
+//! A headless Chromium, driven over the protocol of its developer tools through pipes.
 //!
 //! Crates for this protocol compile more than a hundred others. Through pipes, a message is JSON with a zero byte at its
 //! end: <https://chromedevtools.github.io/devtools-protocol/>.
@@ -52,20 +52,20 @@ impl Browser {
         let events = VecDeque::new();
         let mut browser =
             Self { program, _folder: folder, requests, messages, events, session: None, sent: 0 };
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = browser.call("Target.attachToTarget", attach);
+        let session = browser.call("Target.attachToTarget", &attach);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Performance"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            browser.call(&format!("{domain}.enable"), &json!({}));
         }
-        browser.call("Page.navigate", json!({ "url": url }));
+        browser.call("Page.navigate", &json!({ "url": url }));
         browser.wait("document.querySelector('#views button')");
         Some(browser)
     }
 
     /// Sends a command, and returns its result.
-    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.sent += 1;
         let id = self.sent;
         let mut request = json!({ "id": id, "method": method, "params": parameters });
@@ -87,7 +87,7 @@ impl Browser {
     pub(crate) fn value(&mut self, script: &str) -> Value {
         let parameters =
             json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
-        let result = self.call("Runtime.evaluate", parameters);
+        let result = self.call("Runtime.evaluate", &parameters);
         assert_eq!(result["exceptionDetails"], Value::Null, "{script}");
         result["result"]["value"].clone()
     }
@@ -128,7 +128,7 @@ impl Browser {
             let event = json!({
                 "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text,
             });
-            self.call("Input.dispatchKeyEvent", event);
+            self.call("Input.dispatchKeyEvent", &event);
         }
     }
 
@@ -145,7 +145,7 @@ impl Browser {
 
     /// Enters text where the focus is.
     pub(crate) fn write(&mut self, text: &str) {
-        self.call("Input.insertText", json!({ "text": text }));
+        self.call("Input.insertText", &json!({ "text": text }));
     }
 
     pub(crate) fn click(&mut self, selector: &str) {
@@ -157,17 +157,17 @@ impl Browser {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
-        self.call("Emulation.setDeviceMetricsOverride", size);
+        self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        self.call("Emulation.setEmulatedMedia", features);
+        self.call("Emulation.setEmulatedMedia", &features);
     }
 
     /// How long the main thread of the page has worked, in milliseconds.
     pub(crate) fn busy(&mut self) -> f64 {
-        let metrics = self.call("Performance.getMetrics", json!({}));
+        let metrics = self.call("Performance.getMetrics", &json!({}));
         let mut metrics = metrics["metrics"].as_array().unwrap().iter();
         let busy = metrics.find(|metric| metric["name"] == "TaskDuration").unwrap();
         busy["value"].as_f64().unwrap() * 1000.0
@@ -176,7 +176,7 @@ impl Browser {
     /// Writes a picture of the page into the folder that `LEASE_SCREENSHOTS` names, if it does.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("LEASE_SCREENSHOTS") else { return };
-        let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        let picture = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         let data = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), data).unwrap();
     }

@@ -36,7 +36,7 @@ fn eviction_needs_the_grant_that_was_shown() {
 #[test]
 fn change_without_who_and_why_is_refused() {
     let site = Site::with_token();
-    let lease = site.obtain(&site.locker(Duration::from_mins(1)), "job");
+    let lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
     let grant = lease.token().to_string();
 
     for (who, why) in [("", "x"), ("ann", " "), ("\n", "x")] {

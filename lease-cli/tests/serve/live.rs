@@ -7,7 +7,7 @@ use crate::site::{PATIENT, Site};
 #[test]
 fn release_arrives_as_an_event() {
     let site = Site::start(&[]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let (one, _two) = (site.obtain(&locker, "one"), site.obtain(&locker, "two"));
     let mut events = site.events("leases");
     let first = events.rows();
@@ -25,7 +25,7 @@ fn release_arrives_as_an_event() {
 #[test]
 fn row_has_holder_grant_token_and_deadline() {
     let site = Site::start(&[]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let lease = site.obtain(&locker, "job");
 
     let event = site.events("leases").rows();
@@ -41,7 +41,7 @@ fn row_has_holder_grant_token_and_deadline() {
 #[test]
 fn only_keys_with_the_prefix_are_shown() {
     let site = Site::start(&["team/"]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let _leases = [site.obtain(&locker, "team/a"), site.obtain(&locker, "other")];
 
     let event = site.events("leases").rows();

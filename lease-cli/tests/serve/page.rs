@@ -19,7 +19,7 @@ fn rows_with(text: &str) -> String {
 #[test]
 fn released_lease_leaves_the_page() {
     let site = Site::start(&[]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let lease = site.obtain(&locker, "nightly-backup");
     let _other = site.obtain(&locker, "leader");
     let Some(mut browser) = site.browser() else { return };
@@ -89,7 +89,7 @@ fn ask_for_eviction(browser: &mut Browser) {
 #[test]
 fn wrong_token_is_refused_and_asked_for_again() {
     let site = Site::with_token();
-    let lease = site.obtain(&site.locker(Duration::from_mins(1)), "job");
+    let lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
     let Some(mut browser) = site.browser() else { return };
     ask_for_eviction(&mut browser);
 
@@ -112,7 +112,7 @@ fn wrong_token_is_refused_and_asked_for_again() {
 #[test]
 fn grant_that_has_ended_is_not_evicted() {
     let site = Site::start(&["--allow-changes"]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let former = site.obtain(&locker, "job");
     let Some(mut browser) = site.browser() else { return };
     ask_for_eviction(&mut browser);
@@ -128,7 +128,7 @@ fn grant_that_has_ended_is_not_evicted() {
 #[test]
 fn page_without_changes_has_no_buttons_for_them() {
     let site = Site::start(&[]);
-    let _lease = site.obtain(&site.locker(Duration::from_mins(1)), "job");
+    let _lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
     let Some(mut browser) = site.browser() else { return };
     browser.wait(&format!("{} === 1", rows_with("job")));
 
@@ -142,7 +142,7 @@ fn page_without_changes_has_no_buttons_for_them() {
 #[test]
 fn narrow_screen_needs_no_sideways_scrolling() {
     let site = Site::start(&["--allow-changes", "--application", "orders"]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let long = format!("team/{}", "a-long-name-".repeat(20));
     let _leases = [site.obtain(&locker, &long), site.obtain(&locker, "nightly-backup")];
     let Some(mut browser) = site.browser() else { return };
@@ -176,7 +176,7 @@ fn ask_for_eviction_of_first(browser: &mut Browser) {
 #[test]
 fn colours_follow_the_scheme() {
     let site = Site::start(&[]);
-    let locker = site.locker(Duration::from_mins(1));
+    let locker = site.locker(Duration::from_secs(60));
     let _leases = ["leader", "nightly-backup", "team/report"].map(|key| site.obtain(&locker, key));
     let Some(mut browser) = site.browser() else { return };
     browser.resize(900, 300);
@@ -200,7 +200,7 @@ fn colours_follow_the_scheme() {
 #[test]
 fn filter_and_keys_find_a_row_among_many() {
     let site = Site::start(&[]);
-    let locker = site.locker(Duration::from_mins(5));
+    let locker = site.locker(Duration::from_secs(300));
     let _leases: Vec<_> =
         (0..300).map(|number| site.obtain(&locker, &format!("key-{number:03}"))).collect();
     let Some(mut browser) = site.browser() else { return };

@@ -111,4 +111,4 @@ impl Drop for Site {
 pub(crate) const TOKEN: &str = "a-token-of-this-test";
 
 /// How long a test waits for an event that must come.
-pub(crate) const PATIENT: Duration = Duration::from_mins(1);
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);

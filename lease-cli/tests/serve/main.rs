@@ -11,10 +11,13 @@
 
 mod browser;
 mod changes;
+mod figures;
 mod http;
 mod jobs;
 mod live;
 mod page;
 mod refusals;
 mod scheduler;
+#[cfg(feature = "kinesis")]
+mod shards;
 mod site;

@@ -28,14 +28,14 @@ pub(super) struct OwnHosts {
 impl OwnHosts {
     /// The names of `address`, and `more`, such as that of a reverse proxy.
     pub(super) fn new(address: SocketAddr, more: &[String]) -> Result<Self, Failure> {
-        let port = address.port();
-        let mut names: Vec<String> = more.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let ip = address.ip();
+        let (ip, port) = (address.ip(), address.port());
+        let mut names = Vec::new();
         if ip.is_loopback() {
             names.extend([address.to_string(), format!("localhost:{port}")]);
         } else if !ip.is_unspecified() {
             names.push(address.to_string());
         }
+        names.extend(more.iter().map(|name| name.to_ascii_lowercase()));
         if port == 80 {
             let short: Vec<_> = names
                 .iter()
@@ -43,7 +43,6 @@ impl OwnHosts {
                 .collect();
             names.extend(short);
         }
-        // A name that was asked for is the one to print.
         let Some(first) = names.first().cloned() else {
             let text =
                 format!("{address} has no name: add --host, with the name that browsers use");

@@ -71,24 +71,27 @@ pub(crate) struct Events {
 impl Events {
     /// Waits for the next event `rows`.
     pub(crate) fn rows(&mut self) -> Value {
-        loop {
+        // Each read of the store, twice per second, has a few lines.
+        for _ in 0..1000 {
             let line = self.line();
             if line == "event: rows" {
                 let data = self.line();
                 return serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
             }
         }
+        panic!("no row changes");
     }
 
     /// Waits until an event has a row with this id.
     pub(crate) fn row(&mut self, id: &str, mut is_wanted: impl FnMut(&Value) -> bool) -> Value {
-        loop {
+        for _ in 0..1000 {
             let event = self.rows();
             let mut rows = event["rows"].as_array().unwrap().iter();
             if let Some(row) = rows.find(|row| row[0] == id && is_wanted(&row[2])) {
                 return row.clone();
             }
         }
+        panic!("{id} does not change as wanted");
     }
 
     fn line(&mut self) -> String {

@@ -1,18 +1,25 @@
 //! The view of shards.
 
+use aws_sdk_kinesis::primitives::Blob;
 use lease_core::Attributes;
 use lease_core::Value::List;
 use lease_core::store::LeaseTable;
+use lease_test_servers::kinesis::Server;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::site::{PATIENT, Site};
 
 impl Site {
     /// Adds the row of a shard, as a worker of the application `orders` writes it.
     pub(crate) fn add_shard(&self, table: &dyn LeaseTable, shard: &str, parents: &[&str]) {
-        let parents = parents.iter().map(|parent| (*parent).into()).collect();
-        let row = [("checkpoint", "TRIM_HORIZON".into()), ("parentShardId", List(parents))];
-        let row: Attributes = row.map(|(name, value)| (name.to_owned(), value)).into();
+        let row =
+            [("checkpoint", "TRIM_HORIZON".into()), ("checkpointSubSequenceNumber", 0.into())];
+        let mut row: Attributes = row.map(|(name, value)| (name.to_owned(), value)).into();
+        if !parents.is_empty() {
+            let parents = parents.iter().map(|parent| (*parent).into()).collect();
+            row.insert("parentShardId".to_owned(), List(parents));
+        }
         let key = format!("orders/shards/{shard}").parse().unwrap();
         self.runtime.block_on(table.create(&key, &row)).unwrap();
     }
@@ -45,5 +52,24 @@ fn move_of_a_shard_is_shown() {
     browser.wait("document.getElementById('moves').textContent.includes('worker-2')");
     browser.wait("document.querySelectorAll('.strip').length === 2");
     assert_eq!(browser.value("document.querySelectorAll('.block').length"), 2);
+    browser.picture("shards");
     browser.assert_no_errors();
+}
+
+#[test]
+fn lag_is_shown_after_the_rows() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Server::ferrokinesis());
+    runtime.block_on(server.create_stream("orders", 1));
+    let put = server.client().put_record().stream_name("orders").partition_key("key");
+    runtime.block_on(put.data(Blob::new("one")).send()).unwrap();
+    let endpoint = format!("http://{}", server.address());
+    let options = ["--application", "orders", "--stream", "orders", "--region", "us-east-1"];
+    let site = Site::start(&[&options[..], &["--endpoint", &endpoint]].concat());
+    site.add_shard(&*site.store().table().unwrap(), "shardId-000000000000", &[]);
+
+    let mut events = site.events("shards");
+    let row = events.row("shardId-000000000000", |fields| fields["lag"] != Value::Null);
+
+    assert!(row[2]["lag"].as_u64().unwrap() > 0, "{row}");
 }

@@ -2,7 +2,7 @@
 
 import { span } from "./time.js";
 
-const MOVES = 5;
+const MOVES = 3;
 
 export const shards = {
   title: "Shards",
@@ -45,42 +45,32 @@ function Strips(element) {
     strip = { worker, whole, name, list };
     strips.set(worker, strip);
     const next = [...strips.values()].filter((other) => other.worker > worker).sort((one, other) => (one.worker < other.worker ? -1 : 1))[0];
-    element.insertBefore(whole, next?.whole ?? moves);
+    element.insertBefore(whole, next?.whole ?? null);
     return strip;
   };
-  const drop = (block) => {
-    block.strip.list.removeChild(block.element);
-    if (block.strip.list.childElementCount > 0) return;
-    block.strip.whole.remove();
-    strips.delete(block.strip.worker);
+  // Takes a block out of its strip. A strip without blocks is a worker without shards.
+  const take = ({ element: block, strip }) => {
+    block.remove();
+    if (strip.list.childElementCount > 0) return;
+    strip.whole.remove();
+    strips.delete(strip.worker);
   };
 
   // `changed` are rows, `gone` their ids. The first rows after the connection are no moves.
   return ({ changed, gone, whole }) => {
     for (const id of gone) {
-      if (blocks.has(id)) drop(blocks.get(id));
+      if (blocks.has(id)) take(blocks.get(id));
       blocks.delete(id);
     }
     for (const { id, fields } of changed) {
       const worker = fields.worker ?? "no worker";
-      let block = blocks.get(id);
-      const from = block?.strip.worker;
-      if (!block) {
-        block = { element: document.createElement("span") };
-        blocks.set(id, block);
-      }
+      const block = blocks.get(id) ?? { element: document.createElement("span"), strip: null };
+      const from = block.strip?.worker;
+      blocks.set(id, block);
       if (from !== worker) {
-        const strip = stripOf(worker);
-        strip.list.append(block.element);
-        if (block.strip) {
-          const former = block.strip;
-          block.strip = strip;
-          if (former.list.childElementCount === 0) {
-            former.whole.remove();
-            strips.delete(former.worker);
-          }
-        }
-        block.strip = strip;
+        if (block.strip) take(block);
+        block.strip = stripOf(worker);
+        block.strip.list.append(block.element);
       }
       const isMove = from !== undefined && from !== worker && !whole;
       block.element.className = `block ${grade(fields)}${isMove ? " moved" : ""}`;

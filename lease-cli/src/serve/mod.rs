@@ -58,7 +58,7 @@ pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Resul
     let url = hosts.url();
     let shown = token.as_ref().and_then(Token::to_show);
     let shown = shown.map_or_else(|| url.clone(), |token| format!("{url}#token={token}"));
-    let site = site(context, arguments, token).await?;
+    let site = open_site(context, arguments, token).await?;
     context.output.print_text(&shown, &json!({ "url": shown }))?;
     select! {
         biased;
@@ -76,7 +76,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-async fn site(
+async fn open_site(
     context: &Context,
     arguments: ServeArguments,
     token: Option<Token>,

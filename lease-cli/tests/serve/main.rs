@@ -18,6 +18,5 @@ mod live;
 mod page;
 mod refusals;
 mod scheduler;
-#[cfg(feature = "kinesis")]
 mod shards;
 mod site;

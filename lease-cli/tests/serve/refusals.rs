@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lease_core::Lease;
+use lease_test_servers::tools::memory_folder;
 use serde_json::json;
 
 use crate::http::JSON;
-use crate::site::{Site, TOKEN};
+use crate::site::{Site, TOKEN, command};
 
 /// Holds the key `job`, and returns the request that would evict its holder.
 fn held(site: &Site) -> (Lease, String) {
@@ -103,6 +104,36 @@ fn page_is_read_only_by_default() {
     assert_eq!(refused.status, 403, "{refused:?}");
     assert_eq!(site.token, None);
     assert!(site.extends(&lease));
+}
+
+#[test]
+fn token_of_the_environment_is_needed() {
+    let site = Site::with_token_in_environment();
+    let (lease, change) = held(&site);
+    let headers = [("host", &*site.host), JSON];
+
+    assert_eq!(site.request("POST /changes/evict", &headers, &change).status, 401);
+    assert!(site.extends(&lease));
+    let change: serde_json::Value = serde_json::from_str(&change).unwrap();
+    assert_eq!(site.post("/changes/evict", &change).status, 200);
+    assert_eq!(site.token, None, "the token is not printed");
+}
+
+#[test]
+fn unsafe_settings_exit_before_the_page_is_served() {
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+    std::fs::write(folder.path().join("short"), "123456789").unwrap();
+
+    for (options, code) in [
+        (&["--allow-changes", "--token-file", "short"][..], 78),
+        (&["--allow-changes", "--token-file", "missing"], 78),
+        (&["--token-file", "short"], 64),
+        (&["--listen", "0.0.0.0:0"], 78),
+    ] {
+        let output = command(folder.path(), options).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options:?} {output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
 }
 
 #[test]

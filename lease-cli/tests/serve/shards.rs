@@ -1,12 +1,9 @@
 //! The view of shards.
 
-use aws_sdk_kinesis::primitives::Blob;
 use lease_core::Attributes;
 use lease_core::Value::List;
 use lease_core::store::LeaseTable;
-use lease_test_servers::kinesis::Server;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
 use crate::site::{PATIENT, Site};
 
@@ -56,8 +53,13 @@ fn move_of_a_shard_is_shown() {
     browser.assert_no_errors();
 }
 
+#[cfg(feature = "kinesis")]
 #[test]
 fn lag_is_shown_after_the_rows() {
+    use aws_sdk_kinesis::primitives::Blob;
+    use lease_test_servers::kinesis::Server;
+    use tokio::runtime::Runtime;
+
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(Server::ferrokinesis());
     runtime.block_on(server.create_stream("orders", 1));

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -33,16 +33,21 @@ impl Site {
     pub(crate) fn start(options: &[&str]) -> Self {
         let folder = tempfile::tempdir_in(memory_folder()).unwrap();
         fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
+        let command = command(folder.path(), options);
+        Self::run(folder, command)
+    }
+
+    /// A site whose environment has [`TOKEN`].
+    pub(crate) fn with_token_in_environment() -> Self {
+        let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+        let mut command = command(folder.path(), &["--allow-changes"]);
+        command.env("LEASE_SERVE_TOKEN", TOKEN);
+        Self::run(folder, command)
+    }
+
+    fn run(folder: TempDir, mut command: Command) -> Self {
         let log = File::create(folder.path().join("log")).unwrap();
-        // For figures of another build.
-        let program = std::env::var("LEASE_PROGRAM");
-        let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lease").to_owned());
-        let mut command = Command::new("env");
-        // Test runners may ignore these signals, and so would every child.
-        command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(program);
-        command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(options);
-        command.env("LEASE_STORE", "sqlite:leases.db").env_remove("LEASE_SERVE_TOKEN");
-        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.stdout(Stdio::piped()).stderr(log);
         let mut program = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -97,6 +102,24 @@ impl Site {
         kill_process(Pid::from_child(&self.program), Signal::TERM).unwrap();
         self.program.wait().unwrap().code().unwrap()
     }
+}
+
+/// `lease serve` on the store in `folder`.
+pub(crate) fn command(folder: &Path, options: &[&str]) -> Command {
+    // For figures of another build.
+    let program = std::env::var("LEASE_PROGRAM");
+    let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lease").to_owned());
+    let mut command = Command::new("env");
+    // Test runners may ignore these signals, and so would every child.
+    command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(program);
+    command.args(["--json", "serve"]).args(options);
+    if !options.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.env("LEASE_STORE", "sqlite:leases.db").env_remove("LEASE_SERVE_TOKEN");
+    command.env("AWS_EC2_METADATA_DISABLED", "true");
+    command.current_dir(folder).stdin(Stdio::null());
+    command
 }
 
 impl Drop for Site {

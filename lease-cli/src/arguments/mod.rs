@@ -1,9 +1,11 @@
 //! The command line.
 //!
 //! Start with [`Command`]. [`run`] has the arguments of `lease run`, and [`waiting`] those of all commands that obtain
-//! a key. [`shards`] has those of `lease shards`. [`values`] parses durations, signals and hand-overs.
+//! a key. [`shards`] has those of `lease shards`, and `serve` those of `lease serve`. [`values`] parses durations, signals and hand-overs.
 
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod shards;
 pub(crate) mod values;
 mod waiting;
@@ -17,6 +19,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use lease_core::{HandOver, LeaseKey};
 
 pub(crate) use self::run::RunArguments;
+#[cfg(feature = "serve")]
+pub(crate) use self::serve::ServeArguments;
 pub(crate) use self::shards::ShardsArguments;
 pub(crate) use self::values::HandOverSource;
 use self::values::{duration, hand_over_source, interval};
@@ -112,6 +116,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<JobsCommand>,
     },
+    /// Serves a page for operators: leases, jobs and shards as they change.
+    ///
+    /// The page only shows them, unless --allow-changes is given.
+    #[cfg(feature = "serve")]
+    Serve(ServeArguments),
     /// Prints a completion script for SHELL.
     Completions { shell: clap_complete::Shell },
     /// Prints the man page.

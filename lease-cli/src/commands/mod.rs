@@ -13,7 +13,7 @@ mod hold;
 mod ls;
 mod obtaining;
 mod run;
-mod shards;
+pub(crate) mod shards;
 mod take;
 mod watch;
 mod who;
@@ -25,6 +25,8 @@ use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::jobs;
 use crate::output::Output;
+#[cfg(feature = "serve")]
+use crate::serve;
 
 /// Runs the command of `arguments` to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
@@ -56,6 +58,8 @@ async fn execute(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Bench { tasks, time } => bench::bench(context, tasks, time).await,
         Command::Shards(arguments) => shards::shards(context, &arguments).await,
         Command::Jobs { command } => jobs::jobs(context, command).await,
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::serve(context, arguments).await,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man => generated::man(),
     }

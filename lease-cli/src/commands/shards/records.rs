@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::store;
 
 /// An attribute as text. `None` if it is missing, or neither a text nor a number.
-pub(super) fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+pub(crate) fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     match attributes.get(name)? {
         Value::Text(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -1,0 +1,83 @@
+//! The paths of the page.
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use lease_scheduler::JobControl;
+use lease_store::AnyStore;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::feed::Feed;
+use super::guard::{self, OwnHosts};
+use super::token::{self, Token};
+use super::{changes, events, files};
+
+/// What the handlers need.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) store: AnyStore,
+    /// `None` if the store keeps no records, as for the two feeds.
+    pub(super) control: Option<JobControl>,
+    pub(super) leases: Feed,
+    pub(super) jobs: Option<Feed>,
+    /// `None` also without the name of an application.
+    pub(super) shards: Option<Feed>,
+    /// `None` if the page changes nothing.
+    pub(super) token: Option<Token>,
+}
+
+pub(super) fn router(site: Site, hosts: OwnHosts) -> Router {
+    let site = Arc::new(site);
+    // Each path that changes something is here, so that each needs a POST and the token.
+    let changes = Router::new()
+        .route("/evict", post(changes::evict))
+        .route("/pause", post(changes::pause))
+        .route("/resume", post(changes::resume))
+        .route("/trigger", post(changes::trigger))
+        .route_layer(from_fn_with_state(Arc::clone(&site), token::require));
+    Router::new()
+        .merge(files::router())
+        .route("/settings", get(settings))
+        .route("/events/leases", get(leases))
+        .route("/events/jobs", get(jobs))
+        .route("/events/shards", get(shards))
+        .nest("/changes", changes)
+        .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        // The last layer is the first that sees a request.
+        .layer(from_fn_with_state(Arc::new(hosts), guard::check))
+        .with_state(site)
+}
+
+/// What the page shows, and whether it may change something.
+async fn settings(State(site): State<Arc<Site>>) -> Json<Value> {
+    let views =
+        [("leases", true), ("jobs", site.jobs.is_some()), ("shards", site.shards.is_some())];
+    let views: Vec<_> = views.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+    Json(json!({ "views": views, "changes": site.token.is_some() }))
+}
+
+async fn leases(State(site): State<Arc<Site>>) -> Response {
+    events::of(&site.leases).into_response()
+}
+
+async fn jobs(State(site): State<Arc<Site>>) -> Response {
+    live(site.jobs.as_ref())
+}
+
+async fn shards(State(site): State<Arc<Site>>) -> Response {
+    live(site.shards.as_ref())
+}
+
+fn live(feed: Option<&Feed>) -> Response {
+    match feed {
+        Some(feed) => events::of(feed).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Far more than the longest change, a trigger with its arguments.
+const LONGEST_BODY: usize = 64 * 1024;

@@ -1,0 +1,73 @@
+//! Events: what changes in the store arrives at the browser.
+
+use std::time::Duration;
+
+use crate::site::{PATIENT, Site};
+
+#[test]
+fn release_arrives_as_an_event() {
+    let site = Site::start(&[]);
+    let locker = site.locker(Duration::from_secs(60));
+    let (one, _two) = (site.obtain(&locker, "one"), site.obtain(&locker, "two"));
+    let mut events = site.events("leases");
+    let first = events.rows();
+    let ids: Vec<_> = first["rows"].as_array().unwrap().iter().map(|row| row[0].clone()).collect();
+    assert_eq!((ids, &first["whole"]), (vec!["one".into(), "two".into()], &true.into()));
+
+    site.runtime.block_on(one.release()).unwrap();
+    let event = events.rows();
+
+    assert_eq!(event["gone"], serde_json::json!(["one"]));
+    assert_eq!(event["rows"], serde_json::json!([]), "the other row has not changed");
+    assert_eq!(event["whole"], false);
+}
+
+#[test]
+fn row_has_holder_grant_token_and_deadline() {
+    let site = Site::start(&[]);
+    let locker = site.locker(Duration::from_secs(60));
+    let lease = site.obtain(&locker, "job");
+
+    let event = site.events("leases").rows();
+
+    let [id, deadline, fields] = event["rows"][0].as_array().unwrap().as_slice() else { panic!() };
+    let left = deadline.as_u64().unwrap() - event["at"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&left), "{left}");
+    assert_eq!(id, "job");
+    assert_eq!(fields[0], lease.lessee().as_str());
+    assert_eq!(fields[2], lease.token().to_string());
+}
+
+#[test]
+fn only_keys_with_the_prefix_are_shown() {
+    let site = Site::start(&["team/"]);
+    let locker = site.locker(Duration::from_secs(60));
+    let _leases = [site.obtain(&locker, "team/a"), site.obtain(&locker, "other")];
+
+    let event = site.events("leases").rows();
+
+    assert_eq!(event["rows"].as_array().unwrap().len(), 1);
+    assert_eq!(event["rows"][0][0], "team/a");
+}
+
+#[test]
+fn signal_ends_the_program_while_a_browser_listens() {
+    let site = Site::start(&[]);
+    let mut events = site.events("leases");
+    events.rows();
+
+    assert_eq!(site.terminate(), 128 + 15);
+}
+
+#[test]
+fn several_browsers_get_all_rows() {
+    let site = Site::start(&[]);
+    let locker = site.locker(PATIENT);
+    let _lease = site.obtain(&locker, "job");
+
+    let mut all: Vec<_> = (0..8).map(|_| site.events("leases")).collect();
+
+    for events in &mut all {
+        assert_eq!(events.rows()["rows"][0][0], "job");
+    }
+}

@@ -1,0 +1,137 @@
+//! The program on a store of its own, and leases on this store.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use lease_core::store::{Beat, Heartbeat, LockStore};
+use lease_core::{Lease, LeaseKey, LeaseOptions, Locker};
+use lease_store::AnyStore;
+use lease_test_servers::tools::memory_folder;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// A running `lease serve`. A drop ends it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    folder: TempDir,
+    program: Child,
+    /// What the program has printed.
+    pub(crate) url: String,
+    /// `HOST:PORT`.
+    pub(crate) host: String,
+    /// The token of the printed URL.
+    pub(crate) token: Option<String>,
+    /// Runs the lockers of the test.
+    pub(crate) runtime: Runtime,
+}
+
+impl Site {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+        fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
+        let command = command(folder.path(), options);
+        Self::run(folder, command)
+    }
+
+    /// A site whose environment has [`TOKEN`].
+    pub(crate) fn with_token_in_environment() -> Self {
+        let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+        let mut command = command(folder.path(), &["--allow-changes"]);
+        command.env("LEASE_SERVE_TOKEN", TOKEN);
+        Self::run(folder, command)
+    }
+
+    fn run(folder: TempDir, mut command: Command) -> Self {
+        let log = File::create(folder.path().join("log")).unwrap();
+        command.stdout(Stdio::piped()).stderr(log);
+        let mut program = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let printed: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let url = printed["url"].as_str().unwrap().to_owned();
+        let (base, token) = match url.split_once("#token=") {
+            Some((base, token)) => (base, Some(token.to_owned())),
+            None => (url.as_str(), None),
+        };
+        let host = base.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
+        Self { folder, program, host, token, runtime: Runtime::new().unwrap(), url }
+    }
+
+    /// A site that a test can change with [`TOKEN`].
+    pub(crate) fn with_token() -> Self {
+        Self::start(&["--allow-changes", "--token-file", "token"])
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What the program has written to stderr.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    pub(crate) fn store(&self) -> AnyStore {
+        let url = format!("sqlite:{}", self.path("leases.db").display());
+        self.runtime.block_on(lease_store::connect(&url)).unwrap()
+    }
+
+    pub(crate) fn locker(&self, ttl: Duration) -> Locker {
+        let _context = self.runtime.enter();
+        Locker::new(self.store()).with_options(LeaseOptions::new(ttl).unwrap())
+    }
+
+    pub(crate) fn obtain(&self, locker: &Locker, key: &str) -> Lease {
+        let key: LeaseKey = key.parse().unwrap();
+        self.runtime.block_on(locker.obtain(&key)).unwrap().into_lease().unwrap()
+    }
+
+    /// Whether the store still extends `lease`: not after an eviction.
+    pub(crate) fn extends(&self, lease: &Lease) -> bool {
+        let last = Beat::new(1_000_000);
+        let answer = self.runtime.block_on(self.store().heartbeat(lease.grant(), last));
+        answer.unwrap() == Heartbeat::Extended
+    }
+
+    /// Ends the program with SIGTERM, and returns its exit code.
+    pub(crate) fn terminate(mut self) -> i32 {
+        kill_process(Pid::from_child(&self.program), Signal::TERM).unwrap();
+        self.program.wait().unwrap().code().unwrap()
+    }
+}
+
+/// `lease serve` on the store in `folder`.
+pub(crate) fn command(folder: &Path, options: &[&str]) -> Command {
+    // For figures of another build.
+    let program = std::env::var("LEASE_PROGRAM");
+    let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lease").to_owned());
+    let mut command = Command::new("env");
+    // Test runners may ignore these signals, and so would every child.
+    command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(program);
+    command.args(["--json", "serve"]).args(options);
+    if !options.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.env("LEASE_STORE", "sqlite:leases.db").env_remove("LEASE_SERVE_TOKEN");
+    command.env("AWS_EC2_METADATA_DISABLED", "true");
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // The program may have ended.
+        drop(self.program.kill());
+        drop(self.program.wait());
+    }
+}
+
+/// The token of [`Site::with_token`].
+pub(crate) const TOKEN: &str = "a-token-of-this-test";
+
+/// How long a test waits for an event that must come.
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use lease_core::{StoreError, StoreErrorKind};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::error::ServerFault;
+use crate::error::{late, of_client};
 
 /// The members of a cluster. All requests go to one member, until a request fails.
 ///
@@ -59,15 +59,15 @@ impl Members {
             let clients = connection.clients.get_or_try_init(|| self.open(endpoint)).await?;
             send(clients.clone()).await
         });
-        let fault = match answer.await {
+        let error = match answer.await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => ServerFault::from_client(endpoint, &error),
-            Err(_elapsed) => ServerFault::late(endpoint, self.timeout),
+            Ok(Err(error)) => of_client(endpoint, &error),
+            Err(_elapsed) => late(endpoint, self.timeout),
         };
-        if fault.kind == StoreErrorKind::Unavailable {
+        if error.kind() == StoreErrorKind::Unavailable {
             self.leave(&connection);
         }
-        Err(fault.into())
+        Err(error)
     }
 
     fn endpoint(&self, connection: &Connection) -> &str {

@@ -1,62 +1,37 @@
 //! Maps etcd's errors to error kinds with advice. Only this file decides whether a retry may help.
 
 use std::error::Error;
-use std::fmt;
 use std::time::Duration;
 
 use lease_core::{StoreError, StoreErrorKind};
 use tonic::Code;
 
-/// A sentence with the member's name, the client's text and advice.
-///
-/// It has no `source()`, because the sentence contains the texts of all sources.
-#[derive(Debug, Clone)]
-pub(crate) struct ServerFault {
-    pub(crate) kind: StoreErrorKind,
-    sentence: String,
+/// The member may still apply the request.
+pub(crate) fn late(endpoint: &str, limit: Duration) -> StoreError {
+    let sentence = format!("etcd at {endpoint} did not answer within {limit:?}");
+    StoreError::new(StoreErrorKind::Unavailable, sentence)
 }
 
-impl ServerFault {
-    /// The member may still apply the request.
-    pub(crate) fn late(endpoint: &str, limit: Duration) -> Self {
-        let sentence = format!("etcd at {endpoint} did not answer within {limit:?}");
-        Self { kind: StoreErrorKind::Unavailable, sentence }
-    }
-
-    pub(crate) fn from_client(endpoint: &str, error: &etcd_client::Error) -> Self {
-        let text = text_of(error);
-        let (kind, advice) = match error {
-            etcd_client::Error::GRpcStatus(status) => by_status(status.code(), &text),
-            etcd_client::Error::InvalidUri(_) | etcd_client::Error::InvalidArgs(_) => {
-                (StoreErrorKind::Misconfigured, ": give http://HOST:2379")
-            }
-            _ => by_text(&text),
-        };
-        Self { kind, sentence: format!("etcd at {endpoint}: {text}{advice}") }
-    }
-
-    /// etcd has refused a watch.
-    pub(crate) fn of_watch(reason: &str) -> Self {
-        let (kind, advice) = match reason {
-            reason if reason.contains("permission denied") => (StoreErrorKind::Denied, ALLOW),
-            _ => (StoreErrorKind::Unavailable, ""),
-        };
-        Self { kind, sentence: format!("etcd refused a watch: {reason}{advice}") }
-    }
+/// An error of the client: a sentence with the member's address, the client's text and advice.
+pub(crate) fn of_client(endpoint: &str, error: &etcd_client::Error) -> StoreError {
+    let text = text_of(error);
+    let (kind, advice) = match error {
+        etcd_client::Error::GRpcStatus(status) => by_status(status.code(), &text),
+        etcd_client::Error::InvalidUri(_) | etcd_client::Error::InvalidArgs(_) => {
+            (StoreErrorKind::Misconfigured, ": give http://HOST:2379")
+        }
+        _ => by_text(&text),
+    };
+    StoreError::new(kind, format!("etcd at {endpoint}: {text}{advice}"))
 }
 
-impl fmt::Display for ServerFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
-    }
-}
-
-impl Error for ServerFault {}
-
-impl From<ServerFault> for StoreError {
-    fn from(fault: ServerFault) -> Self {
-        Self::new(fault.kind, fault)
-    }
+/// etcd has refused a watch.
+pub(crate) fn of_watch(reason: &str) -> StoreError {
+    let (kind, advice) = match reason {
+        reason if reason.contains("permission denied") => (StoreErrorKind::Denied, ALLOW),
+        _ => (StoreErrorKind::Unavailable, ""),
+    };
+    StoreError::new(kind, format!("etcd refused a watch: {reason}{advice}"))
 }
 
 pub(crate) fn misconfigured(sentence: impl Into<String>) -> StoreError {
@@ -113,10 +88,13 @@ fn by_text(text: &str) -> (StoreErrorKind, &'static str) {
     if has("h2 protocol error") || has("http2 error") {
         return (Misconfigured, NOT_ETCD);
     }
-    if has("certificate") {
+    if has("certificate") || has("fatal alert: BadCertificate") || has("CertificateRequired") {
         return (Misconfigured, CERTIFICATE);
     }
-    if has("stream closed because of a broken pipe") {
+    if has("InvalidContentType") {
+        return (Misconfigured, NO_TLS);
+    }
+    if CLOSING.iter().any(|part| has(part)) {
         return (Unavailable, CLOSED);
     }
     // The request may have been applied, or may still be applied.
@@ -133,7 +111,11 @@ const NO_SPACE: &str = ": compact and defragment the cluster, and then `etcdctl 
     \"Compaction\" of lease-etcd's README";
 const NOT_ETCD: &str = ": it does not answer like etcd 3; correct the host and port, and use https:// if the \
     cluster has TLS";
+const NO_TLS: &str = ": it does not use TLS; use http://";
 /// A crash of the member ends a connection in the same way.
-const CLOSED: &str = ": it has closed the connection; if the cluster has TLS, use https://";
+const CLOSING: [&str; 4] =
+    ["broken pipe", "connection closed", "Connection reset", "tls handshake eof"];
+const CLOSED: &str = ": it has closed the connection; use https:// if the cluster has TLS, and http:// otherwise; give \
+    your certificate by `with_client_certificate` if it asks for one";
 const CERTIFICATE: &str = ": give the authority's certificate by `with_root_certificates`, and your own by \
     `with_client_certificate` if the cluster asks for one";

@@ -9,11 +9,11 @@ use etcd_client::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use lease_core::store::{BoxStream, Freed};
-use lease_core::{LeaseKey, StoreError, StoreErrorKind};
+use lease_core::{LeaseKey, StoreError};
 use lease_register::{Record, Register, Replaced, Version, Versioned, Versions};
 
 use crate::connection::Members;
-use crate::error::{ServerFault, corrupt};
+use crate::error::{corrupt, misconfigured, of_watch};
 
 /// Keeps each [`Record`] as JSON, in a key of etcd under a prefix.
 ///
@@ -119,7 +119,7 @@ impl Register for EtcdRegister {
         let pages = stream::try_unfold(Some(start), move |start| {
             let options = options.clone();
             async move {
-                let Some(start) = start else { return Ok::<_, StoreError>(None) };
+                let Some(start) = start else { return Ok(None) };
                 let page = self.get(start, Some(options)).await?;
                 let last = page.kvs().last().filter(|_| page.more());
                 let next = last.map(|last| [last.key(), b"\0"].concat());
@@ -171,7 +171,7 @@ fn is_change(message: &WatchResponse) -> bool {
 
 fn refusal(first: &WatchResponse) -> Result<Freed, StoreError> {
     if first.canceled() && first.compact_revision() == 0 {
-        return Err(ServerFault::of_watch(first.cancel_reason()).into());
+        return Err(of_watch(first.cancel_reason()));
     }
     Ok(wakes_at_once())
 }
@@ -187,8 +187,7 @@ fn versioned(key: &LeaseKey, found: &KeyValue) -> Result<Versioned, StoreError> 
 
 fn version_of(revision: i64) -> Result<Version, StoreError> {
     let revision = u64::try_from(revision).ok().filter(|revision| *revision > 0);
-    let version = revision.map(Version::from);
-    version.ok_or_else(|| StoreError::new(StoreErrorKind::Misconfigured, "etcd sent no revision"))
+    revision.map(Version::from).ok_or_else(|| misconfigured("etcd sent no revision"))
 }
 
 fn revision_of(version: &Version) -> Option<i64> {

@@ -77,6 +77,20 @@ impl EtcdServer {
         Some(members)
     }
 
+    /// Returns the version of the servers, as a sentence. Returns an empty string, and prints a line, if etcd is not
+    /// installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the program is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    pub fn version() -> String {
+        let Some(program) = tool("etcd", &[]) else { return String::new() };
+        let answer = Command::new(program).arg("--version").output();
+        let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned());
+        let text = text.unwrap_or_default();
+        text.lines().next().unwrap_or_default().replace(" Version:", "")
+    }
+
     fn members(count: usize, scheme: &'static str, options: &[&str]) -> Option<Vec<Self>> {
         let program = tool("etcd", &[])?;
         let ports: Vec<_> = (0..count).map(|_| free_port()).collect();

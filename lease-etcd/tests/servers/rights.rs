@@ -102,6 +102,21 @@ async fn forgotten_token_is_renewed() {
     assert_eq!(beat, Heartbeat::Extended);
 }
 
+/// The connection stays open, and the cluster forgets its tokens.
+#[tokio::test]
+async fn invalid_token_is_renewed_within_the_request() {
+    let Some(server) = EtcdServer::start() else { return };
+    with_user(&server);
+    let store = store(&server).await;
+    let grant = obtain(&store, &key(), "a", TTL).await;
+
+    server.etcdctl(&["--user=root:root-secret", "auth", "disable"]);
+    server.etcdctl(&["auth", "enable"]);
+
+    let beat = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    assert_eq!(beat, Heartbeat::Extended);
+}
+
 /// A token in the form of a JWT has the revision of all users and roles. Any change of them makes it invalid.
 #[tokio::test]
 async fn token_from_before_a_change_of_users_is_renewed() {

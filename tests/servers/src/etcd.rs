@@ -22,6 +22,7 @@ pub struct EtcdServer {
     scheme: &'static str,
     program: PathBuf,
     folder: PathBuf,
+    certificates: Option<PathBuf>,
     options: Vec<String>,
     process: Option<Child>,
 }
@@ -63,7 +64,9 @@ impl EtcdServer {
         });
         let files: Vec<_> =
             files.iter().map(String::as_str).chain(options.iter().copied()).collect();
-        Self::members(1, "https", &files)?.pop()
+        let mut server = Self::members(1, "https", &files)?.pop()?;
+        server.certificates = Some(folder);
+        Some(server)
     }
 
     /// Starts a cluster of `count` members, with further options.
@@ -122,6 +125,7 @@ impl EtcdServer {
                     scheme,
                     program: program.clone(),
                     folder,
+                    certificates: None,
                     options,
                     process: None,
                 }
@@ -256,6 +260,9 @@ impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
         drop(std::fs::remove_dir_all(&self.folder));
+        if let Some(certificates) = &self.certificates {
+            drop(std::fs::remove_dir_all(certificates));
+        }
     }
 }
 

@@ -40,13 +40,15 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 41] = [
+const LONG: [(&str, &str, u32); 43] = [
     ("lease-chaos", "chaos", 97),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 35),
     ("lease-cli", "serve", 10),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
+    ("lease-etcd", "conformance", 65),
+    ("lease-etcd", "servers", 30),
     ("lease-examples", "programs", 27),
     ("lease-export", "export", 42),
     ("lease-export", "kills", 7),

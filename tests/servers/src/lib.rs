@@ -1,7 +1,7 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each module has its own feature,
-//! so a test of one store does not compile the others. [`proxy`] injects faults between client and
+//! Start at [`redis`], [`postgres`], [`etcd`], [`dynamodb`] or [`kinesis`]. Each module has its own
+//! feature, so a test of one store does not compile the others. [`proxy`] injects faults between client and
 //! server. The helpers panic if something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
 
@@ -12,12 +12,15 @@ pub mod claims;
 pub mod dynamodb;
 #[cfg(feature = "model")]
 pub mod dynamodb_model;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod gate_log;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
 #[cfg(any(
     feature = "dynamodb",
+    feature = "etcd",
     feature = "kinesis",
     feature = "postgres",
     feature = "prometheus",

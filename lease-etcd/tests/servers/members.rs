@@ -1,0 +1,98 @@
+//! A cluster of three members, of which some hang or are killed.
+
+use lease_core::StoreErrorKind;
+use lease_core::store::{Beat, Heartbeat, LockStore};
+use lease_etcd::{EtcdRegister, EtcdStore};
+use lease_test_servers::claims::{claim, eventually, granted, held, obtain, soon};
+use lease_test_servers::etcd::{EtcdServer, PATIENT};
+
+use crate::{SHORT, TTL, assert_refused, key};
+
+use StoreErrorKind::Unavailable;
+
+async fn store(members: &[EtcdServer], timeout: std::time::Duration) -> EtcdStore {
+    let register = EtcdRegister::builder(members.iter().map(EtcdServer::endpoint));
+    EtcdStore::new(register.with_timeout(timeout).connect().await.unwrap())
+}
+
+/// After one request without an answer, all requests go to the next member.
+#[tokio::test]
+async fn hung_member_costs_one_request() {
+    let Some(members) = EtcdServer::cluster(3, &[]) else { return };
+    let store = store(&members, std::time::Duration::from_secs(5)).await;
+    let grant = obtain(&store, &key(), "a", TTL).await;
+    // If the first member leads, the cluster first elects another leader.
+    members[0].hang();
+    let late = soon(store.heartbeat(&grant, Beat::new(1))).await;
+    assert_refused(late, Unavailable, "did not answer within");
+
+    let beat =
+        eventually("answered", async || store.heartbeat(&grant, Beat::new(2)).await.ok()).await;
+
+    assert_eq!(beat, Heartbeat::Extended);
+    for number in 3..=20 {
+        let beat = store.heartbeat(&grant, Beat::new(number)).await.unwrap();
+        assert_eq!(beat, Heartbeat::Extended, "no further request goes to the hung member");
+    }
+    members[0].resume();
+}
+
+#[tokio::test]
+async fn killed_members_lose_no_lease_and_no_order_of_tokens() {
+    let Some(mut members) = EtcdServer::cluster(3, &[]) else { return };
+    let store = store(&members, PATIENT).await;
+    let mut grant = obtain(&store, &key(), "a", TTL).await;
+
+    for (place, lessee) in ["b", "c", "d"].into_iter().enumerate() {
+        members[place].kill();
+        let beat =
+            eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok()).await;
+        assert!(matches!(beat, Heartbeat::Extended | Heartbeat::Overtaken), "{beat:?}");
+        held(store.obtain(&claim(&key(), lessee, TTL)).await.unwrap());
+        store.release(&grant, None).await.unwrap();
+        let next = obtain(&store, &key(), lessee, TTL).await;
+        assert!(next.token > grant.token);
+        grant = next;
+        members[place].start_again();
+        members[place].wait_until_ready();
+    }
+}
+
+#[tokio::test]
+async fn minority_grants_nothing() {
+    let Some(mut members) = EtcdServer::cluster(3, &[]) else { return };
+    let store = store(&members, SHORT).await;
+    let claim = claim(&key(), "a", TTL);
+    members[0].kill();
+    members[1].kill();
+
+    // The last member notices after an election time-out that it has no leader.
+    let error = eventually("no leader", async || {
+        let error = store.obtain(&claim).await.err();
+        error.filter(|error| error_text(error).contains("no leader"))
+    });
+
+    assert_refused::<()>(Err(error.await), Unavailable, "no leader");
+    assert!(store.holder(&key()).await.is_err(), "a minority answers no read");
+    members[0].start_again();
+    let answer = eventually("answered", async || store.obtain(&claim).await.ok()).await;
+    granted(answer);
+}
+
+#[tokio::test]
+async fn first_connection_skips_members_that_are_down() {
+    let Some(mut members) = EtcdServer::cluster(3, &[]) else { return };
+    members[0].kill();
+
+    // The cluster may need another leader first.
+    let register = eventually("connected", async || {
+        let register = EtcdRegister::builder(members.iter().map(EtcdServer::endpoint));
+        register.with_timeout(PATIENT).connect().await.ok()
+    });
+
+    obtain(&EtcdStore::new(register.await), &key(), "a", TTL).await;
+}
+
+fn error_text(error: &lease_core::StoreError) -> String {
+    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+}

@@ -217,16 +217,18 @@ impl PostgresStoreBuilder {
         };
         let limit = lock_timeout(self.timeout);
         let database = match self.checked(&address.with_lock_timeout(limit)).await {
-            Err(fault) if fault.refuses_options() => self.checked(&address).await?,
+            // Of several hosts, only the error of the last is known.
+            Err(fault) if fault.refuses_options() || address.has_several_hosts() => {
+                self.checked(&address).await?
+            }
             database => database?,
         };
         let channel = database.statements.table().channel();
         let listener = Listener::new(listen_at, self.tls()?, channel);
         let (database, listener) = (Arc::new(database), Arc::new(listener));
         let [refusals, queued] = [RecentKeys::new(), RecentKeys::new()].map(Arc::new);
-        let senders = database.senders();
-        let free_claims = Batches::new(Arc::clone(&database), senders);
-        let releases = Batches::new(Arc::clone(&database), senders);
+        let free_claims = Batches::new(Arc::clone(&database));
+        let releases = Batches::new(Arc::clone(&database));
         Ok(PostgresStore { database, listener, free_claims, releases, refusals, queued })
     }
 

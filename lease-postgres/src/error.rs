@@ -15,12 +15,13 @@ use tokio_postgres::error::SqlState;
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
     is_locked: bool,
+    is_conflict: bool,
     sentence: String,
 }
 
 impl ServerFault {
     pub(crate) fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
-        Self { kind, is_locked: false, sentence: sentence.into() }
+        Self { kind, is_locked: false, is_conflict: false, sentence: sentence.into() }
     }
 
     /// Whether the statement waited for a lock until its limit.
@@ -28,9 +29,15 @@ impl ServerFault {
         self.is_locked
     }
 
-    /// Whether a pooler refuses connections with options for the session.
+    /// Whether one row made the statement fail: its value is invalid, or another transaction has changed it.
+    pub(crate) fn concerns_one_row(&self) -> bool {
+        self.is_conflict || self.kind == StoreErrorKind::Corrupt
+    }
+
+    /// Whether a pooler refuses connections with options for the session. PgBouncer names a startup parameter, and
+    /// the proxy of RDS names command-line options.
     pub(crate) fn refuses_options(&self) -> bool {
-        self.sentence.contains("startup parameter")
+        ["startup parameter", "options"].iter().any(|word| self.sentence.contains(word))
     }
 
     pub(crate) fn misconfigured(sentence: impl Into<String>) -> Self {
@@ -64,7 +71,12 @@ impl ServerFault {
             None => by_text(&text_of(error)),
         };
         let is_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-        Self { is_locked, ..Self::new(kind, format!("{server}: {}{advice}", text_of(error))) }
+        let is_conflict = error.code().is_some_and(|code| code.code().starts_with("40"));
+        Self {
+            is_locked,
+            is_conflict,
+            ..Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
+        }
     }
 
     pub(crate) fn from_pool(server: &str, error: &PoolError) -> Self {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::{
-    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Nonce, Obtained, Parent, Vacancy,
+    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Nonce, Parent, Vacancy,
 };
 use lease_core::{LeaseKey, LeaseOptions, Locker, Waiting};
 use lease_memory::MemoryStore;
+use lease_test_servers::claims::granted;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -236,14 +237,11 @@ async fn racing_waiter_joins_the_queue_within_a_ttl_of_its_start() {
 /// Holds the key under a session. Both leases last for longer than the test.
 async fn hold_under_session(store: &MemoryStore) -> Grant {
     let claim = |key| Claim::new(key, "holder".parse().unwrap(), Nonce::random(), TTL * 100);
-    let granted = |obtained| match obtained {
-        Ok(Obtained::Granted(grant, _)) => grant,
-        refused => panic!("{refused:?}"),
-    };
-    let session = granted(store.obtain(&claim(crate::key("session"))).await);
+    let session = store.obtain(&claim(crate::key("session"))).await.unwrap();
+    let (session, _) = granted(session);
     let child = claim(key()).under(Parent::from(&session));
     let vacancy = Vacancy::seen(&child.key, None, &child.lessee, None).unwrap();
-    granted(store.sessions().unwrap().obtain_under(&child, &vacancy).await)
+    granted(store.sessions().unwrap().obtain_under(&child, &vacancy).await.unwrap()).0
 }
 
 /// A holder with a short ttl extends its lease many times per ttl of the waiter.

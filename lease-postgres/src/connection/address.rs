@@ -52,6 +52,10 @@ impl Address {
         address
     }
 
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        self.config.get_hosts().len() > 1
+    }
+
     pub(crate) fn user(&self) -> &str {
         self.config.get_user().unwrap_or("the role")
     }

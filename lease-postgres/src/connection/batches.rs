@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 
-use lease_core::StoreErrorKind;
 use parking_lot::Mutex;
+use tokio::select;
 use tokio::sync::oneshot;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::Row;
 
-use crate::connection::database::{Database, Lane};
+use crate::connection::database::{Database, Lane, Lent};
 use crate::error::ServerFault;
 use crate::reply::column;
 use crate::statements::Call;
@@ -29,100 +29,83 @@ pub(crate) trait Batched: Sized + Send + 'static {
     fn answer(&self, row: &Row) -> Result<Self::Answer, ServerFault>;
 }
 
-/// Requests that wait for a sender. A sender is a task that uses one connection at a time. While fewer than
-/// `max_senders` are busy, each request is sent at once.
+/// Requests that wait for a connection. Each request has a task on the runtime of its caller, which waits for a
+/// connection. The first task that gets one sends all that wait.
 pub(crate) struct Batches<R: Batched> {
     database: Arc<Database>,
-    max_senders: usize,
     queue: Mutex<Queue<R>>,
 }
 
 struct Queue<R: Batched> {
     waiting: VecDeque<Waiting<R>>,
-    senders: usize,
+    last: u64,
 }
 
 struct Waiting<R: Batched> {
+    number: u64,
     request: R,
     reply: oneshot::Sender<Outcome<R>>,
-    /// Completes at the time limit of the request.
-    late: Pin<Box<Sleep>>,
+    deadline: Instant,
+    /// Its drop tells the task of the request that another task sends the request.
+    taken: oneshot::Sender<()>,
 }
 
 /// `None` if the statement has no row for the request.
 type Outcome<R> = Result<Option<<R as Batched>::Answer>, ServerFault>;
 
 impl<R: Batched> Batches<R> {
-    pub(crate) fn new(database: Arc<Database>, max_senders: usize) -> Arc<Self> {
-        let queue = Mutex::new(Queue { waiting: VecDeque::new(), senders: 0 });
-        Arc::new(Self { database, max_senders, queue })
+    pub(crate) fn new(database: Arc<Database>) -> Arc<Self> {
+        let queue = Mutex::new(Queue { waiting: VecDeque::new(), last: 0 });
+        Arc::new(Self { database, queue })
     }
 
     /// Like [`Database::run`], sends the request even if the future is dropped.
     pub(crate) async fn send(self: &Arc<Self>, request: R) -> Outcome<R> {
+        let mut late = pin!(sleep(self.database.timeout));
         let (reply, answer) = oneshot::channel();
-        let late = Box::pin(sleep(self.database.timeout));
-        let starts = {
+        let (taken, is_taken) = oneshot::channel();
+        let deadline = late.deadline();
+        let number = {
             let mut queue = self.queue.lock();
-            queue.waiting.push_back(Waiting { request, reply, late });
-            let starts = queue.senders < self.max_senders;
-            queue.senders += usize::from(starts);
-            starts
+            queue.last += 1;
+            let number = queue.last;
+            queue.waiting.push_back(Waiting { number, request, reply, deadline, taken });
+            number
         };
-        if starts {
-            tokio::spawn(Sender { batches: Arc::clone(self), has_ended: false }.send_all());
-        }
-        answer.await.unwrap_or_else(|_| {
-            let name = &self.database.name;
-            Err(ServerFault::unavailable(format!("{name}: the runtime has ended")))
-        })
-    }
-}
-
-/// Sends what waits, until nothing waits.
-struct Sender<R: Batched> {
-    batches: Arc<Batches<R>>,
-    has_ended: bool,
-}
-
-impl<R: Batched> Sender<R> {
-    async fn send_all(mut self) {
-        while let Some(waiting) = self.take() {
-            self.send(waiting).await;
+        let own = Queued { batches: Arc::clone(self), number };
+        tokio::spawn(own.send_when_lent(is_taken, deadline));
+        let (name, limit) = (&self.database.name, self.database.timeout);
+        select! {
+            // An answer that is ready at the time limit still counts.
+            biased;
+            answer = answer => answer.unwrap_or_else(|_| {
+                Err(ServerFault::unavailable(format!("{name}: the runtime has ended")))
+            }),
+            // The task that sends the request may be on a runtime that has ended.
+            () = &mut late => Err(ServerFault::late(name, limit)),
         }
     }
 
-    /// Returns `None` if nothing waits. Then this sender has ended: the next request starts another one.
-    fn take(&mut self) -> Option<Vec<Waiting<R>>> {
-        let mut queue = self.batches.queue.lock();
-        let count = queue.waiting.len().min(LARGEST);
-        if count == 0 {
-            queue.senders -= 1;
-            self.has_ended = true;
-            return None;
-        }
-        Some(queue.waiting.drain(..count).collect())
-    }
-
-    async fn send(&self, waiting: Vec<Waiting<R>>) {
-        let database = &self.batches.database;
-        let (mut requests, mut replies, mut lates) = (Vec::new(), Vec::new(), Vec::new());
-        for Waiting { request, reply, late } in waiting {
+    async fn send_all(&self, lent: Lent<'_>, waiting: Vec<Waiting<R>>) {
+        let database = &self.database;
+        let (mut requests, mut replies, mut latest) = (Vec::new(), Vec::new(), None);
+        for Waiting { request, reply, deadline, taken, .. } in waiting {
+            drop(taken);
             requests.push(request);
             replies.push(reply);
-            lates.push(late);
+            latest = latest.max(Some(deadline));
         }
+        let Some(latest) = latest else { return };
         let call = match &*requests {
             [single] if !database.batches_only => single.single(database),
             several => R::batch(several, database),
         };
-        // The oldest request has the earliest limit.
-        let Some(late) = lates.first_mut() else { return };
-        let answer = database.request_until(R::LANE, &call, database.timeout, late.as_mut()).await;
+        // Each caller has its own limit.
+        let answer = database.ask(lent, &call, database.timeout, pin!(sleep_until(latest))).await;
         let outcomes: Vec<Outcome<R>> = match answer {
             Ok(rows) => read(&requests, &rows),
-            // One row may have an invalid value. Then the next statement of each request finds it.
-            Err(fault) if requests.len() > 1 && fault.kind == StoreErrorKind::Corrupt => {
+            // One row makes the whole statement fail. The next statement of each request has only its own row.
+            Err(fault) if requests.len() > 1 && fault.concerns_one_row() => {
                 requests.iter().map(|_| Ok(None)).collect()
             }
             Err(fault) => requests.iter().map(|_| Err(fault.clone())).collect(),
@@ -134,15 +117,56 @@ impl<R: Batched> Sender<R> {
     }
 }
 
-impl<R: Batched> Drop for Sender<R> {
-    fn drop(&mut self) {
-        if self.has_ended {
-            return;
+/// A request in the queue. A drop takes it out, so that it is not sent after its runtime has ended.
+struct Queued<R: Batched> {
+    batches: Arc<Batches<R>>,
+    number: u64,
+}
+
+impl<R: Batched> Queued<R> {
+    async fn send_when_lent(self, is_taken: oneshot::Receiver<()>, deadline: Instant) {
+        let database = &self.batches.database;
+        let lent = select! {
+            // Another task sends the request, so this task needs no connection.
+            biased;
+            _ = is_taken => return,
+            // A connection that is ready at the time limit is still used.
+            lent = database.lend(R::LANE) => lent,
+            () = sleep_until(deadline) => Err(database.without_connection(database.timeout)),
+        };
+        match lent {
+            Ok(lent) => {
+                if let Some(waiting) = self.take() {
+                    self.batches.send_all(lent, waiting).await;
+                }
+            }
+            Err(fault) => {
+                if let Some(own) = self.remove() {
+                    // The caller may have gone.
+                    drop(own.reply.send(Err(fault)));
+                }
+            }
         }
-        // The runtime has ended. The other senders may be on the same runtime, so no request must wait for them.
+    }
+
+    /// Takes this request and others. Returns `None` if another task sends this request.
+    fn take(&self) -> Option<Vec<Waiting<R>>> {
+        let own = self.remove()?;
         let mut queue = self.batches.queue.lock();
-        queue.senders -= 1;
-        queue.waiting.clear();
+        let others = queue.waiting.len().min(LARGEST - 1);
+        Some(std::iter::once(own).chain(queue.waiting.drain(..others)).collect())
+    }
+
+    fn remove(&self) -> Option<Waiting<R>> {
+        let mut queue = self.batches.queue.lock();
+        let place = queue.waiting.binary_search_by_key(&self.number, |waiting| waiting.number);
+        queue.waiting.remove(place.ok()?)
+    }
+}
+
+impl<R: Batched> Drop for Queued<R> {
+    fn drop(&mut self) {
+        drop(self.remove());
     }
 }
 
@@ -164,7 +188,7 @@ fn read<R: Batched>(requests: &[R], rows: &[Row]) -> Vec<Outcome<R>> {
 
 impl<R: Batched> fmt::Debug for Batches<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches").field("max_senders", &self.max_senders).finish_non_exhaustive()
+        f.debug_struct("Batches").finish_non_exhaustive()
     }
 }
 

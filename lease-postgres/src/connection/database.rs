@@ -35,6 +35,9 @@ pub(crate) enum Lane {
     Claims,
 }
 
+/// A connection, and the permit of a claim to use one.
+pub(crate) type Lent<'a> = (Object, Option<SemaphorePermit<'a>>);
+
 impl Database {
     pub(crate) fn new(
         address: &Address,
@@ -79,29 +82,24 @@ impl Database {
         call: &Call,
         limit: Duration,
     ) -> Result<Vec<Row>, ServerFault> {
-        self.request_until(lane, call, limit, pin!(sleep(limit))).await
+        let mut late = pin!(sleep(limit));
+        let lent = select! {
+            // A connection that is ready at the time limit is still used.
+            biased;
+            lent = self.lend(lane) => lent?,
+            () = &mut late => return Err(self.without_connection(limit)),
+        };
+        self.ask(lent, call, limit, late).await
     }
 
     /// Sends a request with the time limit `limit`, at which `late` completes.
-    pub(crate) async fn request_until(
+    pub(crate) async fn ask(
         &self,
-        lane: Lane,
+        (client, _permit): Lent<'_>,
         call: &Call,
         limit: Duration,
         mut late: Pin<&mut Sleep>,
     ) -> Result<Vec<Row>, ServerFault> {
-        let (client, _permit) = select! {
-            // A connection that is ready at the time limit is still used.
-            biased;
-            lent = self.lend(lane) => lent?,
-            () = &mut late => {
-                return Err(ServerFault::unavailable(format!(
-                    "{} gave no connection within {limit:?}: its host is down, or all connections \
-                     are in use",
-                    self.name
-                )));
-            }
-        };
         let values = call.values();
         let answer = select! {
             // An answer that is ready at the time limit still counts.
@@ -120,9 +118,11 @@ impl Database {
         })
     }
 
-    /// How many statements of claims, and of releases, the store sends at once.
-    pub(crate) fn senders(&self) -> usize {
-        (self.pool.status().max_size / 2).max(1)
+    pub(crate) fn without_connection(&self, limit: Duration) -> ServerFault {
+        ServerFault::unavailable(format!(
+            "{} gave no connection within {limit:?}: its host is down, or all connections are in use",
+            self.name
+        ))
     }
 
     pub(crate) fn lock_timeout(&self) -> String {
@@ -142,7 +142,7 @@ impl Database {
         });
     }
 
-    async fn lend(&self, lane: Lane) -> Result<(Object, Option<SemaphorePermit<'_>>), ServerFault> {
+    pub(crate) async fn lend(&self, lane: Lane) -> Result<Lent<'_>, ServerFault> {
         let permit = match lane {
             Lane::Holders => None,
             // The semaphore is never closed.

@@ -28,10 +28,10 @@ use crate::statements::{self, micros, number};
 /// Keeps leases in a table of PostgreSQL.
 ///
 /// Clones share connections. Each call is one statement, and takes one round trip. Claims, and also releases, that
-/// wait for a connection at the same time share a statement. Only a claim may take two round trips:
-/// its first statement grants the key only if the last lease was released. If the key is new, held or expired, a
-/// second statement decides. After this store has found a key held, its next claims of the key send only the
-/// second statement. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
+/// wait for a connection at the same time share a statement. A claim may take two round trips: its first statement
+/// grants the key only if the last lease was released. If the key is new, held or expired, a second statement decides.
+/// After this store has found a key held, its next claims of the key send only the second statement. A release may
+/// take two, too, if claims are queued for its key or its row is locked. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
 /// repeated safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it crashes or
 /// fails over.
 ///

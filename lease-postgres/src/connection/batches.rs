@@ -59,7 +59,8 @@ impl<R: Batched> Batches<R> {
         Arc::new(Self { database, queue })
     }
 
-    /// Like [`Database::run`], sends the request even if the future is dropped.
+    /// Like [`Database::run`], sends the request even if the future is dropped. The caller sends a second statement
+    /// if the answer has no row for the request.
     pub(crate) async fn send(self: &Arc<Self>, request: R) -> Outcome<R> {
         let mut late = pin!(sleep(self.database.timeout));
         let (reply, answer) = oneshot::channel();

@@ -171,6 +171,5 @@ pub(crate) fn lock_timeout(limit: Duration) -> i64 {
 
 const RESERVED: usize = 2;
 
-/// The request opens a separate connection, which takes seconds on a busy server. Without the request, a
-/// statement could wait for a lock on the table for ever.
+/// The request opens a separate connection, which takes seconds on a busy server.
 const MIN_CANCEL: Duration = Duration::from_secs(20);

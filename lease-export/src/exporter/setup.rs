@@ -76,11 +76,33 @@ impl Exporter {
 
     /// Sets how many events must be pending before a job sends. The default is 1. Receivers that
     /// process whole records may need more. A flush always sends. A job also sends if the intake is
-    /// stopped or the buffer is full.
+    /// stopped, if the buffer is full, or if the oldest event has [waited
+    /// long](Self::with_max_wait).
     #[must_use]
     pub fn with_min_per_job(mut self, events: u64) -> Self {
         self.min_per_job = events;
         self
+    }
+
+    /// Sets how long fewer events than the [minimum](Self::with_min_per_job) wait, 1 s to 1 day. A
+    /// job sends them once the oldest of them is this old. So an event waits at most for `wait`,
+    /// and then for the next job. The default is 5 minutes, as the buffering interval of Firehose
+    /// (`BufferingHints` in the API reference).
+    ///
+    /// The buffer measures the age: see [`EventBuffer::oldest_age`](crate::EventBuffer::oldest_age).
+    /// In Redis, the age is by the server's clock. If this clock steps back, the events wait longer
+    /// by the length of the step.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `wait` is out of range.
+    pub fn with_max_wait(mut self, wait: Duration) -> Result<Self, InvalidInput> {
+        let day = Duration::from_secs(24 * 60 * 60);
+        if !(Duration::from_secs(1)..=day).contains(&wait) {
+            return Err(InvalidInput::new(format!("wait {wait:?} is out of range: 1 s to a day")));
+        }
+        self.max_wait = wait;
+        Ok(self)
     }
 
     /// Sets how many events one read returns, 1 or more. The default is 5,000. A read also ends at

@@ -22,5 +22,6 @@ mod operating;
 mod queues;
 mod refusing;
 mod sending;
+mod waiting;
 mod wire;
 mod world;

@@ -20,6 +20,7 @@ use crate::exporter::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::exporter::failures::Failures;
 use crate::exporter::job::ExportJob;
 use crate::exporter::sending::Sending;
+use crate::partition::Partitioner;
 use crate::queue::JobQueue;
 use crate::sink::{Retries, Sink};
 
@@ -96,6 +97,7 @@ pub struct Exporter {
     pub(crate) stop_grace: Duration,
     min_per_job: u64,
     max_wait: Duration,
+    pub(crate) partitioner: Partitioner,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
     clock: BootClock,
@@ -135,6 +137,7 @@ impl Exporter {
             stop_grace: Duration::from_secs(30),
             min_per_job: 1,
             max_wait: Duration::from_secs(5 * 60),
+            partitioner: Partitioner::default(),
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
             clock: BootClock::new(),

@@ -7,7 +7,9 @@ use lease_core::{InvalidInput, LeaseOptions};
 
 use crate::collect::BucketSource;
 use crate::dead_letters::DeadLetters;
+use crate::event::Event;
 use crate::exporter::Exporter;
+use crate::partition::{PartitionKey, Partitioner};
 use crate::sink::Retries;
 
 impl Exporter {
@@ -103,6 +105,43 @@ impl Exporter {
         }
         self.max_wait = wait;
         Ok(self)
+    }
+
+    /// Sets the partition key of each event. The default is the id of a record's first event, so
+    /// records spread over all shards. With `key`, all events of a key go to the same shard, and a
+    /// record has events of one key only. So many keys with few events each make many small records.
+    ///
+    /// For an event without a key of its own, `key` returns `None`. Such events share records, as by
+    /// default. `key` must depend on the event only: then a repeated event goes to the same shard.
+    ///
+    /// In a request, the records of a key have the order of their events. If a record fails, later
+    /// records of its key may arrive before it. A sink with [`Limits::FIREHOSE`] has no partition
+    /// keys, and gets the same records as without `key`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_export::{Exporter, PartitionKey};
+    /// use serde_json::Value;
+    ///
+    /// /// Sends all orders of a customer to one shard.
+    /// fn by_customer(exporter: Exporter) -> Exporter {
+    ///     exporter.with_partition_key(|event| {
+    ///         let order: Value = serde_json::from_str(event.line()).ok()?;
+    ///         PartitionKey::new(order.get("customer")?.as_str()?).ok()
+    ///     })
+    /// }
+    /// # drop(by_customer as fn(_) -> _);
+    /// ```
+    ///
+    /// [`Limits::FIREHOSE`]: crate::Limits::FIREHOSE
+    #[must_use]
+    pub fn with_partition_key(
+        mut self,
+        key: impl Fn(&Event) -> Option<PartitionKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.partitioner = Partitioner::new(key);
+        self
     }
 
     /// Sets how many events one read returns, 1 or more. The default is 5,000. A read also ends at

@@ -19,6 +19,7 @@ mod full;
 mod jobs;
 mod locks;
 mod operating;
+mod partitioning;
 mod queues;
 mod refusing;
 mod sending;

@@ -4,6 +4,8 @@
 mod clock;
 mod command_loop;
 mod control;
+#[cfg(feature = "export")]
+mod export;
 mod handle;
 mod history;
 mod job;
@@ -23,6 +25,8 @@ pub use clock::{SkewedWallClock, SystemWallClock, WallClock};
 pub use control::mark_reset::MarkReset;
 pub use control::trigger::{Trigger, TriggerAnswer, TriggerNumber, TriggerState, Triggered};
 pub use control::{JobControl, JobStatus, Pause, RunQuery};
+#[cfg(feature = "export")]
+pub use export::export_job;
 pub use handle::SchedulerHandle;
 pub use history::{Ending, PastRun};
 pub use job::{Concurrency, Job, JobContext, JobError, JobResult, Work};

@@ -77,6 +77,8 @@ fn by_status(code: Code, text: &str) -> (StoreErrorKind, &'static str) {
         }
         Code::InvalidArgument if has("request is too large") => (Refused, TOO_LARGE),
         Code::ResourceExhausted if has("database space exceeded") => (Unavailable, NO_SPACE),
+        // The member's limit of a message has 512 KiB more than its limit of a request.
+        Code::ResourceExhausted if has("larger than max") => (Refused, TOO_LARGE),
         Code::ResourceExhausted => (Throttled, ""),
         Code::Unimplemented => (Misconfigured, NOT_ETCD),
         // The token is older than the last change of users or roles. The next connection gets a new one.
@@ -129,7 +131,7 @@ const CERTIFICATE: &str = ": give the authority's certificate by `with_root_cert
 
 #[cfg(test)]
 mod tests {
-    use StoreErrorKind::Unavailable;
+    use StoreErrorKind::{Refused, Throttled, Unavailable};
     use tonic::Status;
 
     use super::*;
@@ -152,5 +154,12 @@ mod tests {
                 assert_eq!(kind_of(code, text), Unavailable, "{code:?} {text}");
             }
         }
+    }
+
+    #[test]
+    fn record_larger_than_a_message_is_refused() {
+        let text = "grpc: received message larger than max (2098188 vs. 2097152)";
+        assert_eq!(kind_of(Code::ResourceExhausted, text), Refused);
+        assert_eq!(kind_of(Code::ResourceExhausted, "too many requests"), Throttled);
     }
 }

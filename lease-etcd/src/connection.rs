@@ -64,10 +64,19 @@ impl Members {
             Ok(Err(error)) => of_client(endpoint, &error),
             Err(_elapsed) => late(endpoint, self.timeout),
         };
-        if error.kind() == StoreErrorKind::Unavailable {
+        if self.is_left_after(error.kind()) {
             self.leave(&connection);
         }
         Err(error)
+    }
+
+    /// One member may have a wrong address or certificate, while the others serve.
+    fn is_left_after(&self, kind: StoreErrorKind) -> bool {
+        match kind {
+            StoreErrorKind::Unavailable => true,
+            StoreErrorKind::Denied | StoreErrorKind::Misconfigured => self.number() > 1,
+            _ => false,
+        }
     }
 
     fn endpoint(&self, connection: &Connection) -> &str {

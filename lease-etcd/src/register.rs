@@ -29,12 +29,12 @@ impl EtcdRegister {
         Self { members, prefix: prefix.into() }
     }
 
-    /// Tries each member until one of them answers, and checks that the user may read, list and write.
+    /// Tries each member until one of them permits all requests: checks that the user may read, list and write.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let mut tried = 1;
         loop {
             match self.try_rights().await {
-                Err(error) if error.is_retryable() && tried < self.members.number() => tried += 1,
+                Err(_) if tried < self.members.number() => tried += 1,
                 answer => return answer,
             }
         }

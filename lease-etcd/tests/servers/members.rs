@@ -8,7 +8,7 @@ use lease_test_servers::etcd::{EtcdServer, PATIENT};
 
 use crate::{SHORT, TTL, assert_refused, key};
 
-use StoreErrorKind::Unavailable;
+use StoreErrorKind::{Denied, Unavailable};
 
 async fn store(members: &[EtcdServer], timeout: std::time::Duration) -> EtcdStore {
     let register = EtcdRegister::builder(members.iter().map(EtcdServer::endpoint));
@@ -91,6 +91,43 @@ async fn first_connection_skips_members_that_are_down() {
     });
 
     obtain(&EtcdStore::new(register.await), &key(), "a", TTL).await;
+}
+
+#[tokio::test]
+async fn first_connection_skips_wrong_endpoints() {
+    let Some(server) = EtcdServer::start() else { return };
+    let endpoints = ["http://no host".to_owned(), server.endpoint()];
+
+    let register = EtcdRegister::builder(endpoints).with_timeout(PATIENT).connect().await;
+
+    obtain(&EtcdStore::new(register.unwrap()), &key(), "a", TTL).await;
+}
+
+/// The address of the second endpoint is wrong: another cluster, which refuses all users but its own.
+#[tokio::test]
+async fn member_that_refuses_the_user_is_left() {
+    let Some(mut members) = EtcdServer::cluster(3, &[]) else { return };
+    let stranger = EtcdServer::start().unwrap();
+    stranger.etcdctl(&["user", "add", "root:secret"]);
+    stranger.etcdctl(&["user", "grant-role", "root", "root"]);
+    stranger.etcdctl(&["auth", "enable"]);
+    let endpoints = [&members[0], &stranger, &members[1]].map(EtcdServer::endpoint);
+    let register = eventually("connected", async || {
+        EtcdRegister::builder(endpoints.clone()).with_timeout(PATIENT).connect().await.ok()
+    });
+    let store = EtcdStore::new(register.await);
+    let grant = obtain(&store, &key(), "a", TTL).await;
+    let mut denied = 0;
+
+    members[0].kill();
+    let beat = eventually("answered", async || {
+        let beat = store.heartbeat(&grant, Beat::new(1)).await;
+        denied += u32::from(beat.as_ref().is_err_and(|error| error.kind() == Denied));
+        beat.ok()
+    });
+
+    assert_eq!(beat.await, Heartbeat::Extended);
+    assert!(denied > 0, "the second endpoint was tried");
 }
 
 fn error_text(error: &lease_core::StoreError) -> String {

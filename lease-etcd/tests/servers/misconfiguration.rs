@@ -24,6 +24,8 @@ async fn option_out_of_range_is_refused() {
     let login = at("http://leases:secret@localhost:2379");
     assert_refused(login.connect().await, Misconfigured, "with_user");
     assert_refused(at("http://a b").connect().await, Misconfigured, "http://HOST:2379");
+    let mixed = EtcdRegister::builder(["http://a:2379", "https://b:2379"]);
+    assert_refused(mixed.connect().await, Misconfigured, "some https://");
     let all = at("http://localhost:2379").with_prefix("");
     assert_refused(all.connect().await, Misconfigured, "prefix is empty");
     let never = at("http://localhost:2379").with_timeout(Duration::ZERO);

@@ -1,7 +1,9 @@
 //! A cluster of three members, of which some hang or are killed.
 
-use lease_core::StoreErrorKind;
-use lease_core::store::{Beat, Heartbeat, LockStore};
+use std::time::Duration;
+
+use lease_core::store::{Beat, Grant, Heartbeat, LockStore};
+use lease_core::{LeaseOptions, Locker, StoreErrorKind};
 use lease_etcd::{EtcdRegister, EtcdStore};
 use lease_test_servers::claims::{claim, eventually, granted, held, obtain, soon};
 use lease_test_servers::etcd::{EtcdServer, PATIENT};
@@ -10,7 +12,7 @@ use crate::{SHORT, TTL, assert_refused, key};
 
 use StoreErrorKind::{Denied, Unavailable};
 
-async fn store(members: &[EtcdServer], timeout: std::time::Duration) -> EtcdStore {
+async fn store(members: &[EtcdServer], timeout: Duration) -> EtcdStore {
     let register = EtcdRegister::builder(members.iter().map(EtcdServer::endpoint));
     EtcdStore::new(register.with_timeout(timeout).connect().await.unwrap())
 }
@@ -35,6 +37,57 @@ async fn hung_member_costs_one_request() {
         assert_eq!(beat, Heartbeat::Extended, "no further request goes to the hung member");
     }
     members[0].resume();
+}
+
+/// The caller's limit is shorter than the store's.
+#[tokio::test]
+async fn dropped_request_leaves_a_hung_member() {
+    let Some(members) = EtcdServer::cluster(3, &[]) else { return };
+    let store = store(&members, PATIENT).await;
+    let grant = obtain(&store, &key(), "a", TTL).await;
+    members[0].hang();
+    // If the first member leads, the cluster first elects another leader.
+    members[1].wait_until_ready();
+
+    let dropped = tokio::time::timeout(SHORT, store.heartbeat(&grant, Beat::new(1))).await;
+
+    assert!(dropped.is_err(), "{dropped:?}");
+    let beat = beat_elsewhere(&store, &grant, Beat::new(2), &members[0]).await;
+    assert_eq!(beat, Heartbeat::Extended);
+    members[0].resume();
+}
+
+/// A locker drops a heartbeat after 5 s.
+#[tokio::test]
+async fn locker_leaves_a_hung_member_before_the_time_out() {
+    let Some(members) = EtcdServer::cluster(3, &[]) else { return };
+    let options = LeaseOptions::default().with_ttl(Duration::from_mins(2)).unwrap();
+    let options = options.with_heartbeats_per_ttl(24).unwrap();
+    let locker = Locker::new(store(&members, PATIENT).await).with_options(options);
+    let lease = soon(locker.wait_until_obtained(&key())).await.unwrap();
+    let others = || members[1].requests("Txn") + members[2].requests("Txn");
+    let before = others();
+
+    members[0].hang();
+
+    eventually("another member has a heartbeat", async || (others() > before).then_some(())).await;
+    assert!(lease.is_held());
+    soon(lease.release()).await.unwrap();
+    members[0].resume();
+}
+
+/// Repeats a heartbeat until a member other than `hung` answers. No request may go to `hung`.
+async fn beat_elsewhere(
+    store: &EtcdStore,
+    grant: &Grant,
+    beat: Beat,
+    hung: &EtcdServer,
+) -> Heartbeat {
+    eventually("answered", async || {
+        let answer = store.heartbeat(grant, beat).await;
+        answer.map_err(|error| assert!(!error_text(&error).contains(&hung.endpoint()))).ok()
+    })
+    .await
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn hung_member_costs_one_request() {
 
     for number in 2..=20 {
         let beat = beat_elsewhere(&store, &grant, Beat::new(number), &members[0]).await;
-        assert_eq!(beat, Heartbeat::Extended);
+        assert_kept(beat);
     }
     members[0].resume();
 }
@@ -55,7 +55,7 @@ async fn dropped_request_leaves_a_hung_member() {
 
     assert!(dropped.is_err(), "{dropped:?}");
     let beat = beat_elsewhere(&store, &grant, Beat::new(2), &members[0]).await;
-    assert_eq!(beat, Heartbeat::Extended);
+    assert_kept(beat);
     members[0].resume();
 }
 
@@ -102,7 +102,7 @@ async fn killed_members_lose_no_lease_and_no_order_of_tokens() {
         members[place].kill();
         let beat =
             eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok()).await;
-        assert!(matches!(beat, Heartbeat::Extended | Heartbeat::Overtaken), "{beat:?}");
+        assert_kept(beat);
         held(store.obtain(&claim(&key(), lessee, TTL)).await.unwrap());
         store.release(&grant, None).await.unwrap();
         let next = obtain(&store, &key(), lessee, TTL).await;
@@ -183,8 +183,14 @@ async fn member_that_refuses_the_user_is_left() {
         beat.ok()
     });
 
-    assert_eq!(beat.await, Heartbeat::Extended);
+    assert_kept(beat.await);
     assert!(denied > 0, "the second endpoint was tried");
+}
+
+/// A repeated heartbeat is overtaken if the first one was applied without an answer.
+#[track_caller]
+fn assert_kept(beat: Heartbeat) {
+    assert!(matches!(beat, Heartbeat::Extended | Heartbeat::Overtaken), "{beat:?}");
 }
 
 fn error_text(error: &lease_core::StoreError) -> String {

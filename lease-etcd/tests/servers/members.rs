@@ -63,7 +63,7 @@ async fn dropped_request_leaves_a_hung_member() {
 #[tokio::test]
 async fn locker_leaves_a_hung_member_before_the_time_out() {
     let Some(members) = EtcdServer::cluster(3, &[]) else { return };
-    let options = LeaseOptions::default().with_ttl(Duration::from_mins(2)).unwrap();
+    let options = LeaseOptions::default().with_ttl(Duration::from_secs(120)).unwrap();
     let options = options.with_heartbeats_per_ttl(24).unwrap();
     let locker = Locker::new(store(&members, PATIENT).await).with_options(options);
     let lease = soon(locker.wait_until_obtained(&key())).await.unwrap();

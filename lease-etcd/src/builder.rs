@@ -28,7 +28,8 @@ impl EtcdRegister {
 
     /// Sets up a register on the cluster with the members at `endpoints`: `http://HOST:2379` or `https://HOST:2379`.
     ///
-    /// All requests go to the first member. If a request has no answer, the next request goes to the next member.
+    /// All requests go to the first member. If a request has no answer, or the member refuses the user, the next request
+    /// goes to the next member.
     pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> EtcdRegisterBuilder {
         EtcdRegisterBuilder {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -127,7 +128,7 @@ impl EtcdRegisterBuilder {
     /// # Errors
     ///
     /// If an option is out of range, or no member answers, or the user lacks a right. The message says how to correct
-    /// the fault.
+    /// the fault of the last member.
     ///
     /// # Cancel safety
     ///
@@ -138,6 +139,10 @@ impl EtcdRegisterBuilder {
         }
         for endpoint in &self.endpoints {
             check_endpoint(endpoint)?;
+        }
+        let are_tls = |endpoint: &String| endpoint.starts_with("https://");
+        if self.endpoints.iter().any(are_tls) && !self.endpoints.iter().all(are_tls) {
+            return Err(misconfigured("some endpoints have http:// and some https://: use one"));
         }
         if self.prefix.is_empty() {
             return Err(misconfigured("the prefix is empty: leases would be among all other keys"));

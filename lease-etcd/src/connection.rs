@@ -23,6 +23,14 @@ pub(crate) struct Members {
     current: Mutex<Arc<Connection>>,
 }
 
+/// Leaves the member when the request ends without an answer, or its caller drops it: a locker drops a request that
+/// takes too long, perhaps long before the time-out.
+struct Turn<'a> {
+    members: &'a Members,
+    connection: &'a Arc<Connection>,
+    leaves: bool,
+}
+
 /// A connection is opened, and the user is authenticated, at the first request.
 pub(crate) struct Connection {
     place: usize,
@@ -46,6 +54,9 @@ impl Members {
     }
 
     /// Sends one request. An error with the kind `Unavailable` means that the outcome is unknown.
+    ///
+    /// If the future is dropped after its first poll, the outcome is unknown, and the next request goes to the next
+    /// member.
     pub(crate) async fn request<T, F>(
         &self,
         send: impl FnOnce(Clients) -> F + Send,
@@ -54,20 +65,27 @@ impl Members {
         F: Future<Output = Result<T, Error>> + Send,
     {
         let connection = Arc::clone(&self.current());
+        let mut turn = Turn { members: self, connection: &connection, leaves: true };
         let endpoint = self.endpoint(&connection);
         let answer = timeout(self.timeout, async {
             let clients = connection.clients.get_or_try_init(|| self.open(endpoint)).await?;
             send(clients.clone()).await
         });
-        let error = match answer.await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => of_client(endpoint, &error),
-            Err(_elapsed) => late(endpoint, self.timeout),
+        let answer = match answer.await {
+            Ok(answer) => answer.map_err(|error| of_client(endpoint, &error)),
+            Err(_elapsed) => Err(late(endpoint, self.timeout)),
         };
-        if error.kind() == StoreErrorKind::Unavailable {
-            self.leave(&connection);
+        turn.leaves = answer.as_ref().is_err_and(|error| self.is_left_after(error.kind()));
+        answer
+    }
+
+    /// One member may have a wrong address or certificate, while the others serve.
+    fn is_left_after(&self, kind: StoreErrorKind) -> bool {
+        match kind {
+            StoreErrorKind::Unavailable => true,
+            StoreErrorKind::Denied | StoreErrorKind::Misconfigured => self.number() > 1,
+            _ => false,
         }
-        Err(error)
     }
 
     fn endpoint(&self, connection: &Connection) -> &str {
@@ -101,6 +119,14 @@ impl Members {
 impl fmt::Debug for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Members").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.leaves {
+            self.members.leave(self.connection);
+        }
     }
 }
 

@@ -8,8 +8,7 @@ use tonic::Code;
 
 /// The member may still apply the request.
 pub(crate) fn late(endpoint: &str, limit: Duration) -> StoreError {
-    let sentence = format!("etcd at {endpoint} did not answer within {limit:?}");
-    StoreError::new(StoreErrorKind::Unavailable, sentence)
+    unavailable(format!("etcd at {endpoint} did not answer within {limit:?}"))
 }
 
 /// An error of the client: a sentence with the member's address, the client's text and advice.
@@ -32,6 +31,11 @@ pub(crate) fn of_watch(reason: &str) -> StoreError {
         _ => (StoreErrorKind::Unavailable, ""),
     };
     StoreError::new(kind, format!("etcd refused a watch: {reason}{advice}"))
+}
+
+/// The outcome of the request is unknown.
+pub(crate) fn unavailable(sentence: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, sentence.into())
 }
 
 pub(crate) fn misconfigured(sentence: impl Into<String>) -> StoreError {
@@ -73,6 +77,8 @@ fn by_status(code: Code, text: &str) -> (StoreErrorKind, &'static str) {
         }
         Code::InvalidArgument if has("request is too large") => (Refused, TOO_LARGE),
         Code::ResourceExhausted if has("database space exceeded") => (Unavailable, NO_SPACE),
+        // The member's limit of a message has 512 KiB more than its limit of a request.
+        Code::ResourceExhausted if has("larger than max") => (Refused, TOO_LARGE),
         Code::ResourceExhausted => (Throttled, ""),
         Code::Unimplemented => (Misconfigured, NOT_ETCD),
         // The token is older than the last change of users or roles. The next connection gets a new one.
@@ -85,8 +91,9 @@ fn by_text(text: &str) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Misconfigured, Unavailable};
 
     let has = |part: &str| text.contains(part);
+    // A member that restarts ends its streams like this, too.
     if has("h2 protocol error") || has("http2 error") {
-        return (Misconfigured, NOT_ETCD);
+        return (Unavailable, NOT_HTTP2);
     }
     if has("certificate") || has("fatal alert: BadCertificate") || has("CertificateRequired") {
         return (Misconfigured, CERTIFICATE);
@@ -111,6 +118,8 @@ const NO_SPACE: &str = ": compact and defragment the cluster, and then `etcdctl 
     \"Compaction\" of lease-etcd's README";
 const NOT_ETCD: &str = ": it does not answer like etcd 3; correct the host and port, and use https:// if the \
     cluster has TLS";
+const NOT_HTTP2: &str = ": if no request succeeds, it does not answer like etcd 3; correct the host and port, and use \
+    https:// if the cluster has TLS";
 const NO_TLS: &str = ": it does not use TLS; use http://";
 /// A crash of the member ends a connection in the same way.
 const CLOSING: [&str; 4] =
@@ -119,3 +128,38 @@ const CLOSED: &str = ": it has closed the connection; use https:// if the cluste
     your certificate by `with_client_certificate` if it asks for one";
 const CERTIFICATE: &str = ": give the authority's certificate by `with_root_certificates`, and your own by \
     `with_client_certificate` if the cluster asks for one";
+
+#[cfg(test)]
+mod tests {
+    use StoreErrorKind::{Refused, Throttled, Unavailable};
+    use tonic::Status;
+
+    use super::*;
+
+    fn kind_of(code: Code, text: &str) -> StoreErrorKind {
+        let error = etcd_client::Error::GRpcStatus(Status::new(code, text));
+        of_client("http://etcd:2379", &error).kind()
+    }
+
+    /// etcd may have applied the request before the connection or the stream ended.
+    #[test]
+    fn broken_stream_leaves_the_outcome_unknown() {
+        for code in [Code::Internal, Code::Unavailable, Code::Unknown, Code::Cancelled] {
+            for text in [
+                "h2 protocol error: http2 error",
+                "h2 protocol error: http2 error: stream error received: refused stream",
+                "h2 protocol error: connection error received: not a result of an error (GOAWAY)",
+                "transport error: http2 error: keep-alive timed out: operation timed out",
+            ] {
+                assert_eq!(kind_of(code, text), Unavailable, "{code:?} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn record_larger_than_a_message_is_refused() {
+        let text = "grpc: received message larger than max (2098188 vs. 2097152)";
+        assert_eq!(kind_of(Code::ResourceExhausted, text), Refused);
+        assert_eq!(kind_of(Code::ResourceExhausted, "too many requests"), Throttled);
+    }
+}

@@ -13,7 +13,7 @@ use lease_core::{LeaseKey, StoreError};
 use lease_register::{Record, Register, Replaced, Version, Versioned, Versions};
 
 use crate::connection::Members;
-use crate::error::{corrupt, misconfigured, of_watch};
+use crate::error::{corrupt, of_watch, unavailable};
 
 /// Keeps each [`Record`] as JSON, in a key of etcd under a prefix.
 ///
@@ -29,12 +29,12 @@ impl EtcdRegister {
         Self { members, prefix: prefix.into() }
     }
 
-    /// Tries each member until one of them answers, and checks that the user may read, list and write.
+    /// Tries each member until one of them permits all requests: checks that the user may read, list and write.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let mut tried = 1;
         loop {
             match self.try_rights().await {
-                Err(error) if error.is_retryable() && tried < self.members.number() => tried += 1,
+                Err(_) if tried < self.members.number() => tried += 1,
                 answer => return answer,
             }
         }
@@ -185,9 +185,10 @@ fn versioned(key: &LeaseKey, found: &KeyValue) -> Result<Versioned, StoreError> 
     Ok(Versioned { record, version: version_of(found.mod_revision())? })
 }
 
+/// Without a revision, a record may have been written.
 fn version_of(revision: i64) -> Result<Version, StoreError> {
     let revision = u64::try_from(revision).ok().filter(|revision| *revision > 0);
-    revision.map(Version::from).ok_or_else(|| misconfigured("etcd sent no revision"))
+    revision.map(Version::from).ok_or_else(|| unavailable("etcd sent no revision"))
 }
 
 fn revision_of(version: &Version) -> Option<i64> {
@@ -211,3 +212,17 @@ fn end_of(start: &[u8]) -> Vec<u8> {
 
 /// A hundred records of the largest size that etcd stores by default are 150 MB.
 const PAGE: i64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use lease_core::StoreErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn write_without_a_revision_has_an_unknown_outcome() {
+        let error = version_of(0).unwrap_err();
+
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    }
+}

@@ -92,7 +92,7 @@ async fn table_in_postgres_is_opened() {
 }
 
 #[cfg(feature = "etcd")]
-const WRONG_OF_ETCD: [Wrong; 7] = [
+const WRONG_OF_ETCD: [Wrong; 8] = [
     ("etcd:host", &["no // after", "etcd://HOST:2379"]),
     ("etcd://user:s3cret@", &["empty host"]),
     ("etcd://user:s3/cret@host:2379", &["etcd://***@host", "%2F"]),
@@ -100,6 +100,7 @@ const WRONG_OF_ETCD: [Wrong; 7] = [
     ("etcd://user@host", &["names a user without a password", "USER:PASSWORD"]),
     ("etcds://user:%ffs3@host", &["not UTF-8"]),
     ("etcd://host?prefix=s3", &["unknown parameter \"prefix\"", "takes timeout"]),
+    ("etcd://host//registry", &["begins with /", "etcd://HOST:2379/PREFIX"]),
 ];
 
 #[cfg(feature = "etcd")]

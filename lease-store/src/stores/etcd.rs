@@ -16,6 +16,9 @@ pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
         _ => format!("{scheme}://{host}"),
     });
     let mut builder = EtcdRegister::builder(endpoints);
+    if url.path.starts_with("//") {
+        return Err(url.refuse("has a prefix that begins with /: write etcd://HOST:2379/PREFIX"));
+    }
     let prefix = url.path.trim_matches('/');
     if !prefix.is_empty() {
         builder = builder.with_prefix(format!("{prefix}/"));

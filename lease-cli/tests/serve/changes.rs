@@ -11,7 +11,7 @@ use crate::site::{PATIENT, Site};
 #[test]
 fn eviction_needs_the_grant_that_was_shown() {
     let site = Site::with_token();
-    let locker = site.locker(Duration::from_secs(2));
+    let locker = site.locker(Duration::from_secs(15));
     let mut events = site.events("leases");
     let former = site.obtain(&locker, "job");
     let shown = events.row("job", |_| true)[2][1].as_str().unwrap().to_owned();

@@ -15,11 +15,18 @@ fn release_arrives_as_an_event() {
     assert_eq!((ids, &first["whole"]), (vec!["one".into(), "two".into()], &true.into()));
 
     site.runtime.block_on(one.release()).unwrap();
-    let event = events.rows();
 
-    assert_eq!(event["gone"], serde_json::json!(["one"]));
-    assert_eq!(event["rows"], serde_json::json!([]), "the other row has not changed");
-    assert_eq!(event["whole"], false);
+    // Heartbeats of the other row may arrive first.
+    loop {
+        let event = events.rows();
+        assert_eq!(event["whole"], false);
+        for row in event["rows"].as_array().unwrap() {
+            assert!(row[0] == "one" || row[2] == first["rows"][1][2], "{row}");
+        }
+        if event["gone"] == serde_json::json!(["one"]) {
+            break;
+        }
+    }
 }
 
 #[test]

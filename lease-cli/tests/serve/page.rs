@@ -44,7 +44,7 @@ fn released_lease_leaves_the_page() {
 #[test]
 fn holder_is_evicted_with_the_keyboard_only() {
     let site = Site::start(&["--allow-changes"]);
-    let locker = site.locker(Duration::from_secs(3));
+    let locker = site.locker(Duration::from_secs(15));
     let _first = site.obtain(&locker, "job-1");
     let lease = site.obtain(&locker, "job-2");
     let Some(mut browser) = site.browser() else { return };

@@ -3,9 +3,10 @@
 //! Start with [`serve`]. [`site`] has the paths, [`guard`] refuses requests of other sites, [`token`] those without
 //! the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`leases`],
 //! [`jobs`] and [`shards`] are the three views, made of [`rows`]. [`changes`] has what a browser may change, and
-//! [`operator`] who changes it and why. [`files`] and the folder `page` are what a browser loads.
+//! [`operator`] who changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are what a browser loads.
 
 mod changes;
+mod connections;
 mod events;
 mod feed;
 mod files;
@@ -19,19 +20,21 @@ mod site;
 mod token;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lease_core::LeaseOptions;
 use lease_scheduler::JobControl;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::select;
+use tokio::sync::Semaphore;
 
 use self::feed::Feed;
 use self::guard::OwnHosts;
 use self::jobs::Jobs;
 use self::leases::Leases;
 use self::shards::Shards;
-use self::site::Site;
+use self::site::{STREAMS, Site};
 use self::token::Token;
 use crate::arguments::ServeArguments;
 use crate::commands::context::Context;
@@ -63,10 +66,7 @@ pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Resul
     select! {
         biased;
         signal = signals.next() => Ok(Exit::signal(signal)),
-        served = axum::serve(listener, site::router(site, hosts)) => {
-            served.map_err(|error| Failure::own("page cannot be served", error))?;
-            Ok(Exit::SUCCESS)
-        }
+        () = connections::serve(listener, site::router(site, hosts)) => Ok(Exit::SUCCESS),
     }
 }
 
@@ -94,5 +94,6 @@ async fn open_site(
         (Some(table), Some(of)) => Some(Feed::start(Shards::new(table, of), interval)),
         _ => None,
     };
-    Ok(Site { store, control, leases, jobs, shards, token })
+    let streams = Arc::new(Semaphore::new(STREAMS));
+    Ok(Site { store, control, leases, jobs, shards, streams, token })
 }

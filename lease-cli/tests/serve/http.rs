@@ -18,7 +18,7 @@ impl Site {
     /// Sends a request with exactly these headers.
     pub(crate) fn request(&self, start: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = self.connect();
-        send(&mut stream, start, headers, body);
+        send(&mut stream, &format!("{start} HTTP/1.1"), headers, body);
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -40,7 +40,9 @@ impl Site {
     /// Opens the events of a view.
     pub(crate) fn events(&self, view: &str) -> Events {
         let mut stream = self.connect();
-        send(&mut stream, &format!("GET /events/{view}"), &[("host", &self.host)], "");
+        // Without chunks, whose sizes would be lines of their own.
+        let start = format!("GET /events/{view} HTTP/1.0");
+        send(&mut stream, &start, &[("host", &self.host)], "");
         Events { stream: BufReader::new(stream) }
     }
 
@@ -56,9 +58,8 @@ fn send(stream: &mut TcpStream, start: &str, headers: &[(&str, &str)], body: &st
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let lines = lines.concat();
     let length = body.len();
-    let text = format!(
-        "{start} HTTP/1.1\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
+    let text =
+        format!("{start}\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(text.as_bytes()).unwrap();
 }
 
@@ -92,6 +93,11 @@ impl Events {
             }
         }
         panic!("{id} does not change as wanted");
+    }
+
+    /// Reads the first line of the answer.
+    pub(crate) fn status(&mut self) -> u16 {
+        self.line().split(' ').nth(1).unwrap().parse().unwrap()
     }
 
     fn line(&mut self) -> String {

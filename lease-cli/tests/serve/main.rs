@@ -14,6 +14,7 @@ mod changes;
 mod figures;
 mod http;
 mod jobs;
+mod limits;
 mod live;
 mod page;
 mod refusals;

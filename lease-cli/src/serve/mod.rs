@@ -21,6 +21,7 @@ mod token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lease_core::LeaseOptions;
 use lease_scheduler::JobControl;
@@ -28,6 +29,8 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
 
 use self::feed::Feed;
 use self::guard::OwnHosts;
@@ -39,7 +42,7 @@ use self::token::Token;
 use crate::arguments::ServeArguments;
 use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::output::messages::log;
+use crate::output::messages::{log, say};
 use crate::output::verbosity::Verbosity;
 use crate::signals::Signals;
 use crate::store;
@@ -62,11 +65,34 @@ pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Resul
     let shown = token.as_ref().and_then(Token::to_show);
     let shown = shown.map_or_else(|| url.clone(), |token| format!("{url}#token={token}"));
     let site = open_site(context, arguments, token).await?;
+    let changes = site.changes.clone();
     context.output.print_text(&shown, &json!({ "url": shown }))?;
     select! {
         biased;
-        signal = signals.next() => Ok(Exit::signal(signal)),
+        signal = signals.next() => {
+            finish(&changes, &mut signals).await;
+            Ok(Exit::signal(signal))
+        }
         () = connections::serve(listener, site::router(site, hosts)) => Ok(Exit::SUCCESS),
+    }
+}
+
+/// Waits until the log has the results of running changes, for a limited time.
+async fn finish(changes: &TaskTracker, signals: &mut Signals) {
+    changes.close();
+    if !changes.is_empty() {
+        let text = format!("ends after the results of {} changes", changes.len());
+        say(&format!("{text}. A second signal ends it at once"));
+    }
+    let is_finished = select! {
+        biased;
+        () = changes.wait() => true,
+        // An operator does not want to wait.
+        _second = signals.next() => false,
+        () = sleep(LONGEST_CHANGE) => false,
+    };
+    if !is_finished {
+        say(&format!("the results of {} changes are not known", changes.len()));
     }
 }
 
@@ -95,5 +121,9 @@ async fn open_site(
         _ => None,
     };
     let streams = Arc::new(Semaphore::new(STREAMS));
-    Ok(Site { store, control, leases, jobs, shards, streams, token })
+    let changes = TaskTracker::new();
+    Ok(Site { store, control, leases, jobs, shards, streams, changes, token })
 }
+
+/// The stores give up sooner, except for a few.
+const LONGEST_CHANGE: Duration = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use lease_scheduler::JobControl;
 use lease_store::AnyStore;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use super::feed::Feed;
 use super::guard::{self, OwnHosts};
@@ -30,6 +31,8 @@ pub(super) struct Site {
     pub(super) shards: Option<Feed>,
     /// A permit for each browser that may show rows.
     pub(super) streams: Arc<Semaphore>,
+    /// The changes that run.
+    pub(super) changes: TaskTracker,
     /// `None` if the page changes nothing.
     pub(super) token: Option<Token>,
 }

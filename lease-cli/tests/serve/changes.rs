@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lease_core::LossCause;
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -48,4 +49,41 @@ fn change_without_who_and_why_is_refused() {
     let no_key = json!({ "key": "", "grant": grant, "who": "ann", "why": "x" });
     assert_eq!(site.post("/changes/evict", &no_key).status, 400);
     assert!(site.extends(&lease));
+}
+
+#[test]
+fn signal_waits_for_the_result_of_a_change() {
+    let mut site = Site::with_token();
+    let lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
+    let grant = lease.token().to_string();
+    let lock = site.lock_store();
+    let change = json!({ "key": "job", "grant": grant, "who": "ann", "why": "it hangs" });
+    let change = site.start_post("/changes/evict", &change);
+    site.wait_for_log(&format!("evict job, grant {grant}, by ann: it hangs: asked"));
+
+    site.signal(Signal::TERM);
+    site.wait_for_log("ends after the results of 1 changes");
+    drop(lock);
+
+    assert_eq!(site.exit_code(), 128 + 15);
+    assert_eq!(site.log().matches("by ann: it hangs: ").count(), 2, "{}", site.log());
+    drop(change);
+}
+
+#[test]
+fn second_signal_ends_the_program_at_once() {
+    let mut site = Site::with_token();
+    let lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
+    let grant = lease.token().to_string();
+    let _lock = site.lock_store();
+    let change = json!({ "key": "job", "grant": grant, "who": "ann", "why": "it hangs" });
+    let _change = site.start_post("/changes/evict", &change);
+    site.wait_for_log(": asked");
+
+    site.signal(Signal::TERM);
+    site.wait_for_log("ends after the results of 1 changes");
+    site.signal(Signal::TERM);
+
+    assert_eq!(site.exit_code(), 128 + 15);
+    assert!(site.log().contains("the results of 1 changes are not known"), "{}", site.log());
 }

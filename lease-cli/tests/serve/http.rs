@@ -14,16 +14,22 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+impl Answer {
+    fn of(mut stream: TcpStream) -> Self {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+}
+
 impl Site {
     /// Sends a request with exactly these headers.
     pub(crate) fn request(&self, start: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = self.connect();
         send(&mut stream, &format!("{start} HTTP/1.1"), headers, body);
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+        Answer::of(stream)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -32,9 +38,16 @@ impl Site {
 
     /// Sends a change with [`TOKEN`], as the page does.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        Answer::of(self.start_post(path, body))
+    }
+
+    /// Sends a change, and does not wait for its answer.
+    pub(crate) fn start_post(&self, path: &str, body: &Value) -> TcpStream {
         let origin = format!("http://{}", self.host);
         let headers = [("host", &*self.host), ("origin", &*origin), ("lease-token", TOKEN), JSON];
-        self.request(&format!("POST {path}"), &headers, &body.to_string())
+        let mut stream = self.connect();
+        send(&mut stream, &format!("POST {path} HTTP/1.1"), &headers, &body.to_string());
+        stream
     }
 
     /// Opens the events of a view.

@@ -59,7 +59,7 @@ fn only_keys_with_the_prefix_are_shown() {
 
 #[test]
 fn signal_ends_the_program_while_a_browser_listens() {
-    let site = Site::start(&[]);
+    let mut site = Site::start(&[]);
     let mut events = site.events("leases");
     events.rows();
 

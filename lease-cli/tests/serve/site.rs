@@ -12,6 +12,7 @@ use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_core::{Lease, LeaseKey, LeaseOptions, Locker};
 use lease_store::AnyStore;
 use lease_test_servers::tools::memory_folder;
+use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -98,9 +99,38 @@ impl Site {
         answer.unwrap() == Heartbeat::Extended
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.program), signal).unwrap();
+    }
+
+    /// Waits until the program has written `text` to stderr.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        let pause = Duration::from_millis(10);
+        for _ in 0..PATIENT.as_millis() / pause.as_millis() {
+            if self.log().contains(text) {
+                return;
+            }
+            thread::sleep(pause);
+        }
+        panic!("the log does not have {text}: {}", self.log());
+    }
+
+    /// Locks the store, so that no write ends before the drop of this connection.
+    pub(crate) fn lock_store(&self) -> Connection {
+        let connection = Connection::open(self.path("leases.db")).unwrap();
+        connection.busy_timeout(PATIENT).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        connection
+    }
+
+    /// Waits for the exit code of the program.
+    pub(crate) fn exit_code(&mut self) -> i32 {
+        ended(&mut self.program).code().unwrap()
+    }
+
     /// Ends the program with SIGTERM, and returns its exit code.
-    pub(crate) fn terminate(mut self) -> i32 {
-        kill_process(Pid::from_child(&self.program), Signal::TERM).unwrap();
+    pub(crate) fn terminate(&mut self) -> i32 {
+        self.signal(Signal::TERM);
         ended(&mut self.program).code().unwrap()
     }
 }

@@ -11,6 +11,7 @@
 
 mod browser;
 mod changes;
+mod dialog;
 mod figures;
 mod http;
 mod jobs;

@@ -98,7 +98,7 @@ fn wrong_token_is_refused_and_asked_for_again() {
         browser.value("document.getElementById('change-token').validity.valueMissing"),
         true
     );
-    browser.value("document.getElementById('change-token').value = 'a wrong token'");
+    browser.value("document.getElementById('change-token').value = 'a-wrong-token'");
     browser.click("#change-confirm");
     browser.wait("document.getElementById('dialog-result').textContent.includes('wrong token')");
     assert!(site.extends(&lease));

@@ -28,10 +28,12 @@ const table = new Table(document.getElementById("table"), (row) => change.open(v
 
 async function start() {
   const address = new URLSearchParams(location.hash.slice(1));
-  // A copied address must not have the token.
+  const token = address.get("token");
+  if (token) change.keepToken(token);
+  // A copied address must not have the token. After a reload, it is in the storage only.
   history.replaceState(null, "", location.pathname + location.search);
   const settings = await (await fetch("settings")).json();
-  change.setUp(address.get("token"), settings.changes);
+  change.setUp(settings.changes);
   document.body.dataset.changes = settings.changes;
   tabs.replaceChildren(...settings.views.map((name) => tab(name)));
   const wanted = address.get("view");

@@ -50,11 +50,12 @@ fn events(readings: watch::Receiver<Option<Reading>>) -> impl Stream<Item = Even
                         None => Some(rows.whole()),
                         Some(sent) => rows.since(sent).map(Bytes::from),
                     };
+                    let at = rows.at();
                     sent = Some(rows);
                     match data {
                         Some(data) => event("event: rows\ndata: ", data),
                         // The page shows that its rows are of now, also if none has changed.
-                        None => event("event: same\ndata: ", "-"),
+                        None => event("event: same\ndata: ", at.to_string()),
                     }
                 }
             };

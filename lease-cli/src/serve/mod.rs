@@ -122,7 +122,7 @@ async fn open_site(
     };
     let streams = Arc::new(Semaphore::new(STREAMS));
     let changes = TaskTracker::new();
-    Ok(Site { store, control, leases, jobs, shards, streams, changes, token })
+    Ok(Site { store, control, leases, jobs, shards, interval, streams, changes, token })
 }
 
 /// The stores give up sooner, except for a few.

@@ -26,7 +26,7 @@ pub(super) struct Row {
 
 /// Milliseconds of this machine's boot time. A browser computes differences to [`Rows::at`], so its clock does not
 /// matter.
-type Milliseconds = u64;
+pub(super) type Milliseconds = u64;
 
 impl Rows {
     /// Rows that are read from now on.
@@ -38,6 +38,11 @@ impl Rows {
     pub(super) fn add(&mut self, id: &str, left: Option<Duration>, fields: Value) {
         let deadline = left.map(|left| self.at.saturating_add(milliseconds(left)));
         self.by_id.insert(id.to_owned(), Row { deadline, fields });
+    }
+
+    /// When the rows were read.
+    pub(super) fn at(&self) -> Milliseconds {
+        self.at
     }
 
     /// Keeps the deadlines of `former` that differ only by the time of the read. Otherwise, each row changes with each

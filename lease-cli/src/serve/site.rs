@@ -1,6 +1,7 @@
 //! The paths of the page.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
@@ -29,6 +30,8 @@ pub(super) struct Site {
     pub(super) jobs: Option<Feed>,
     /// `None` also without the name of an application.
     pub(super) shards: Option<Feed>,
+    /// How often the store is read.
+    pub(super) interval: Duration,
     /// A permit for each browser that may show rows.
     pub(super) streams: Arc<Semaphore>,
     /// The changes that run.
@@ -64,7 +67,8 @@ async fn settings(State(site): State<Arc<Site>>) -> Json<Value> {
     let views =
         [("leases", true), ("jobs", site.jobs.is_some()), ("shards", site.shards.is_some())];
     let views: Vec<_> = views.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
-    Json(json!({ "views": views, "changes": site.token.is_some() }))
+    let interval = u64::try_from(site.interval.as_millis()).unwrap_or(u64::MAX);
+    Json(json!({ "views": views, "changes": site.token.is_some(), "interval": interval }))
 }
 
 async fn leases(State(site): State<Arc<Site>>) -> Response {

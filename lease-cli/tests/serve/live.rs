@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::site::{PATIENT, Site};
 
 #[test]
@@ -77,4 +79,46 @@ fn several_browsers_get_all_rows() {
     for events in &mut all {
         assert_eq!(events.rows()["rows"][0][0], "job");
     }
+}
+
+#[test]
+fn silence_of_the_program_is_shown() {
+    let site = Site::start(&[]);
+    let Some(mut browser) = site.browser() else { return };
+    browser.wait("document.getElementById('state').textContent === 'live'");
+
+    site.signal(Signal::STOP);
+    browser.wait(
+        "/^rows are old: .* for [0-9]+ s$/.test(document.getElementById('state').textContent)",
+    );
+    site.signal(Signal::CONT);
+
+    browser.wait("document.getElementById('state').textContent === 'live'");
+    browser.assert_no_errors();
+}
+
+#[test]
+fn hidden_page_does_not_listen() {
+    let site = Site::start(&[]);
+    let lease = site.obtain(&site.locker(Duration::from_secs(60)), "job");
+    let Some(mut browser) = site.browser() else { return };
+    browser.wait("document.getElementById('count').textContent === '1'");
+    let hide = |hidden: bool| {
+        format!(
+            "Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }});
+            document.dispatchEvent(new Event('visibilitychange'));
+            document.getElementById('state').textContent"
+        )
+    };
+
+    assert_eq!(browser.value(&hide(true)), "paused");
+    let mut events = site.events("leases");
+    events.rows();
+    site.runtime.block_on(lease.release()).unwrap();
+    while events.rows()["gone"] != serde_json::json!(["job"]) {}
+    assert_eq!(browser.value("document.getElementById('count').textContent"), "1");
+    assert_eq!(browser.value(&hide(false)), "connecting");
+
+    browser.wait("document.getElementById('count').textContent === '0'");
+    browser.assert_no_errors();
 }

@@ -64,7 +64,12 @@ pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Resul
     let url = hosts.url();
     let shown = token.as_ref().and_then(Token::to_show);
     let shown = shown.map_or_else(|| url.clone(), |token| format!("{url}#token={token}"));
-    let site = open_site(context, arguments, token).await?;
+    // A store that does not answer takes long to open.
+    let site = select! {
+        biased;
+        signal = signals.next() => return Ok(Exit::signal(signal)),
+        site = open_site(context, arguments, token) => site?,
+    };
     let changes = site.changes.clone();
     context.output.print_text(&shown, &json!({ "url": shown }))?;
     select! {

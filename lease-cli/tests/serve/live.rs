@@ -122,3 +122,31 @@ fn hidden_page_does_not_listen() {
     browser.wait("document.getElementById('count').textContent === '0'");
     browser.assert_no_errors();
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn signal_ends_the_program_while_it_opens_the_store() {
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use lease_test_servers::tools::memory_folder;
+    use rustix::process::{Pid, kill_process};
+
+    use crate::site::{command, ended};
+
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+    // A server that accepts connections, and answers nothing.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = command(folder.path(), &[]);
+    command.env("LEASE_STORE", format!("redis://{}", server.local_addr().unwrap()));
+    let mut program = command.spawn().unwrap();
+    let (send, accepted) = channel();
+    thread::spawn(move || send.send(server.accept()));
+    let connection = accepted.recv_timeout(PATIENT).unwrap().unwrap();
+
+    kill_process(Pid::from_child(&program), Signal::TERM).unwrap();
+
+    assert_eq!(ended(&mut program).code(), Some(128 + 15));
+    drop(connection);
+}

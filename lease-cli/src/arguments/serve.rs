@@ -12,7 +12,7 @@ use super::values::interval;
 /// What to serve, where, and to whom.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Shows the leases and jobs whose keys start with PREFIX.
+    /// Shows and changes only leases and jobs whose keys start with PREFIX.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// The address to listen on. Other machines reach the page only if this is an address that they reach. Everyone

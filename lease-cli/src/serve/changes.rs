@@ -56,10 +56,11 @@ pub(super) async fn evict(
     let change = format!("evict {key}, grant {grant}");
     perform(site, key, change, &operator, |site, key| async move {
         let key = LeaseKey::new(key).map_err(refused)?;
-        let holder = site.store.holder(&key).await?;
         if !site.store.evict(&key, &GrantId::new(grant)).await? {
             return Ok((StatusCode::CONFLICT, format!("this grant does not hold {key}")));
         }
+        // The holder is evicted, also if this read fails.
+        let holder = site.store.holder(&key).await.unwrap_or_default();
         let left = holder.and_then(|holder| holder.expires_in);
         let within = left.map_or_else(
             || "when its ttl has passed".to_owned(),
@@ -136,6 +137,11 @@ where
         Ok(by) => by,
         Err(missing) => return (StatusCode::BAD_REQUEST, missing).into_response(),
     };
+    if !name.starts_with(&site.prefix) {
+        let text =
+            format!("{name} does not start with {}, which this page is limited to", site.prefix);
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
     // Before the work, so that the log has the change also if this process is killed meanwhile.
     operator::record(&change, &by, "asked");
     let work = work(Arc::clone(&site), name);

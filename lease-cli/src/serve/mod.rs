@@ -120,14 +120,14 @@ async fn open_site(
     // A store without records has neither jobs nor shards.
     let table = store.table();
     let control = table.clone().map(|table| JobControl::new(&locker, table));
-    let jobs = control.clone().map(|jobs| Feed::start(Jobs::new(jobs, prefix), interval));
+    let jobs = control.clone().map(|jobs| Feed::start(Jobs::new(jobs, prefix.clone()), interval));
     let shards = match (table, arguments.of_shards()) {
         (Some(table), Some(of)) => Some(Feed::start(Shards::new(table, of), interval)),
         _ => None,
     };
     let streams = Arc::new(Semaphore::new(STREAMS));
     let changes = TaskTracker::new();
-    Ok(Site { store, control, leases, jobs, shards, interval, streams, changes, token })
+    Ok(Site { store, control, leases, jobs, shards, prefix, interval, streams, changes, token })
 }
 
 /// The stores give up sooner, except for a few.

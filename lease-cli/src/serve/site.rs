@@ -30,6 +30,8 @@ pub(super) struct Site {
     pub(super) jobs: Option<Feed>,
     /// `None` also without the name of an application.
     pub(super) shards: Option<Feed>,
+    /// All keys and jobs that the page shows and changes start with it.
+    pub(super) prefix: String,
     /// How often the store is read.
     pub(super) interval: Duration,
     /// A permit for each browser that may show rows.

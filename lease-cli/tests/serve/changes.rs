@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::LossCause;
+use lease_core::{Lease, LossCause};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::timeout;
@@ -86,4 +86,27 @@ fn second_signal_ends_the_program_at_once() {
 
     assert_eq!(site.exit_code(), 128 + 15);
     assert!(site.log().contains("the results of 1 changes are not known"), "{}", site.log());
+}
+
+#[test]
+fn change_outside_of_the_prefix_is_refused() {
+    let site = Site::start(&["team/", "--allow-changes", "--token-file", "token"]);
+    let locker = site.locker(Duration::from_secs(60));
+    let (own, other) = (site.obtain(&locker, "team/a"), site.obtain(&locker, "other"));
+    let change = |key: &str, lease: &Lease| {
+        let grant = lease.token().to_string();
+        json!({ "key": key, "grant": grant, "job": key, "id": "1", "who": "ann", "why": "x" })
+    };
+
+    let of_other = change("other", &other);
+    for path in ["evict", "pause", "resume", "trigger"] {
+        let answer = site.post(&format!("/changes/{path}"), &of_other);
+        assert_eq!(answer.status, 403, "{path}: {answer:?}");
+    }
+    assert!(site.extends(&other));
+    let evicted = site.post("/changes/evict", &change("team/a", &own));
+
+    assert_eq!(evicted.status, 200, "{evicted:?}");
+    assert!(evicted.body.contains("is free within"), "{evicted:?}");
+    assert!(!site.extends(&own));
 }

@@ -19,8 +19,8 @@ pub(crate) struct ServeArguments {
     /// who reaches the page can read it.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
-    /// A further name of the page, as behind a reverse proxy: `leases.example.com`. Requests for other names are
-    /// refused. May be repeated.
+    /// A further name of the page, as behind a reverse proxy: `leases.example.com`, with the port if the browser shows
+    /// one. Requests for other names are refused. May be repeated.
     #[arg(long = "host", value_name = "NAME[:PORT]")]
     pub(crate) hosts: Vec<String>,
     /// Lets the page evict holders, and pause, resume and trigger jobs. Each change needs the token, and is logged on

@@ -12,15 +12,15 @@ use super::values::interval;
 /// What to serve, where, and to whom.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Shows the leases and jobs whose keys start with PREFIX.
+    /// Shows and changes only leases and jobs whose keys start with PREFIX.
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// The address to listen on. Other machines reach the page only if this is an address that they reach. Everyone
     /// who reaches the page can read it.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
-    /// A further name of the page, as behind a reverse proxy: `leases.example.com`. Requests for other names are
-    /// refused. May be repeated.
+    /// A further name of the page, as behind a reverse proxy: `leases.example.com`, with the port if the browser shows
+    /// one. Requests for other names are refused. May be repeated.
     #[arg(long = "host", value_name = "NAME[:PORT]")]
     pub(crate) hosts: Vec<String>,
     /// Lets the page evict holders, and pause, resume and trigger jobs. Each change needs the token, and is logged on

@@ -54,12 +54,13 @@ pub(super) async fn evict(
     Json(Eviction { key, grant, operator }): Json<Eviction>,
 ) -> Response {
     let change = format!("evict {key}, grant {grant}");
-    perform(change, &operator, async move {
+    perform(site, key, change, &operator, |site, key| async move {
         let key = LeaseKey::new(key).map_err(refused)?;
-        let holder = site.store.holder(&key).await?;
         if !site.store.evict(&key, &GrantId::new(grant)).await? {
             return Ok((StatusCode::CONFLICT, format!("this grant does not hold {key}")));
         }
+        // The holder is evicted, also if this read fails.
+        let holder = site.store.holder(&key).await.unwrap_or_default();
         let left = holder.and_then(|holder| holder.expires_in);
         let within = left.map_or_else(
             || "when its ttl has passed".to_owned(),
@@ -76,7 +77,8 @@ pub(super) async fn pause(
     Json(OfJob { job, operator }): Json<OfJob>,
 ) -> Response {
     let why = operator.line().unwrap_or_default();
-    perform(format!("pause {job}"), &operator, async move {
+    let change = format!("pause {job}");
+    perform(site, job, change, &operator, |site, job| async move {
         control(&site)?.pause(&job, &why).await?;
         Ok((StatusCode::OK, format!("paused: no tick of {job} starts until it is resumed")))
     })
@@ -87,7 +89,8 @@ pub(super) async fn resume(
     State(site): State<Arc<Site>>,
     Json(OfJob { job, operator }): Json<OfJob>,
 ) -> Response {
-    perform(format!("resume {job}"), &operator, async move {
+    let change = format!("resume {job}");
+    perform(site, job, change, &operator, |site, job| async move {
         control(&site)?.resume(&job).await?;
         Ok((StatusCode::OK, format!("resumed: ticks of {job} start again")))
     })
@@ -98,7 +101,8 @@ pub(super) async fn trigger(
     State(site): State<Arc<Site>>,
     Json(TriggerOfJob { job, id, arguments, operator }): Json<TriggerOfJob>,
 ) -> Response {
-    perform(format!("trigger {job}"), &operator, async move {
+    let change = format!("trigger {job}");
+    perform(site, job, change, &operator, |site, job| async move {
         let trigger = arguments
             .into_iter()
             .fold(Trigger::new().with_id(id), |all, (name, value)| all.with_argument(name, value));
@@ -118,18 +122,31 @@ pub(super) async fn trigger(
     .await
 }
 
-/// Makes a change, and writes it to the log.
-async fn perform(
+/// Changes the key or job `name`, and writes the change and its result to the log.
+async fn perform<W>(
+    site: Arc<Site>,
+    name: String,
     change: String,
     operator: &Operator,
-    work: impl Future<Output = Result<Answer, StoreError>> + Send + 'static,
-) -> Response {
+    work: impl FnOnce(Arc<Site>, String) -> W,
+) -> Response
+where
+    W: Future<Output = Result<Answer, StoreError>> + Send + 'static,
+{
     let by = match operator.line() {
         Ok(by) => by,
         Err(missing) => return (StatusCode::BAD_REQUEST, missing).into_response(),
     };
-    // A browser that leaves drops this future. The change continues, and gets its line in the log.
-    let task = tokio::spawn(async move {
+    if !name.starts_with(&site.prefix) {
+        let text =
+            format!("{name} does not start with {}, which this page is limited to", site.prefix);
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    // Before the work, so that the log has the change also if this process is killed meanwhile.
+    operator::record(&change, &by, "asked");
+    let work = work(Arc::clone(&site), name);
+    // A browser that leaves drops this future. The change continues, and the log gets its result.
+    let task = site.changes.spawn(async move {
         let (status, text) = work.await.unwrap_or_else(|error| failed(&error));
         operator::record(&change, &by, &text);
         (status, text)

@@ -16,7 +16,7 @@ use crate::output::messages::say;
 /// What can be read as rows.
 pub(super) trait View: Send + 'static {
     /// Reads all rows.
-    fn read(&mut self) -> impl Future<Output = Result<Rows, StoreError>> + Send;
+    fn read(&mut self) -> impl Future<Output = Result<Arc<Rows>, StoreError>> + Send;
 }
 
 /// The latest rows of a view, for all browsers that show it.
@@ -75,7 +75,7 @@ async fn run(
         readings.send_replace(Some(match reading {
             Ok(rows) => {
                 fault.clear();
-                Ok(Arc::new(rows))
+                Ok(rows)
             }
             Err(error) => {
                 report(&mut fault, &error);
@@ -120,10 +120,10 @@ mod tests {
     }
 
     impl View for Slow {
-        async fn read(&mut self) -> Result<Rows, StoreError> {
+        async fn read(&mut self) -> Result<Arc<Rows>, StoreError> {
             sleep(self.time).await;
             match self.reads.fetch_add(1, Ordering::Relaxed) % 2 {
-                0 => Ok(Rows::now()),
+                0 => Ok(Arc::new(Rows::now())),
                 _ => Err(StoreError::new(StoreErrorKind::Unavailable, "no answer")),
             }
         }

@@ -35,6 +35,10 @@ impl OwnHosts {
         } else if !ip.is_unspecified() {
             names.push(address.to_string());
         }
+        if let Some(wrong) = more.iter().find(|name| name.is_empty() || name.contains('/')) {
+            let text = format!("--host {wrong:?} is no NAME or NAME:PORT, without https://");
+            return Err(Failure::new(Exit::CONFIGURATION, text));
+        }
         names.extend(more.iter().map(|name| name.to_ascii_lowercase()));
         if port == 80 {
             let short: Vec<_> = names
@@ -151,7 +155,9 @@ mod tests {
     fn address_of_all_interfaces_needs_a_name() {
         let all: SocketAddr = "0.0.0.0:80".parse().unwrap();
 
-        assert!(OwnHosts::new(all, &[]).is_err());
+        for names in [&[][..], &[String::new()], &["https://leases.test".to_owned()]] {
+            assert!(OwnHosts::new(all, names).is_err(), "{names:?}");
+        }
         let named = OwnHosts::new(all, &["leases.test".into()]).unwrap();
         assert_eq!(named.url(), "http://leases.test/");
         let port_80 = OwnHosts::new("192.0.2.1:80".parse().unwrap(), &[]).unwrap();

@@ -1,5 +1,7 @@
 //! The view of jobs: schedule, next tick, pause, and the last runs.
 
+use std::sync::Arc;
+
 use lease_core::StoreError;
 use lease_scheduler::{JobControl, JobStatus, PastRun, TriggerNumber};
 use serde_json::{Value, json};
@@ -21,12 +23,12 @@ impl Jobs {
 }
 
 impl View for Jobs {
-    async fn read(&mut self) -> Result<Rows, StoreError> {
+    async fn read(&mut self) -> Result<Arc<Rows>, StoreError> {
         let mut rows = Rows::now();
         for job in self.control.list(&self.prefix).await? {
             rows.add(job.name.as_str(), None, fields(&job));
         }
-        Ok(rows)
+        Ok(Arc::new(rows))
     }
 }
 

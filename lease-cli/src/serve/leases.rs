@@ -1,5 +1,7 @@
 //! The view of leases: held keys with their holders.
 
+use std::sync::Arc;
+
 use futures_util::TryStreamExt;
 use lease_core::store::{HeldKey, LockStore};
 use lease_core::{GrantId, StoreError};
@@ -14,17 +16,17 @@ use crate::started::start_of;
 pub(super) struct Leases {
     store: AnyStore,
     prefix: String,
-    former: Rows,
+    former: Arc<Rows>,
 }
 
 impl Leases {
     pub(super) fn new(store: AnyStore, prefix: String) -> Self {
-        Self { store, prefix, former: Rows::default() }
+        Self { store, prefix, former: Arc::default() }
     }
 }
 
 impl View for Leases {
-    async fn read(&mut self) -> Result<Rows, StoreError> {
+    async fn read(&mut self) -> Result<Arc<Rows>, StoreError> {
         let mut rows = Rows::now();
         let mut held = self.store.scan(&self.prefix);
         while let Some(HeldKey { key, holder, .. }) = held.try_next().await? {
@@ -36,8 +38,8 @@ impl View for Leases {
             rows.add(key.as_str(), holder.expires_in, fields);
         }
         drop(held);
-        let rows = rows.steadied_by(&self.former);
-        self.former = rows.clone();
+        let rows = Arc::new(rows.steadied_by(&self.former));
+        self.former = Arc::clone(&rows);
         Ok(rows)
     }
 }

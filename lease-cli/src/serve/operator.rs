@@ -14,7 +14,7 @@ pub(super) struct Operator {
 impl Operator {
     /// Returns who and why on one line. An error says what is missing.
     pub(super) fn line(&self) -> Result<String, &'static str> {
-        match (one_line(&self.who), one_line(&self.why)) {
+        match (short(&self.who), short(&self.why)) {
             (who, _) if who.is_empty() => Err("who asks for this?"),
             (_, why) if why.is_empty() => Err("why?"),
             (who, why) => Ok(format!("{who}: {why}")),
@@ -24,13 +24,17 @@ impl Operator {
 
 /// Writes a change and its result to the log.
 pub(super) fn record(change: &str, by: &str, result: &str) {
-    say(&format!("{}, by {by}: {result}", one_line(change)));
+    // Whole, since the key and the grant say what is changed.
+    say(&one_line(&format!("{change}, by {by}: {result}")));
+}
+
+fn short(text: &str) -> String {
+    one_line(text).trim().chars().take(LONGEST).collect()
 }
 
 /// A text of a browser must not start a line of its own in the log, or control a terminal.
 fn one_line(text: &str) -> String {
-    let text = text.trim().chars().take(LONGEST);
-    text.map(|one| if one.is_control() { ' ' } else { one }).collect()
+    text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
 /// In characters.
@@ -48,6 +52,7 @@ mod tests {
     fn operator_is_one_line_without_control_characters() {
         assert_eq!(line(" ann ", "a\nb\x1b[1m"), Ok("ann: a b [1m".to_owned()));
         assert!(line("ann", &"x".repeat(1000)).unwrap().len() < 250);
-        assert!(line(" ", "x").is_err() && line("ann", "\n").is_err());
+        assert!(line(" ", "x").is_err() && line("ann", "\n\x1b \0").is_err());
+        assert_eq!(line("\0 ann\0", "\x07x"), Ok("ann: x".to_owned()));
     }
 }

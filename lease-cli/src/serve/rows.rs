@@ -1,16 +1,19 @@
 //! The rows of a view, and what has changed since a browser got them.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 /// The rows of a view at one time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Rows {
     at: Milliseconds,
-    rows: BTreeMap<String, Row>,
+    by_id: BTreeMap<String, Row>,
+    whole: OnceLock<Bytes>,
 }
 
 /// One row. The view decides what its fields are.
@@ -23,25 +26,30 @@ pub(super) struct Row {
 
 /// Milliseconds of this machine's boot time. A browser computes differences to [`Rows::at`], so its clock does not
 /// matter.
-type Milliseconds = u64;
+pub(super) type Milliseconds = u64;
 
 impl Rows {
     /// Rows that are read from now on.
     pub(super) fn now() -> Self {
-        Self { at: now(), rows: BTreeMap::new() }
+        Self { at: now(), ..Self::default() }
     }
 
     /// Adds a row that ends after `left`.
     pub(super) fn add(&mut self, id: &str, left: Option<Duration>, fields: Value) {
         let deadline = left.map(|left| self.at.saturating_add(milliseconds(left)));
-        self.rows.insert(id.to_owned(), Row { deadline, fields });
+        self.by_id.insert(id.to_owned(), Row { deadline, fields });
+    }
+
+    /// When the rows were read.
+    pub(super) fn at(&self) -> Milliseconds {
+        self.at
     }
 
     /// Keeps the deadlines of `former` that differ only by the time of the read. Otherwise, each row changes with each
     /// read.
     pub(super) fn steadied_by(mut self, former: &Self) -> Self {
-        for (id, row) in &mut self.rows {
-            let known = former.rows.get(id).and_then(|row| row.deadline);
+        for (id, row) in &mut self.by_id {
+            let known = former.by_id.get(id).and_then(|row| row.deadline);
             if let (Some(deadline), Some(known)) = (row.deadline, known)
                 && deadline.abs_diff(known) < JITTER
             {
@@ -51,17 +59,20 @@ impl Rows {
         self
     }
 
-    /// Returns all rows as JSON.
-    pub(super) fn whole(&self) -> String {
-        let rows: Vec<_> = self.rows.iter().map(json_of).collect();
-        json!({ "at": self.at, "whole": true, "rows": rows, "gone": [] }).to_string()
+    /// Returns all rows as JSON, which all browsers share.
+    pub(super) fn whole(&self) -> Bytes {
+        let text = || {
+            let rows: Vec<_> = self.by_id.iter().map(json_of).collect();
+            json!({ "at": self.at, "whole": true, "rows": rows, "gone": [] }).to_string().into()
+        };
+        self.whole.get_or_init(text).clone()
     }
 
     /// Returns the rows that differ from `former` as JSON. `None` if none does.
     pub(super) fn since(&self, former: &Self) -> Option<String> {
-        let is_new = |(id, row): &(&String, &Row)| former.rows.get(*id) != Some(*row);
-        let rows: Vec<_> = self.rows.iter().filter(is_new).map(json_of).collect();
-        let gone: Vec<_> = former.rows.keys().filter(|id| !self.rows.contains_key(*id)).collect();
+        let is_new = |(id, row): &(&String, &Row)| former.by_id.get(*id) != Some(*row);
+        let rows: Vec<_> = self.by_id.iter().filter(is_new).map(json_of).collect();
+        let gone: Vec<_> = former.by_id.keys().filter(|id| !self.by_id.contains_key(*id)).collect();
         if rows.is_empty() && gone.is_empty() {
             return None;
         }
@@ -92,7 +103,7 @@ mod tests {
     use super::*;
 
     fn rows(at: Milliseconds, of: &[(&str, Milliseconds, &str)]) -> Rows {
-        let mut rows = Rows { at, rows: BTreeMap::new() };
+        let mut rows = Rows { at, ..Rows::default() };
         for (id, left, field) in of {
             rows.add(id, Some(Duration::from_millis(*left)), json!([field]));
         }
@@ -117,6 +128,13 @@ mod tests {
     }
 
     #[test]
+    fn browsers_share_the_whole_text() {
+        let rows = rows(1000, &[("a", 9000, "x")]);
+
+        assert_eq!(rows.whole().as_ptr(), rows.whole().as_ptr());
+    }
+
+    #[test]
     fn deadline_changes_by_heartbeats_only() {
         let mut rows_now = rows(1000, &[("a", 9000, "x"), ("b", 300, "x")]);
 
@@ -127,7 +145,7 @@ mod tests {
             rows_now = next.steadied_by(&rows_now);
         }
 
-        assert_eq!(rows_now.rows["a"].deadline, Some(10_000));
-        assert!(rows_now.rows["b"].deadline.unwrap().abs_diff(2300) < JITTER);
+        assert_eq!(rows_now.by_id["a"].deadline, Some(10_000));
+        assert!(rows_now.by_id["b"].deadline.unwrap().abs_diff(2300) < JITTER);
     }
 }

@@ -39,7 +39,7 @@ impl Shards {
 }
 
 impl View for Shards {
-    async fn read(&mut self) -> Result<Rows, StoreError> {
+    async fn read(&mut self) -> Result<Arc<Rows>, StoreError> {
         let mut rows = Rows::now();
         let prefix = prefix_of(&self.of);
         let records: Vec<LeaseRecord> = self.table.list(&prefix).try_collect().await?;
@@ -57,7 +57,7 @@ impl View for Shards {
             });
             rows.add(shard, None, fields);
         }
-        Ok(rows)
+        Ok(Arc::new(rows))
     }
 }
 

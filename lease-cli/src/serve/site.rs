@@ -1,5 +1,8 @@
 //! The paths of the page.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
@@ -9,7 +12,8 @@ use axum::{Json, Router};
 use lease_scheduler::JobControl;
 use lease_store::AnyStore;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use super::feed::Feed;
 use super::guard::{self, OwnHosts};
@@ -26,6 +30,14 @@ pub(super) struct Site {
     pub(super) jobs: Option<Feed>,
     /// `None` also without the name of an application.
     pub(super) shards: Option<Feed>,
+    /// All keys and jobs that the page shows and changes start with it.
+    pub(super) prefix: String,
+    /// How often the store is read.
+    pub(super) interval: Duration,
+    /// A permit for each browser that may show rows.
+    pub(super) streams: Arc<Semaphore>,
+    /// The changes that run.
+    pub(super) changes: TaskTracker,
     /// `None` if the page changes nothing.
     pub(super) token: Option<Token>,
 }
@@ -57,27 +69,35 @@ async fn settings(State(site): State<Arc<Site>>) -> Json<Value> {
     let views =
         [("leases", true), ("jobs", site.jobs.is_some()), ("shards", site.shards.is_some())];
     let views: Vec<_> = views.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
-    Json(json!({ "views": views, "changes": site.token.is_some() }))
+    let interval = u64::try_from(site.interval.as_millis()).unwrap_or(u64::MAX);
+    Json(json!({ "views": views, "changes": site.token.is_some(), "interval": interval }))
 }
 
 async fn leases(State(site): State<Arc<Site>>) -> Response {
-    events::of(&site.leases).into_response()
+    live(&site, Some(&site.leases))
 }
 
 async fn jobs(State(site): State<Arc<Site>>) -> Response {
-    live(site.jobs.as_ref())
+    live(&site, site.jobs.as_ref())
 }
 
 async fn shards(State(site): State<Arc<Site>>) -> Response {
-    live(site.shards.as_ref())
+    live(&site, site.shards.as_ref())
 }
 
-fn live(feed: Option<&Feed>) -> Response {
-    match feed {
-        Some(feed) => events::of(feed).into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
+fn live(site: &Site, feed: Option<&Feed>) -> Response {
+    let Some(feed) = feed else { return StatusCode::NOT_FOUND.into_response() };
+    match Arc::clone(&site.streams).try_acquire_owned() {
+        Ok(place) => events::of(feed, place),
+        Err(_full) => {
+            let text = format!("{STREAMS} browsers show this page already\n");
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
     }
 }
+
+/// Browsers that a page shows rows to. Each one may hold a copy of the rows that it has not taken yet.
+pub(super) const STREAMS: usize = 32;
 
 /// Far more than the longest change, a trigger with its arguments.
 const LONGEST_BODY: usize = 64 * 1024;

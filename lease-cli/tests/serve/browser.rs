@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
@@ -15,7 +15,7 @@ use lease_test_servers::tools::{memory_folder, tool};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{PATIENT, Site};
+use crate::site::{PATIENT, Site, dependent};
 
 /// One page in a browser of its own. A drop ends the browser.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Browser {
     pub(crate) fn open(url: &str) -> Option<Self> {
         let program = tool("chromium-headless-shell", &[])?;
         let folder = tempfile::tempdir_in(memory_folder()).unwrap();
-        let mut command = Command::new("sh");
+        let mut command = dependent("sh");
         // Chromium reads from descriptor 3, and writes to 4.
         command.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh"]);
         command.arg(program).args(["--remote-debugging-pipe", "--no-sandbox", "--disable-gpu"]);

@@ -14,16 +14,22 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-impl Site {
-    /// Sends a request with exactly these headers.
-    pub(crate) fn request(&self, start: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut stream = self.connect();
-        send(&mut stream, start, headers, body);
+impl Answer {
+    fn of(mut stream: TcpStream) -> Self {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+        Self { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+}
+
+impl Site {
+    /// Sends a request with exactly these headers.
+    pub(crate) fn request(&self, start: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = self.connect();
+        send(&mut stream, &format!("{start} HTTP/1.1"), headers, body);
+        Answer::of(stream)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -32,15 +38,24 @@ impl Site {
 
     /// Sends a change with [`TOKEN`], as the page does.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        Answer::of(self.start_post(path, body))
+    }
+
+    /// Sends a change, and does not wait for its answer.
+    pub(crate) fn start_post(&self, path: &str, body: &Value) -> TcpStream {
         let origin = format!("http://{}", self.host);
         let headers = [("host", &*self.host), ("origin", &*origin), ("lease-token", TOKEN), JSON];
-        self.request(&format!("POST {path}"), &headers, &body.to_string())
+        let mut stream = self.connect();
+        send(&mut stream, &format!("POST {path} HTTP/1.1"), &headers, &body.to_string());
+        stream
     }
 
     /// Opens the events of a view.
     pub(crate) fn events(&self, view: &str) -> Events {
         let mut stream = self.connect();
-        send(&mut stream, &format!("GET /events/{view}"), &[("host", &self.host)], "");
+        // Without chunks, whose sizes would be lines of their own.
+        let start = format!("GET /events/{view} HTTP/1.0");
+        send(&mut stream, &start, &[("host", &self.host)], "");
         Events { stream: BufReader::new(stream) }
     }
 
@@ -56,9 +71,8 @@ fn send(stream: &mut TcpStream, start: &str, headers: &[(&str, &str)], body: &st
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let lines = lines.concat();
     let length = body.len();
-    let text = format!(
-        "{start} HTTP/1.1\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
+    let text =
+        format!("{start}\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(text.as_bytes()).unwrap();
 }
 
@@ -92,6 +106,11 @@ impl Events {
             }
         }
         panic!("{id} does not change as wanted");
+    }
+
+    /// Reads the first line of the answer.
+    pub(crate) fn status(&mut self) -> u16 {
+        self.line().split(' ').nth(1).unwrap().parse().unwrap()
     }
 
     fn line(&mut self) -> String {

@@ -11,9 +11,11 @@
 
 mod browser;
 mod changes;
+mod dialog;
 mod figures;
 mod http;
 mod jobs;
+mod limits;
 mod live;
 mod page;
 mod refusals;

@@ -44,7 +44,7 @@ fn released_lease_leaves_the_page() {
 #[test]
 fn holder_is_evicted_with_the_keyboard_only() {
     let site = Site::start(&["--allow-changes"]);
-    let locker = site.locker(Duration::from_secs(3));
+    let locker = site.locker(Duration::from_secs(15));
     let _first = site.obtain(&locker, "job-1");
     let lease = site.obtain(&locker, "job-2");
     let Some(mut browser) = site.browser() else { return };
@@ -98,7 +98,7 @@ fn wrong_token_is_refused_and_asked_for_again() {
         browser.value("document.getElementById('change-token').validity.valueMissing"),
         true
     );
-    browser.value("document.getElementById('change-token').value = 'a wrong token'");
+    browser.value("document.getElementById('change-token').value = 'a-wrong-token'");
     browser.click("#change-confirm");
     browser.wait("document.getElementById('dialog-result').textContent.includes('wrong token')");
     assert!(site.extends(&lease));

@@ -1,5 +1,6 @@
 //! Requests that the page refuses.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use lease_core::Lease;
@@ -7,7 +8,7 @@ use lease_test_servers::tools::memory_folder;
 use serde_json::json;
 
 use crate::http::JSON;
-use crate::site::{Site, TOKEN, command};
+use crate::site::{Site, TOKEN, command, ended};
 
 /// Holds the key `job`, and returns the request that would evict its holder.
 fn held(site: &Site) -> (Lease, String) {
@@ -130,7 +131,10 @@ fn unsafe_settings_exit_before_the_page_is_served() {
         (&["--token-file", "short"], 64),
         (&["--listen", "0.0.0.0:0"], 78),
     ] {
-        let output = command(folder.path(), options).output().unwrap();
+        let mut command = command(folder.path(), options);
+        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        ended(&mut program);
+        let output = program.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{options:?} {output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
     }

@@ -3,13 +3,16 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_core::{Lease, LeaseKey, LeaseOptions, Locker};
 use lease_store::AnyStore;
 use lease_test_servers::tools::memory_folder;
+use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -49,8 +52,7 @@ impl Site {
         let log = File::create(folder.path().join("log")).unwrap();
         command.stdout(Stdio::piped()).stderr(log);
         let mut program = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = first_line(program.stdout.take().unwrap());
         let printed: serde_json::Value = serde_json::from_str(&line).unwrap();
         let url = printed["url"].as_str().unwrap().to_owned();
         let (base, token) = match url.split_once("#token=") {
@@ -97,11 +99,67 @@ impl Site {
         answer.unwrap() == Heartbeat::Extended
     }
 
-    /// Ends the program with SIGTERM, and returns its exit code.
-    pub(crate) fn terminate(mut self) -> i32 {
-        kill_process(Pid::from_child(&self.program), Signal::TERM).unwrap();
-        self.program.wait().unwrap().code().unwrap()
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.program), signal).unwrap();
     }
+
+    /// Waits until the program has written `text` to stderr.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        let pause = Duration::from_millis(10);
+        for _ in 0..PATIENT.as_millis() / pause.as_millis() {
+            if self.log().contains(text) {
+                return;
+            }
+            thread::sleep(pause);
+        }
+        panic!("the log does not have {text}: {}", self.log());
+    }
+
+    /// Locks the store, so that no write ends before the drop of this connection.
+    pub(crate) fn lock_store(&self) -> Connection {
+        let connection = Connection::open(self.path("leases.db")).unwrap();
+        connection.busy_timeout(PATIENT).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        connection
+    }
+
+    /// Waits for the exit code of the program.
+    pub(crate) fn exit_code(&mut self) -> i32 {
+        ended(&mut self.program).code().unwrap()
+    }
+
+    /// Ends the program with SIGTERM, and returns its exit code.
+    pub(crate) fn terminate(&mut self) -> i32 {
+        self.signal(Signal::TERM);
+        ended(&mut self.program).code().unwrap()
+    }
+}
+
+/// Waits for the first line, in a thread, since a pipe has no time limit.
+fn first_line(stdout: ChildStdout) -> String {
+    let (send, line) = channel();
+    thread::spawn(move || drop(send.send(BufReader::new(stdout).lines().next())));
+    line.recv_timeout(PATIENT).unwrap().unwrap().unwrap()
+}
+
+/// Waits until a program ends, and kills it if it does not.
+pub(crate) fn ended(program: &mut Child) -> ExitStatus {
+    let pause = Duration::from_millis(10);
+    for _ in 0..PATIENT.as_millis() / pause.as_millis() {
+        if let Some(status) = program.try_wait().unwrap() {
+            return status;
+        }
+        thread::sleep(pause);
+    }
+    program.kill().unwrap();
+    panic!("the program does not end: {}", program.wait().unwrap());
+}
+
+/// A command whose program ends with the thread of the test, also if the test is killed.
+pub(crate) fn dependent(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
 }
 
 /// `lease serve` on the store in `folder`.
@@ -109,7 +167,7 @@ pub(crate) fn command(folder: &Path, options: &[&str]) -> Command {
     // For figures of another build.
     let program = std::env::var("LEASE_PROGRAM");
     let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lease").to_owned());
-    let mut command = Command::new("env");
+    let mut command = dependent("env");
     // Test runners may ignore these signals, and so would every child.
     command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(program);
     command.args(["--json", "serve"]).args(options);

@@ -1,5 +1,8 @@
 // The dialog of a row: its details, and what an operator may do with it. Each change is asked once more.
 
+// Milliseconds. The program gives up sooner.
+const LONGEST = 30_000;
+
 const part = (name) => document.getElementById(name);
 const dialog = part("dialog");
 const form = part("change");
@@ -8,10 +11,12 @@ let row = null;
 let action = null;
 let allowed = false;
 
-// The address of the page may have the token. It does not stay there.
-export function setUp(token, changesAllowed) {
+export function keepToken(token) {
+  sessionStorage.setItem("token", token);
+}
+
+export function setUp(changesAllowed) {
   allowed = changesAllowed;
-  if (token) sessionStorage.setItem("token", token);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send();
@@ -60,6 +65,7 @@ function ask(one) {
   part("dialog-actions").hidden = true;
   part("dialog-result").textContent = "";
   part("change-question").textContent = one.question;
+  part("change-confirm").disabled = false;
   part("change-confirm").textContent = `Yes, ${one.label.toLowerCase()}`;
   part("change-arguments-label").hidden = !one.takesArguments;
   part("change-arguments").value = "";
@@ -77,12 +83,15 @@ function askForToken() {
 }
 
 async function send() {
+  const own = action;
   const [who, why] = [part("change-who").value, part("change-why").value];
   const token = sessionStorage.getItem("token") ?? part("change-token").value.trim();
   sessionStorage.setItem("who", who);
-  const body = { ...action.body, who, why };
-  if (action.takesArguments) {
-    body.id = action.id;
+  // A header has no other characters.
+  if (!/^[\x21-\x7e]+$/.test(token)) return refuseToken("the token needs visible ASCII characters, without spaces");
+  const body = { ...own.body, who, why };
+  if (own.takesArguments) {
+    body.id = own.id;
     const words = part("change-arguments").value.split(/\s+/).filter((word) => word);
     body.arguments = Object.fromEntries(words.map((word) => {
       const [name, ...value] = word.split("=");
@@ -90,25 +99,29 @@ async function send() {
     }));
   }
   part("change-confirm").disabled = true;
-  const { status, text } = await post(action.path, token, body);
+  const { status, text } = await post(own.path, token, body);
+  if (status === 200) keepToken(token);
+  // The dialog shows another question by now.
+  if (own !== action) return;
   part("change-confirm").disabled = false;
+  if (status === 401) return refuseToken(text);
   part("dialog-result").textContent = text;
-  if (status === 401) {
-    sessionStorage.removeItem("token");
-    askForToken();
-    part("change-token").focus();
-    return;
-  }
-  sessionStorage.setItem("token", token);
   if (status !== 200) return;
   form.hidden = true;
   part("dialog-close").focus();
 }
 
+function refuseToken(text) {
+  sessionStorage.removeItem("token");
+  askForToken();
+  part("dialog-result").textContent = text;
+  part("change-token").focus();
+}
+
 async function post(path, token, body) {
   try {
     const headers = { "content-type": "application/json", "lease-token": token };
-    const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+    const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONGEST) });
     return { status: answer.status, text: await answer.text() };
   } catch {
     return { status: 0, text: "no answer: it is not known whether this was done" };

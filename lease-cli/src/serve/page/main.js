@@ -19,8 +19,17 @@ let view = leases;
 let rows = new Map();
 // The ids in order.
 let ids = [];
+let path = "";
 let source = null;
 let showAbove = null;
+// The times of the latest news and of the latest connection, and the time between the last two news.
+let heard = 0;
+let tried = 0;
+let gap = 0;
+// When the rows that the page shows were read, by the clock of the server.
+let readAt = null;
+// Milliseconds between two reads of the store.
+let interval = 500;
 let isPlanned = false;
 let isMarked = false;
 
@@ -28,10 +37,13 @@ const table = new Table(document.getElementById("table"), (row) => change.open(v
 
 async function start() {
   const address = new URLSearchParams(location.hash.slice(1));
-  // A copied address must not have the token.
+  const token = address.get("token");
+  if (token) change.keepToken(token);
+  // A copied address must not have the token. After a reload, it is in the storage only.
   history.replaceState(null, "", location.pathname + location.search);
   const settings = await (await fetch("settings")).json();
-  change.setUp(address.get("token"), settings.changes);
+  interval = settings.interval;
+  change.setUp(settings.changes);
   document.body.dataset.changes = settings.changes;
   tabs.replaceChildren(...settings.views.map((name) => tab(name)));
   const wanted = address.get("view");
@@ -62,25 +74,66 @@ function show(name) {
   table.setColumns(name, view.columns);
   table.setRows([]);
   count.textContent = "";
-  listen(`events/${name}`);
+  path = `events/${name}`;
+  begin();
 }
 
-function listen(path) {
-  source?.close();
+function begin() {
+  if (document.hidden) return;
+  heard = performance.now();
+  gap = 0;
+  readAt = null;
   say("connecting");
+  listen();
+}
+
+// A page that nobody sees must not occupy the program and the store.
+function end() {
+  source?.close();
+  source = null;
+  say("paused");
+}
+
+function listen() {
+  source?.close();
+  tried = performance.now();
   const own = new EventSource(path);
   source = own;
   own.addEventListener("rows", ({ data }) => {
-    apply(JSON.parse(data));
-    say("live");
+    const event = JSON.parse(data);
+    apply(event);
+    note(event.at);
   });
-  own.addEventListener("same", () => say("live"));
-  own.addEventListener("fault", ({ data }) => say(`rows are old: ${data}`, "fault"));
+  own.addEventListener("same", ({ data }) => note(Number(data)));
+  own.addEventListener("fault", ({ data }) => {
+    heard = performance.now();
+    say(`rows are old: ${data}`, "fault");
+  });
   own.addEventListener("error", () => {
     say("rows are old: no connection", "fault");
     // After an error of the connection, the browser connects again. After another one, it does not.
-    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(path), 2000);
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000);
   });
+}
+
+// After a new connection, the first rows may be those that are shown already.
+function note(at) {
+  if (at === readAt) return;
+  readAt = at;
+  gap = performance.now() - heard;
+  heard = performance.now();
+  say("live");
+}
+
+// A connection may end without an error, such as when a computer sleeps.
+function check() {
+  if (!source) return;
+  const silent = performance.now() - heard;
+  const patience = Math.max(5000, 3 * interval, 3 * gap);
+  if (silent < patience) return;
+  const why = source.readyState === EventSource.OPEN ? "nothing" : "no connection";
+  say(`rows are old: ${why} for ${Math.floor(silent / 1000)} s`, "fault");
+  if (performance.now() - tried >= patience) listen();
 }
 
 function say(text, kind = "") {
@@ -144,5 +197,12 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   filter.focus();
 });
-setInterval(() => table.tick(), 1000);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) end();
+  else if (path) begin();
+});
+setInterval(() => {
+  table.tick();
+  check();
+}, 1000);
 start().catch((error) => say(`the page does not start: ${error}`, "fault"));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
+use lease_core::store::{BootClock, Clock};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::rows::Rows;
 use crate::exit::sentence;
@@ -60,7 +61,7 @@ async fn run(
     mut view: impl View,
     interval: Duration,
 ) {
-    let mut fault = String::new();
+    let (clock, mut fault) = (BootClock::new(), String::new());
     loop {
         if readings.receiver_count() == 0 {
             // The next browser must not see rows of an earlier time.
@@ -69,9 +70,9 @@ async fn run(
             subscribed.notified().await;
             continue;
         }
-        let began = now();
+        let began = clock.now();
         let reading = view.read().await;
-        let took = now() - began;
+        let took = clock.now().since(began);
         readings.send_replace(Some(match reading {
             Ok(rows) => {
                 fault.clear();
@@ -95,14 +96,6 @@ fn report(fault: &mut String, error: &StoreError) {
         say(&text);
         *fault = text;
     }
-}
-
-fn now() -> Instant {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "limits the load of a store, no lease depends on it"
-    )]
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Start with [`serve`]. [`site`] has the paths, [`guard`] refuses requests of other sites, [`token`] those without
 //! the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`leases`],
 //! [`jobs`] and [`shards`] are the three views, made of [`rows`]. [`changes`] has what a browser may change, and
-//! [`operator`] who changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are what a browser loads.
+//! [`operator`] who changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are
+//! what a browser loads.
 
 mod changes;
 mod connections;
@@ -130,5 +131,5 @@ async fn open_site(
     Ok(Site { store, control, leases, jobs, shards, prefix, interval, streams, changes, token })
 }
 
-/// The stores give up sooner, except for a few.
+/// Most stores answer or fail sooner.
 const LONGEST_CHANGE: Duration = Duration::from_secs(10);

@@ -1,11 +1,11 @@
 //! The rows of a view, and what has changed since a browser got them.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use rustix::time::{ClockId, clock_gettime};
+use lease_core::store::{BootClock, Clock, Moment};
 use serde_json::{Value, json};
 
 /// The rows of a view at one time.
@@ -24,8 +24,7 @@ pub(super) struct Row {
     fields: Value,
 }
 
-/// Milliseconds of this machine's boot time. A browser computes differences to [`Rows::at`], so its clock does not
-/// matter.
+/// Milliseconds since the first reading. A browser computes differences to [`Rows::at`], so its clock does not matter.
 pub(super) type Milliseconds = u64;
 
 impl Rows {
@@ -85,10 +84,10 @@ fn json_of((id, row): (&String, &Row)) -> Value {
     json!([id, row.deadline, row.fields])
 }
 
-/// Boot time, as lease time.
 fn now() -> Milliseconds {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::try_from(time).map_or(0, milliseconds)
+    static FIRST: LazyLock<Moment> = LazyLock::new(|| BootClock::new().now());
+    let first = *FIRST;
+    milliseconds(BootClock::new().now().since(first))
 }
 
 fn milliseconds(time: Duration) -> Milliseconds {

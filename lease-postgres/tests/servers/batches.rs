@@ -11,7 +11,9 @@ use lease_test_servers::postgres::PostgresServer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::in_turn::{is_held_by, queued};
+use crate::conditions::{grants_a_held_key, grants_an_old_claim};
+use crate::control::{Control, assert_each_is_needed};
+use crate::in_turn_controls::frees_a_queued_key;
 use crate::setting::{TTL, builder, connected, key, session, waiting_for_locks};
 
 fn key_of(number: usize) -> LeaseKey {
@@ -130,7 +132,11 @@ async fn ends_beside_a_locked_row(
     waiting_for_locks(&watching, 1).await;
 
     blocking.batch_execute("COMMIT").await.unwrap();
-    let is_prompt = timeout(PATIENCE, async { while others.join_next().await.is_some() {} });
+    let is_prompt = timeout(PATIENCE, async {
+        while let Some(ended) = others.join_next().await {
+            ended.unwrap();
+        }
+    });
     let is_prompt = is_prompt.await.is_ok();
 
     other.batch_execute("COMMIT").await.unwrap();
@@ -213,8 +219,6 @@ fn store_continues_after_the_runtime_of_a_statement_has_ended() {
     });
 }
 
-type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
-
 /// `change` makes the row that of another grant.
 async fn releases_another(store: PostgresStore, server: &PostgresServer, change: &str) -> bool {
     let grant = obtain(&store, &key(), "a", TTL).await;
@@ -240,37 +244,6 @@ fn ends_a_reservation(store: PostgresStore, _server: &PostgresServer) -> BoxFutu
     })
 }
 
-fn frees_a_queued_key(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
-    Box::pin(async move {
-        let other = connected(builder(server)).await;
-        let (held, _) = queued(&other, &["b"]).await;
-        store.release(&held, None).await.unwrap();
-        !is_held_by(&store, "b").await
-    })
-}
-
-fn grants_a_held_key(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
-    Box::pin(async move {
-        released_keys(&store, 1).await;
-        // Another store holds the key, so this store's next claim sends the statement for released keys.
-        let other = connected(builder(server)).await;
-        obtain(&other, &key_of(0), "b", TTL).await;
-        matches!(store.obtain(&claim(&key_of(0), "c", TTL)).await.unwrap(), Obtained::Granted(..))
-    })
-}
-
-/// A claim that was granted and released arrives again, after the release of another grant.
-fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
-    Box::pin(async move {
-        released_keys(&store, 1).await;
-        let old = claim(&key_of(0), "a", TTL);
-        let (grant, _) = granted(store.obtain(&old).await.unwrap());
-        store.release(&grant, None).await.unwrap();
-        released_keys(&store, 1).await;
-        matches!(store.obtain(&old).await.unwrap(), Obtained::Granted(..))
-    })
-}
-
 /// The server's clock was set back since the last grant.
 fn grants_a_smaller_token(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
     Box::pin(async move {
@@ -291,9 +264,6 @@ fn forgets_the_watch(store: PostgresStore, server: &PostgresServer) -> BoxFuture
         server.command("SELECT waits FROM lease") != "f"
     })
 }
-
-/// The name of a statement, a part of its text, and the probe that must notice its absence.
-type Control = (&'static str, &'static str, &'static str, Probe);
 
 const CONTROLS: [Control; 10] = [
     ("obtain_released_all", "l.ends IS NULL AND", "", grants_a_held_key),
@@ -319,18 +289,7 @@ fn releases_without_a_time(store: PostgresStore, server: &PostgresServer) -> Box
 #[tokio::test]
 async fn each_condition_of_a_statement_for_several_is_needed() {
     let Some(server) = PostgresServer::start() else { return };
-    for (statement, part, replacement, probe) in CONTROLS {
-        let sound = || builder(&server).with_batches_only();
-        let store = connected(sound()).await;
-        assert!(!probe(store, &server).await, "{statement}: {part:?} does not protect");
-        server.command("TRUNCATE lease");
-        let altered = sound().with_altered_statement(statement, part, replacement);
-
-        let is_broken = probe(connected(altered).await, &server).await;
-
-        assert!(is_broken, "{statement}: {part:?} is not needed");
-        server.command("TRUNCATE lease");
-    }
+    assert_each_is_needed(&CONTROLS, &server, || builder(&server).with_batches_only()).await;
 }
 
 /// A statement waits for a locked row for longer than this.

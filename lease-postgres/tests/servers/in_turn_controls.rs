@@ -6,14 +6,15 @@ use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, granted, obtain, soon};
 use lease_test_servers::postgres::PostgresServer;
 
+use crate::control::{Control, assert_each_is_needed};
 use crate::in_turn::{holder, is_held_by, queue, queued};
 use crate::setting::{TTL, builder, connected, key, session, waiting_for_locks};
 
-/// Returns whether a promise is broken.
-type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
-
 /// Another store has the waiters, so that the releasing store does not know of the queue.
-fn frees_a_queued_key(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+pub(crate) fn frees_a_queued_key(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let other = connected(builder(server)).await;
         let (held, _) = queued(&other, &["b"]).await;
@@ -248,8 +249,6 @@ fn refuses_a_granted_claim(store: PostgresStore, _server: &PostgresServer) -> Bo
     })
 }
 
-type Control = (&'static str, &'static str, &'static str, Probe);
-
 const UNEXPIRED: &str = "AND (q.item ->> 'until')::bigint > extract(epoch FROM h.now) * 1000000";
 
 const CONTROLS: [Control; 23] = [
@@ -306,17 +305,7 @@ const CONTROLS: [Control; 23] = [
 #[tokio::test]
 async fn each_condition_of_a_queue_is_needed() {
     let Some(server) = PostgresServer::start() else { return };
-    for (statement, part, replacement, probe) in CONTROLS {
-        let store = connected(builder(&server)).await;
-        assert!(!probe(store, &server).await, "{statement}: {part:?} does not protect");
-        server.command("TRUNCATE lease");
-        let altered = builder(&server).with_altered_statement(statement, part, replacement);
-
-        let is_broken = probe(connected(altered).await, &server).await;
-
-        assert!(is_broken, "{statement}: {part:?} is not needed");
-        server.command("TRUNCATE lease");
-    }
+    assert_each_is_needed(&CONTROLS, &server, || builder(&server)).await;
 }
 
 /// While a request waits for the row, another session puts the claim of `b` into the queue. The request is a

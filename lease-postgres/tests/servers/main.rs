@@ -1,5 +1,5 @@
 //! `PostgresStore` on a real server: the order of requests, invalid rows, faults of the server.
-//! [`setting`] makes a store.
+//! [`setting`] makes a store, [`control`] breaks one.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -10,6 +10,7 @@
 mod batches;
 mod clocks;
 mod conditions;
+mod control;
 mod faults;
 mod in_turn;
 mod in_turn_controls;

@@ -12,6 +12,7 @@ use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, obtain, soon};
 use lease_test_servers::postgres::PostgresServer;
 
+use crate::control::{Control, assert_each_is_needed};
 use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
 
 async fn record(store: &PostgresStore, key: &LeaseKey) -> Option<LeaseRecord> {
@@ -38,8 +39,6 @@ async fn is_granted(store: &PostgresStore, seen: &Vacancy) -> bool {
     let answer = store.obtain_under(&claim(&key(), "b", TTL), seen).await.unwrap();
     matches!(answer, Obtained::Granted(..))
 }
-
-type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
 
 /// A failover has lost the release that the client has read.
 fn grants_an_open_lease(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
@@ -142,8 +141,6 @@ fn counts_a_text(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_
     })
 }
 
-type Control = (&'static str, &'static str, &'static str, Probe);
-
 const CONTROLS: [Control; 10] = [
     ("obtain_under", "THEN l.ends IS NULL", "THEN true", grants_an_open_lease),
     ("obtain_under", "AND l.parent = $8", "", grants_under_another_key),
@@ -165,16 +162,7 @@ const CONTROLS: [Control; 10] = [
 #[tokio::test]
 async fn each_condition_of_a_session_is_needed() {
     let Some(server) = PostgresServer::start() else { return };
-    for (statement, part, replacement, probe) in CONTROLS {
-        let store = connected(builder(&server)).await;
-        assert!(!probe(store, &server).await, "{statement}: {part:?} does not refuse");
-        server.command("TRUNCATE lease");
-        let altered = builder(&server).with_altered_statement(statement, part, replacement);
-
-        assert!(probe(connected(altered).await, &server).await, "{part:?} is not needed");
-
-        server.command("TRUNCATE lease");
-    }
+    assert_each_is_needed(&CONTROLS, &server, || builder(&server)).await;
 }
 
 /// The end waits for the row, while a heartbeat extends the session. Returns whether the session was ended.

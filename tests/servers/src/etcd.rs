@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::port::free_port;
+use crate::tools::signal::signal;
 use crate::tools::{memory_folder, tool};
 
 /// The time-out of stores in most tests. A busy machine may stop a server for seconds.
@@ -182,10 +183,9 @@ impl EtcdServer {
         self.signal("-CONT");
     }
 
-    fn signal(&self, signal: &str) {
+    fn signal(&self, name: &str) {
         if let Some(process) = &self.process {
-            let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
-            assert!(sent.is_ok_and(|status| status.success()), "signal {signal}");
+            signal(process.id(), name);
         }
     }
 

@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Folder, give, signal, unprivileged};
+use super::{Folder, give, unprivileged};
 use crate::port::free_port;
+use crate::tools::signal::signal;
 use crate::tools::{find, tool};
 
 /// A PostgreSQL server on a free port, with the superuser `postgres` without a password. A drop

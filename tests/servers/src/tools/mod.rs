@@ -2,6 +2,8 @@
 
 #[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "prometheus"))]
 pub(crate) mod process;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(crate) mod signal;
 
 use std::collections::BTreeSet;
 use std::io::Write;

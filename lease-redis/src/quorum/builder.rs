@@ -14,6 +14,7 @@ use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
 use crate::quorum::nodes::dispatcher::Dispatcher;
+use crate::quorum::nodes::shared_choice::SharedChoice;
 use crate::quorum::nodes::{Nodes, Probes};
 use crate::quorum::rejoin::admission::{NodeAdmission, Runs};
 use crate::quorum::rejoin::membership::{Membership, QuorumSettings};
@@ -201,6 +202,7 @@ impl RedisQuorumBuilder {
             clock: self.clock,
             contention: Contention::default(),
             asked: Arc::default(),
+            shared_choice: SharedChoice::default(),
             background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),
         };
         Ok(RedisQuorum { nodes: Arc::new(nodes) })

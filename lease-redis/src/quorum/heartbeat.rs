@@ -5,8 +5,8 @@
 //! refuses the heartbeat.
 //!
 //! A claim asks a majority first, so the other nodes get the grant from the first heartbeat. Until then, one node
-//! that fails leaves too few nodes for a heartbeat. Then the [second round](spread) restores the grant on the
-//! nodes that had not been asked, and sends the heartbeat again. Only the answers of that round count in it.
+//! that fails leaves too few nodes for a heartbeat. Then [further rounds](FurtherRounds) restore the grant on the
+//! nodes that had not been asked, and send the heartbeat again. Only the answers of a round count in it.
 //!
 //! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node for
 //! a ttl. A node that accepted a later grant refuses the restoration. Each majority has such a node, so
@@ -20,7 +20,7 @@ use futures_util::{FutureExt, StreamExt};
 use lease_core::StoreError;
 use lease_core::store::{Beat, Grant, Heartbeat};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::connection::node::Node;
 use crate::quorum::nodes::asked::Reach;
@@ -29,6 +29,8 @@ use crate::quorum::nodes::{Answers, Nodes};
 use crate::quorum::voting::tally::{HeartbeatCount, Tally};
 
 pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;
+
+type Sender = mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>;
 
 /// Answers a beat when a majority agrees. A spawned task receives replies of slow nodes, and restores
 /// forgotten grants.
@@ -61,7 +63,7 @@ struct HeartbeatRound {
     pending: Vec<PendingHeartbeat>,
     open: usize,
     /// `None` after the last answer, so that the caller does not wait for a hung node.
-    answer: Option<mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>>,
+    answer: Option<Sender>,
     waits: Waits,
 }
 
@@ -105,20 +107,19 @@ impl HeartbeatRound {
         }
     }
 
-    /// Returns whether a second round answers the heartbeat.
+    /// Returns whether further rounds answer the heartbeat.
     fn spread(&mut self, place: usize) -> bool {
         let Some(pending) = self.pending.get_mut(place) else { return false };
         let is_new = pending.reach == Reach::FirstNodes;
         let may_spread = is_new && !pending.answered && pending.tally.may_spread();
         let (true, Some(answer)) = (may_spread, &self.answer) else { return false };
-        let forgetful = std::mem::take(&mut pending.tally.missing);
-        let round = spread(
-            Arc::clone(&self.nodes),
-            (place, pending.grant.clone(), pending.beat),
-            forgetful,
-            answer.clone(),
-        );
-        tokio::spawn(round);
+        let tally = std::mem::replace(&mut pending.tally, Tally::new(self.nodes.count()));
+        let rounds = FurtherRounds {
+            nodes: Arc::clone(&self.nodes),
+            grant: pending.grant.clone(),
+            beat: pending.beat,
+        };
+        tokio::spawn(rounds.run(tally, answer.clone(), place));
         pending.answered = true;
         self.close_one();
         true
@@ -181,32 +182,71 @@ fn restore(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &PendingHeart
     nodes.in_background(sent, |_, _| async {});
 }
 
-/// Counts as the next heartbeat: each node answers after the grant was restored. So the round needs no answer of
-/// the first one.
-async fn spread(
+/// Each round counts as the next heartbeat: each node answers after the grant was restored. So a round needs no
+/// answer of an earlier one.
+struct FurtherRounds {
     nodes: Arc<Nodes>,
-    (place, grant, beat): (usize, Grant, Beat),
-    forgetful: Vec<usize>,
-    answer: mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>,
-) {
-    let forgetful = forgetful.into_iter().filter_map(|node| nodes.all.get(node));
-    let restored = join_all(forgetful.map(|node| node.restore(&grant, beat, nodes.restore_delay)));
-    // A node whose restoration fails or is late does not extend the lease.
-    drop(timeout(nodes.patience(), restored).await);
-    let mut replies = nodes.send_all(|node| {
-        let beats = [(grant.clone(), beat)];
-        async move { node.extend(&beats, Repeat::Yes).await }
-    });
-    let (mut tally, mut answer) = (Tally::new(nodes.count()), Some(answer));
-    while let Some((node, replies)) = replies.next().await {
-        replies.into_iter().for_each(|reply| tally.add(node, reply));
-        let heartbeat = match tally.count() {
-            HeartbeatCount::Open => continue,
-            HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
-            HeartbeatCount::Undecided(fault) => Err(fault.into()),
-        };
-        if let Some(answer) = answer.take() {
+    grant: Grant,
+    beat: Beat,
+}
+
+impl FurtherRounds {
+    /// `tally` has the answers of the first round.
+    async fn run(self, mut tally: Tally, answer: Sender, place: usize) {
+        for number in 1..=FURTHER_ROUNDS {
+            if tally.meets_other_claims() {
+                // A claim that gets no majority withdraws its votes.
+                sleep(self.nodes.hedge_delay()).await;
+            }
+            if answer.is_closed() {
+                return;
+            }
+            self.restore(tally.take_without_grant()).await;
+            let is_last = number == FURTHER_ROUNDS;
+            let (count, counted) = self.send_again(is_last).await;
+            let heartbeat = match count {
+                HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
+                _ if !is_last && counted.meets_other_claims() && counted.may_spread() => {
+                    tally = counted;
+                    continue;
+                }
+                HeartbeatCount::Undecided(fault) => Err(fault.into()),
+                HeartbeatCount::Open => return,
+            };
             drop(answer.send((place, heartbeat)));
+            return;
         }
     }
+
+    async fn restore(&self, places: Vec<usize>) {
+        let (nodes, grant) = (&self.nodes, &self.grant);
+        let without = places.into_iter().filter_map(|place| nodes.all.get(place));
+        let restored =
+            join_all(without.map(|node| node.restore(grant, self.beat, nodes.restore_delay)));
+        // A node whose restoration fails or is late does not extend the lease.
+        drop(timeout(nodes.patience(), restored).await);
+    }
+
+    /// Waits for silent nodes only if no further round follows that could replace their answers.
+    async fn send_again(&self, is_last: bool) -> (HeartbeatCount, Tally) {
+        let mut replies = self.nodes.send_all(|node| {
+            let beats = [(self.grant.clone(), self.beat)];
+            async move { node.extend(&beats, Repeat::Yes).await }
+        });
+        let mut tally = Tally::new(self.nodes.count());
+        loop {
+            let may_follow = !is_last && tally.meets_other_claims() && tally.may_spread();
+            let patience = if may_follow { self.nodes.hedge_delay() } else { Duration::MAX };
+            let Ok(Some((node, answers))) = timeout(patience, replies.next()).await else { break };
+            answers.into_iter().for_each(|answer| tally.add(node, answer));
+            if !matches!(tally.count(), HeartbeatCount::Open) {
+                break;
+            }
+        }
+        self.nodes.in_background(replies, |_, _| async {});
+        (tally.count(), tally)
+    }
 }
+
+/// Together, the rounds take longer than a claim that gets no majority.
+const FURTHER_ROUNDS: u32 = 8;

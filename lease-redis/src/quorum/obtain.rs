@@ -51,6 +51,7 @@ impl<'a> QuorumClaim<'a> {
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
+        let _open = self.nodes.shared_choice.open();
         let mut order = self.first_order();
         for number in 0..ROUNDS {
             if number > 0 {

@@ -6,7 +6,6 @@ use lease_core::LeaseKey;
 use lease_core::store::Moment;
 use parking_lot::Mutex;
 
-use crate::connection::node::Node;
 use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::asked::Places;
 use crate::quorum::voting::ballot::majority;
@@ -34,27 +33,41 @@ impl Probes {
 }
 
 impl Nodes {
-    /// All clients choose the same nodes for a key, so that a claim meets the holder's votes. Leaves out silent
-    /// nodes, and nodes that do not vote. Sometimes adds one of them, which then shows that it answers again.
+    /// All clients choose the same nodes for a key, so that a claim meets the holder's votes. While a client has
+    /// many claims, they [share](super::shared_choice) their nodes instead. Leaves out silent nodes, and nodes
+    /// that do not vote. Sometimes adds one of them, which then shows that it answers again.
     ///
     /// Returns `None` if the claim must ask all nodes at once.
     pub(crate) fn first_choice(&self, key: &LeaseKey) -> Option<Places> {
-        if self.count() > Places::MOST_NODES {
+        if self.count() > Places::MOST_NODES || self.majority() == self.count() {
             return None;
         }
-        let (mut places, mut chosen) = (Places::default(), 0);
-        for (place, node) in self.in_order_of(key) {
-            if chosen == self.majority() {
-                break;
-            }
-            if !is_left_out(node) {
-                places.insert(place);
-                chosen += 1;
-            } else if self.probes.is_due(place, self.clock.now()) {
-                places.insert(place);
-            }
+        let fits = |places: Places| places.iter().all(|place| !self.is_left_out(place));
+        let mut places = self.shared_choice.choose(fits, || self.choice_of(key))?;
+        if let Some(place) = self.place_to_probe(places) {
+            places.insert(place);
         }
-        (chosen == self.majority() && places.count() < self.count()).then_some(places)
+        (places.count() < self.count()).then_some(places)
+    }
+
+    fn choice_of(&self, key: &LeaseKey) -> Option<Places> {
+        let mut places = Places::default();
+        let order = self.in_order_of(key).into_iter().map(|(place, _)| place);
+        let live = order.filter(|place| !self.is_left_out(*place));
+        live.take(self.majority()).for_each(|place| places.insert(place));
+        (places.count() == self.majority()).then_some(places)
+    }
+
+    fn place_to_probe(&self, places: Places) -> Option<usize> {
+        let others = (0..self.count()).filter(|place| !places.contains(*place));
+        let mut left_out = others.filter(|place| self.is_left_out(*place));
+        left_out.find(|place| self.probes.is_due(*place, self.clock.now()))
+    }
+
+    fn is_left_out(&self, place: usize) -> bool {
+        self.all
+            .get(place)
+            .is_some_and(|node| node.is_silent() || !node.has_run_for(node.rejoin_delay()))
     }
 
     /// Returns the time after which a node that has not answered is silent.
@@ -72,10 +85,6 @@ impl Nodes {
 fn hedge_delay(mut of_nodes: Vec<Duration>) -> Duration {
     of_nodes.sort_unstable();
     of_nodes.get(majority(of_nodes.len()) - 1).copied().unwrap_or_default()
-}
-
-fn is_left_out(node: &Node) -> bool {
-    node.is_silent() || !node.has_run_for(node.rejoin_delay())
 }
 
 /// A hung node that continues answers its earlier requests, and so is not silent any more. Only a node whose

@@ -1,14 +1,16 @@
 //! The nodes of a quorum.
 //!
 //! Start with [`Nodes`] below. [`first_choice`] selects the nodes that a claim asks first, and [`asked`] stores
-//! them until the release. The [`dispatcher`] sends claims and releases to nodes in batches, each by a
-//! [`writer`]. [`requests`] calls the scripts that are not batched. [`lock_text`] parses the text of a lock.
+//! them until the release. Simultaneous claims [share their choice](shared_choice). The [`dispatcher`] sends
+//! claims and releases to nodes in batches, each by a [`writer`]. [`requests`] calls the scripts that are not
+//! batched. [`lock_text`] parses the text of a lock.
 
 pub(crate) mod asked;
 pub(crate) mod dispatcher;
 mod first_choice;
 pub(crate) mod lock_text;
 pub(crate) mod requests;
+pub(crate) mod shared_choice;
 pub(crate) mod writer;
 
 use std::future::Future;
@@ -31,6 +33,7 @@ use crate::error::ServerFault;
 use crate::quorum::nodes::asked::AskedNodes;
 use crate::quorum::nodes::dispatcher::Dispatcher;
 pub(crate) use crate::quorum::nodes::first_choice::Probes;
+use crate::quorum::nodes::shared_choice::SharedChoice;
 use crate::quorum::voting::ballot::{Ballot, majority};
 use crate::quorum::voting::contention::Contention;
 use crate::quorum::voting::election::Proposal;
@@ -57,6 +60,7 @@ pub(crate) struct Nodes {
     pub(crate) contention: Contention,
     pub(crate) asked: Arc<AskedNodes>,
     pub(crate) probes: Probes,
+    pub(crate) shared_choice: SharedChoice,
     /// Limits the number of requests whose remaining answers are received in the background.
     pub(crate) background: Arc<Semaphore>,
 }

@@ -2,11 +2,12 @@
 
 mod leaving;
 mod reading;
+mod reporting;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
@@ -25,18 +26,26 @@ use crate::processor::ProcessorError;
 use crate::table::snapshot::Snapshot;
 use crate::table::sync::SyncResult;
 use crate::time::now;
-use crate::worker::coexistence::SharedTable;
+use crate::worker::coexistence::{Coexistence, SharedTable};
 use crate::worker::error::WorkerError;
 use crate::worker::expected::Expected;
 use crate::worker::missing_shards::MissingShardBackoff;
-use crate::worker::parts::WorkerParts;
+use crate::worker::parts::{Mode, WorkerParts};
 use crate::worker::shard_task::{Order, TaskEnd};
+use crate::worker::view::{Listed, Looked, View};
 
 pub(crate) struct Running {
     worker: WorkerParts,
+    coexistence: Option<Box<dyn Coexistence>>,
     /// The lease on the worker's own row.
     row: Option<Lease>,
     row_is_written: bool,
+    /// `None` if the worker lists all rows at each tick.
+    view: Option<View>,
+    /// When the worker writes its notices.
+    report_at: Option<Instant>,
+    /// Whether the last tick had nothing to do. As long as no row changes, the next ticks have nothing to do.
+    is_at_rest: bool,
     tracker: MemberTracker,
     /// The workers that counted for the plan at the last tick.
     members: Vec<Member>,
@@ -49,6 +58,8 @@ pub(crate) struct Running {
     missing: MissingShardBackoff,
     tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
+    /// The leases of `reading`.
+    leases: BTreeMap<LeaseKey, Weak<Lease>>,
     out_of_time: CancellationToken,
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
@@ -63,11 +74,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(worker: WorkerParts) -> Self {
+    pub(crate) fn new(worker: WorkerParts, coexistence: Option<Box<dyn Coexistence>>) -> Self {
+        let view = (worker.mode == Mode::Session).then(View::new);
         Self {
             worker,
+            coexistence,
             row: None,
             row_is_written: false,
+            view,
+            report_at: None,
+            is_at_rest: false,
             tracker: MemberTracker::default(),
             members: Vec::new(),
             surplus: Surplus::default(),
@@ -76,6 +92,7 @@ impl Running {
             missing: MissingShardBackoff::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
+            leases: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
             comparing: JoinSet::new(),
             synchronised: None,
@@ -135,6 +152,7 @@ impl Running {
                     }
                 }
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
+                () = until(self.report_at) => self.report().await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     let looked = self.tick(begun).await;
@@ -163,7 +181,7 @@ impl Running {
             Tick::Unanswered | Tick::Failed => tick.min(BEFORE_LOOKING_AGAIN),
             _ if !self.tracker.all_count() => self.settling(),
             Tick::Changing => tick.min(BEFORE_LOOKING_AGAIN),
-            Tick::Stable => tick,
+            Tick::Stable => tick.min(self.next_expiry().unwrap_or(tick)),
         }
     }
 
@@ -173,6 +191,7 @@ impl Running {
 
     async fn tick(&mut self, begun: Instant) -> Tick {
         let mut failed = Tick::Failed;
+        self.forget_old_notices();
         let is_there = match self.be_there().await {
             Ok(()) => self.row.is_some(),
             Err(cause) => {
@@ -186,20 +205,31 @@ impl Running {
         if !is_there && self.deadline.is_none() {
             return failed;
         }
-        let Some(mut snapshot) = self.look().await else {
+        let Some(Looked { snapshot, members: mut seen, disowned, is_listed, is_changed }) =
+            self.look().await
+        else {
             if self.deadline.is_some() {
                 self.act(self.release_all_shards()).await;
             }
             return Tick::Unanswered;
         };
-        let mut seen = std::mem::take(&mut snapshot.members);
+        self.check_leases(disowned).await;
         // The worker's own state is newer than its row.
         let me = &self.worker.me;
         seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.tracker.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        self.synchronise(&snapshot, &members);
-        let held = snapshot.placement();
+        if is_listed == Listed::All {
+            self.synchronise(&snapshot, &members);
+        }
+        if self.is_at_rest && !is_changed && members == self.members && self.deadline.is_none() {
+            return Tick::Stable;
+        }
+        self.is_at_rest = false;
+        let held = match &self.view {
+            Some(view) => snapshot.placement(|row| view.is_live(row)),
+            None => snapshot.placement(|_row| true),
+        };
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
         let (held, taken) = self.share_with_others(&snapshot, held, &members);
@@ -215,10 +245,13 @@ impl Running {
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
         self.members = members;
+        let needs_nothing = decision == Decision::default() && taken.is_empty();
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
         decision.give = self.surplus.due_hand_overs(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
+        let is_settled = self.free.is_empty() && self.tracker.all_count();
+        self.is_at_rest = self.view.is_some() && is_settled && needs_nothing;
         self.act(decision).await;
         self.claim(taken).await;
         if is_there { looked } else { failed }
@@ -250,8 +283,9 @@ impl Running {
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         members: &[Member],
     ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
-        let worker = &mut self.worker;
-        let Some(coexistence) = &mut worker.coexistence else { return (held, Vec::new()) };
+        let Self { worker, coexistence: Some(coexistence), .. } = self else {
+            return (held, Vec::new());
+        };
         let mut foreign = snapshot.foreign();
         foreign.retain(|key| held.contains_key(key));
         let table = SharedTable { held: &held, foreign: &foreign, members };
@@ -263,34 +297,42 @@ impl Running {
         (plannable, taken)
     }
 
-    async fn look(&mut self) -> Option<Snapshot> {
-        let settings = &self.worker.settings;
-        let stopping = &self.worker.stopping;
-        let unreadable = &mut self.unreadable;
-        let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
+    async fn look(&mut self) -> Option<Looked> {
+        let listed = if self.must_list() { Listed::All } else { Listed::Changed };
+        let Self { worker, view, unreadable, reading, deadline, .. } = self;
+        let settings = &worker.settings;
+        let reading = reading.keys().cloned().collect();
+        let look = async {
+            if let Some(view) = view {
+                return view.look(worker, &reading, unreadable, listed).await;
+            }
+            let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
+            let snapshot = Arc::new(look.await?);
+            worker.status.ticked(snapshot.rows);
+            let members = snapshot.members.clone();
+            let (is_listed, disowned) = (Listed::All, Vec::new());
+            Ok(Looked { snapshot, members, disowned, is_listed, is_changed: true })
+        };
         // A slower list is out of date. A leaving worker waits less, because its grace time is running.
-        let is_leaving = self.deadline.is_some();
-        let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
+        let patience = if deadline.is_some() { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;
             // A stopping worker lists the rows again when it leaves.
-            () = stopping.cancelled(), if self.deadline.is_none() => return None,
-            () = until(self.deadline) => return None,
+            () = worker.stopping.cancelled(), if deadline.is_none() => return None,
+            () = until(*deadline) => return None,
             looked = in_time => looked,
         };
-        let Ok(looked) = looked else {
-            warn!("rows not listed in time");
-            return None;
-        };
+        self.report_soon();
         match looked {
-            Ok(snapshot) => {
-                self.worker.status.ticked(snapshot.rows);
-                Some(snapshot)
-            }
-            Err(cause) => {
+            Ok(Ok(looked)) => Some(looked),
+            Ok(Err(cause)) => {
                 let error = &cause as &dyn std::error::Error;
                 warn!(error, "rows not listed");
+                None
+            }
+            Err(_elapsed) => {
+                warn!("rows not listed in time");
                 None
             }
         }
@@ -317,26 +359,17 @@ impl Running {
     }
 
     /// Starts a due comparison in its own task, because a stream may answer late or never.
-    fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
-        if self.deadline.is_some() || !self.comparing.is_empty() {
+    fn synchronise(&mut self, snapshot: &Arc<Snapshot>, members: &[Member]) {
+        if !self.may_compare() {
             return;
         }
-        let settings = &self.worker.settings;
-        // The other workers compare rarely, in case the first worker fails.
-        let first = members.iter().map(|member| &member.name).min();
-        let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
-        let interval = settings.sync_interval * turns;
-        // An early comparison creates the rows of all children of a reshard. So all workers soon plan with
-        // the final number of shards.
-        let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
-        let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
-        if !is_due && !self.worker.sync.is_new_to(snapshot) {
+        if !self.comparison_is_due(members) && !self.worker.sync.is_new_to(snapshot) {
             return;
         }
         let begun = now();
         self.is_reshaped = false;
         let (sync, locker) = (Arc::clone(&self.worker.sync), self.worker.locker.clone());
-        let snapshot = snapshot.clone();
+        let snapshot = Arc::clone(snapshot);
         let compare = async move {
             let compared = timeout(SYNC_TIMEOUT, sync.synchronise(&snapshot, &locker)).await;
             (begun, compared.unwrap_or(SyncResult::Failed))
@@ -344,10 +377,46 @@ impl Running {
         self.comparing.spawn(compare.in_current_span());
     }
 
+    fn may_compare(&self) -> bool {
+        self.deadline.is_none() && self.comparing.is_empty()
+    }
+
+    fn is_first(&self, members: &[Member]) -> bool {
+        let first = members.iter().map(|member| &member.name).min();
+        first == Some(&self.worker.me.name)
+    }
+
+    fn comparison_is_due(&self, members: &[Member]) -> bool {
+        let settings = &self.worker.settings;
+        // The other workers compare rarely, in case the first worker fails.
+        let is_first = self.is_first(members);
+        let turns = match &self.view {
+            _ if is_first => 1,
+            None => 5,
+            // A comparison needs a list of all rows. So all of these workers together list a few times per
+            // interval, whatever their number is.
+            Some(_) => members.len().max(1).saturating_mul(3),
+        };
+        let interval =
+            settings.sync_interval.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
+        // An early comparison creates the rows of all children of a reshard. So all workers soon plan with
+        // the final number of shards.
+        let is_early = self.is_reshaped && (is_first || self.view.is_none());
+        let interval = if is_early { interval.min(settings.tick()) } else { interval };
+        self.synchronised.is_none_or(|last| last.elapsed() >= interval)
+    }
+
     /// Returns whether the next tick is due at once.
     fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
+        // A comparison needs a list of all rows. So under a session, only the first worker retries at once.
+        let leaves_it = self.view.is_some() && !self.is_first(&self.members);
         // After any other result, the next tick compares again: no worker reads a shard without a row.
-        self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
+        let is_done = match compared {
+            SyncResult::Unchanged => true,
+            SyncResult::Failed => leaves_it,
+            SyncResult::Changed => false,
+        };
+        self.synchronised = is_done.then_some(begun);
         compared == SyncResult::Changed
     }
 
@@ -355,8 +424,12 @@ impl Running {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
             self.row_is_written = false;
-            match self.worker.locker.obtain(&self.worker.own_key).await? {
+            match self.worker.row_locker.obtain(&self.worker.own_key).await? {
                 Attempt::Obtained(lease) => {
+                    if let Some(view) = &mut self.view {
+                        self.worker.locker = self.worker.locker.under(&lease)?;
+                        view.start(&lease);
+                    }
                     self.row = Some(lease);
                     self.namesakes = LogThrottle::default();
                 }
@@ -372,16 +445,26 @@ impl Running {
                 }
             }
         }
-        let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
-        let change = fleet::change(&self.worker.me);
-        let options = &self.worker.settings.options;
-        // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
-        let written = self.worker.settings.table.update(row.grant(), &change);
-        // Without an answer, the next tick writes the row again.
-        if let Ok(written) = timeout(options.request_timeout(), written).await {
-            self.row_is_written = written? == Written::Applied;
+        self.write_row().await
+    }
+
+    async fn write_row(&mut self) -> Result<(), StoreError> {
+        let Self { worker, row: Some(row), view, row_is_written, .. } = self else { return Ok(()) };
+        let (settings, me) = (&worker.settings, &worker.me);
+        if !*row_is_written {
+            let change = fleet::change(me);
+            let change = view.as_ref().map_or(change.clone(), |view| view.write(change));
+            // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
+            let written = settings.table.update(row.grant(), &change);
+            // Without an answer, the next tick writes the row again.
+            if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+                *row_is_written = written? == Written::Applied;
+            }
         }
-        Ok(())
+        match view {
+            Some(view) if *row_is_written => view.count(worker).await,
+            _ => Ok(()),
+        }
     }
 }
 

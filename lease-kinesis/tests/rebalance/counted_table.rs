@@ -10,7 +10,8 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::conformance::{Fault, Faulty, Simulation};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained, Parent,
+    SessionState, Sessions, Vacancy,
 };
 use lease_core::{
     Attributes, Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, StoreError, Written,
@@ -93,6 +94,11 @@ impl CountedTable {
         table
     }
 
+    /// A table without a network.
+    pub(crate) fn direct(store: MemoryStore, traffic: Arc<Mutex<Traffic>>) -> Self {
+        Self { store, notifications: Notifications::None, traffic }
+    }
+
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap()
     }
@@ -166,8 +172,37 @@ impl LockStore for CountedTable {
         }
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     fn grain(&self) -> Duration {
         self.store.grain()
+    }
+}
+
+#[async_trait]
+impl Sessions for CountedTable {
+    async fn obtain_under(&self, claim: &Claim, vacancy: &Vacancy) -> Result<Obtained, StoreError> {
+        self.writes();
+        let obtained = self.store.obtain_under(claim, vacancy).await?;
+        self.obtained(&obtained);
+        Ok(obtained)
+    }
+
+    async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError> {
+        self.writes();
+        self.store.end_session(session).await
+    }
+
+    async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
+        self.reads(keys.len());
+        self.store.read_all(keys).await
+    }
+
+    async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
+        self.writes();
+        self.store.count(key, name).await
     }
 }
 

@@ -17,6 +17,7 @@ use lease_memory::MemoryStore;
 use lease_test_servers::simulation::RemoteStream;
 
 use crate::log::{Log, LoggingProcessor};
+use crate::mode;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
@@ -77,7 +78,7 @@ impl SimulatedFleet {
         let process = self.simulation.start(|_| {
             let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
             let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-            let builder = Worker::builder("shop", table, source, factory)
+            let builder = mode::set(Worker::builder("shop", table, source, factory))
                 .with_name(name.parse().unwrap())
                 .with_initial_position(InitialPosition::TrimHorizon)
                 .with_clock(own_clock)

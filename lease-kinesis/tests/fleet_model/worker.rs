@@ -1,0 +1,91 @@
+//! The other actions of a worker.
+
+use super::setup::{Rule, Setup};
+use super::state::{Holder, Notices, Process, Session, State, Unclear, WORKERS};
+
+impl State {
+    pub(crate) fn obtain(&mut self, me: usize) {
+        let token = self.obtain_session(me);
+        let process = &mut self.processes[me];
+        (process.token, process.notices) = (token, Notices::default());
+        (process.must_write, process.must_count, process.must_list) = (true, true, true);
+    }
+
+    pub(crate) fn write(&mut self, me: usize) {
+        let process = &mut self.processes[me];
+        process.must_write = false;
+        self.rows[me].notices = process.notices;
+    }
+
+    pub(crate) fn count(&mut self, setup: &Setup, me: usize) {
+        let process = &mut self.processes[me];
+        process.must_count = false;
+        let slot = Session { worker: me, token: process.token }.slot(setup);
+        self.counters[me][slot] += 1;
+    }
+
+    /// Claims the shard, if it seems free, and this worker is the first member.
+    pub(crate) fn act(&mut self, setup: &Setup, me: usize) {
+        let process = self.processes[me];
+        if process.reads || process.believes_held(setup, me) || !process.is_first(me) {
+            return;
+        }
+        let own = Session { worker: me, token: process.token };
+        let is_granted = self.is_granted(own);
+        let process = &mut self.processes[me];
+        if is_granted {
+            (process.reads, process.shard) = (true, Holder::Session(own));
+            process.report();
+        } else if setup.has(Rule::RefusedIsRead) {
+            process.is_doubtful = true;
+        }
+    }
+
+    /// The claim is applied, but not answered.
+    pub(crate) fn claim_without_answer(&mut self, me: usize) {
+        let own = Session { worker: me, token: self.processes[me].token };
+        if self.is_granted(own) {
+            let process = &mut self.processes[me];
+            (process.claim, process.is_doubtful) = (Unclear::Pending, true);
+        }
+    }
+
+    pub(crate) fn settle(&mut self, me: usize) {
+        self.release(Session { worker: me, token: self.processes[me].token });
+        self.processes[me].claim = Unclear::Released;
+    }
+
+    pub(crate) fn hand_over(&mut self, me: usize) {
+        self.release(Session { worker: me, token: self.processes[me].token });
+        let process = &mut self.processes[me];
+        (process.reads, process.shard) = (false, Holder::Free);
+        process.report();
+    }
+
+    pub(crate) fn lose_session(&mut self, me: usize) {
+        let process = &mut self.processes[me];
+        (process.token, process.reads, process.claim) = (0, false, Unclear::None);
+    }
+}
+
+impl Process {
+    pub(crate) fn report(&mut self) {
+        self.notices.last += 1;
+        self.notices.kept = 1;
+        (self.must_write, self.must_count) = (true, true);
+    }
+
+    pub(crate) fn forget_notices(&mut self) {
+        self.notices.kept = 0;
+        self.must_write = true;
+    }
+
+    pub(crate) fn may_count(&self, setup: &Setup) -> bool {
+        let is_written = !self.must_write || !setup.has(Rule::WriteBeforeCount);
+        self.must_count && is_written
+    }
+
+    fn is_first(&self, me: usize) -> bool {
+        (0..WORKERS).take(me).all(|other| self.listed[other].iter().all(|it| !it.is_member))
+    }
+}

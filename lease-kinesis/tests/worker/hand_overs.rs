@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lease_core::conformance::{Call, Fault};
-use lease_core::store::{LeaseTable, LockStore};
+use lease_core::store::LeaseTable;
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };

@@ -27,6 +27,9 @@ pub(crate) struct SimulatedFleet {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) log: Log,
     pub(crate) workers: BTreeMap<String, Started>,
+    /// The number of earlier starts under each name. Each process needs a seed of its own, since a store takes
+    /// equal nonces for one claim.
+    starts: BTreeMap<String, u64>,
 }
 
 pub(crate) struct Started {
@@ -42,7 +45,8 @@ impl SimulatedFleet {
         let (stream, store) =
             simulation.on_network(|| (SimStream::new(shards), MemoryStore::new()));
         let log = Log::new(simulation.time());
-        Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
+        let (workers, starts) = (BTreeMap::new(), BTreeMap::new());
+        Self { simulation, stream, store: Arc::new(store), log, workers, starts }
     }
 
     pub(crate) fn start(&mut self, name: &str) {
@@ -75,6 +79,9 @@ impl SimulatedFleet {
         let ended = Arc::clone(&result);
         let mut parts = None;
         let name = name.to_owned();
+        let starts = self.starts.entry(name.clone()).or_default();
+        let seed = u64::from(name.bytes().map(u32::from).sum::<u32>()) + *starts * 1_000_000;
+        *starts += 1;
         let process = self.simulation.start(|_| {
             let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
             let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
@@ -83,7 +90,7 @@ impl SimulatedFleet {
                 .with_initial_position(InitialPosition::TrimHorizon)
                 .with_clock(own_clock)
                 .with_wall_clock(wall_clock)
-                .with_seed(u64::from(name.bytes().map(u32::from).sum::<u32>()));
+                .with_seed(seed);
             let worker = set_up(builder).build().unwrap();
             parts = Some(worker.handle());
             async move {

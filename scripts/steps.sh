@@ -26,3 +26,21 @@ print_times() {
 missing() {
     ! "$@" >/dev/null 2>&1
 }
+
+install_packages() {
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -qq &&
+        "${as_root[@]}" apt-get install -qq --yes --no-install-recommends "$@"
+}
+
+# The client of etcd compiles the messages of etcd with protoc, which needs its include files.
+need_protoc() {
+    local protoc=${PROTOC:-$(command -v protoc || true)}
+    local include=${PROTOC_INCLUDE:-$(dirname "$protoc")/../include}
+    if missing "$protoc" --version || [ ! -f "$include/google/protobuf/struct.proto" ]; then
+        install_packages protobuf-compiler libprotobuf-dev
+    fi
+}

@@ -19,8 +19,12 @@ mod exit;
 mod jobs;
 #[cfg(target_os = "linux")]
 mod output;
+#[cfg(all(target_os = "linux", feature = "serve"))]
+mod serve;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(target_os = "linux")]
+mod started;
 #[cfg(target_os = "linux")]
 mod store;
 

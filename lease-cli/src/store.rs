@@ -4,12 +4,12 @@ use std::env;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use lease_core::{LeaseOptions, Lessee, Locker};
+use lease_core::{LeaseOptions, Locker};
 use lease_store::AnyStore;
 
 use crate::exit::{Exit, Failure};
+use crate::started::named_with_start;
 
 /// Opens the store at `url`, or the SQLite file of this user.
 pub(crate) async fn open(url: Option<&str>) -> Result<AnyStore, Failure> {
@@ -58,24 +58,9 @@ fn url_of(file: &Path) -> Result<String, Failure> {
 /// Makes a locker whose lessee names the machine, the process, and when the process started.
 pub(crate) fn locker(store: AnyStore, options: LeaseOptions) -> Result<Locker, Failure> {
     let locker = Locker::new(store).with_options(options);
-    let lessee = Lessee::new(format!("{}{STARTED}{}", locker.lessee(), now()))?;
+    let lessee = named_with_start(locker.lessee())?;
     Ok(locker.with_lessee(lessee))
 }
-
-/// Returns when the process of a lessee started, if the lessee is a process of this program.
-pub(crate) fn start_of(lessee: &Lessee) -> Option<&str> {
-    let (_, time) = lessee.as_str().rsplit_once(STARTED)?;
-    humantime::parse_rfc3339(time).ok().map(|_| time)
-}
-
-/// The wall clock, for people.
-pub(crate) fn now() -> humantime::Rfc3339Timestamp {
-    #[expect(clippy::disallowed_methods, reason = "a time for people, on which no lease depends")]
-    let now = SystemTime::now();
-    humantime::format_rfc3339_seconds(now)
-}
-
-const STARTED: &str = "@";
 
 #[cfg(test)]
 mod tests {
@@ -86,13 +71,5 @@ mod tests {
         let url = url_of(Path::new("/a%b/c?d/e#f/leases.db")).unwrap();
 
         assert_eq!(url, "sqlite:///a%25b/c%3Fd/e%23f/leases.db");
-    }
-
-    #[test]
-    fn lessee_tells_its_start() {
-        let lessee = Lessee::new("web-1-4711-0a1b2c3d@2026-11-25T21:41:36Z").unwrap();
-
-        assert_eq!(start_of(&lessee), Some("2026-11-25T21:41:36Z"));
-        assert_eq!(start_of(&Lessee::new("worker@home").unwrap()), None);
     }
 }

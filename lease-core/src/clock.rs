@@ -1,4 +1,4 @@
-//! Lease time. No other module reads a clock.
+//! Lease time. No other module reads a clock, except the stopwatch of metrics.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

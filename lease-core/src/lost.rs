@@ -43,6 +43,23 @@ pub enum LossCause {
     SessionEnded,
 }
 
+impl LossCause {
+    /// All causes, to register them before the first loss.
+    pub const ALL: [Self; 5] =
+        [Self::Expired, Self::Revoked, Self::Superseded, Self::Abandoned, Self::SessionEnded];
+
+    /// A name of lower-case letters and underscores, for the label of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+            Self::Superseded => "superseded",
+            Self::Abandoned => "abandoned",
+            Self::SessionEnded => "session_ended",
+        }
+    }
+}
+
 impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

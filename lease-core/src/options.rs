@@ -38,11 +38,15 @@ pub struct LeaseOptions {
 #[non_exhaustive]
 pub enum Waiting {
     /// In the store's queue, if the store keeps a queue: first come, first served, across all processes. A
-    /// release hands the key to the next waiter in one round trip. With another store, waiters race.
+    /// release hands the key to the next waiter in one round trip. With another store, waiters race. Waiters
+    /// also race if the store keeps no queue for the key or for the claim, and ask for a place again after a ttl.
     #[default]
     InTurn,
     /// A release wakes one waiter of each locker, and the fastest waiter obtains the key. If the
     /// store counts waiters, many waiters try one after another, in random order.
+    ///
+    /// A racing waiter does not obtain the key while other waiters are queued for it. So all lockers of a key
+    /// should wait in the same way.
     Racing,
 }
 

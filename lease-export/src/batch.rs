@@ -1,8 +1,11 @@
 //! Packs events into records, and records into batches.
 
+use std::collections::HashMap;
+
 use crate::buffer::{Pending, Position};
 use crate::event::{Event, EventId};
 use crate::limits::Limits;
+use crate::partition::{PartitionKey, Partitioner};
 
 /// Packs events into batches, in order, as full as the limits allow. Sends nothing.
 ///
@@ -10,6 +13,8 @@ use crate::limits::Limits;
 /// fills the current record first, then starts a new record. If the batch has no room for a new
 /// record, the event starts the next batch. So a full batch has fewer unused bytes than the next
 /// event takes with its line break and a partition key.
+///
+/// With [partition keys](Self::with_partition_key), the packer fills one record per key at a time.
 ///
 /// # Examples
 ///
@@ -32,7 +37,11 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub struct Packer {
     limits: Limits,
+    partitioner: Partitioner,
     batch: Batch,
+    /// The place of the record that takes the next event of each key. Events without a key of their
+    /// own share a record.
+    open: HashMap<Option<PartitionKey>, usize>,
 }
 
 /// The records of one request.
@@ -45,7 +54,7 @@ pub struct Batch {
 /// One record: lines of JSON, each with its line break.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    key: EventId,
+    key: PartitionKey,
     data: Vec<u8>,
     events: Vec<(Position, EventId)>,
 }
@@ -66,21 +75,42 @@ pub enum Packed {
 impl Packer {
     /// A packer for a sink with `limits`.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, batch: Batch::default() }
+        let (partitioner, batch, open) = (Partitioner::default(), Batch::default(), HashMap::new());
+        Self { limits, partitioner, batch, open }
+    }
+
+    /// Sets the partition keys, as
+    /// [`Exporter::with_partition_key`](crate::Exporter::with_partition_key) does.
+    #[must_use]
+    pub fn with_partition_key(
+        self,
+        key: impl Fn(&Event) -> Option<PartitionKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.with_partitioner(&Partitioner::new(key))
+    }
+
+    pub(crate) fn with_partitioner(mut self, partitioner: &Partitioner) -> Self {
+        self.partitioner = partitioner.for_sink(self.limits);
+        self
     }
 
     /// Adds an event.
     pub fn push(&mut self, pending: Pending) -> Packed {
         let limits = self.limits;
         let line = pending.event().line().len() + 1;
-        let alone = limits.key_bytes(pending.event().id()) + line;
+        let own = self.partitioner.own_key(pending.event());
+        let id = || pending.event().id().as_str();
+        let key = own.as_ref().map_or_else(id, PartitionKey::as_str);
+        let alone = limits.key_bytes(key) + line;
         if alone > limits.record_bytes {
             return Packed::TooLarge(pending);
         }
         let left = limits.batch_bytes - self.batch.bytes;
-        if let Some(record) = self.batch.records.last_mut()
+        if let Some(place) = self.open.get(&own)
+            && let Some(record) = self.batch.records.get_mut(*place)
             && record.events.len() < limits.events_per_record
-            && limits.key_bytes(&record.key) + record.data.len() + line <= limits.record_bytes
+            && limits.key_bytes(record.key.as_str()) + record.data.len() + line
+                <= limits.record_bytes
             && line <= left
         {
             record.push(&pending);
@@ -88,15 +118,23 @@ impl Packer {
             return Packed::Kept;
         }
         let full = (self.batch.records.len() == limits.records_per_batch || alone > left)
-            .then(|| std::mem::take(&mut self.batch));
-        self.batch.records.extend(Record::of_all(&[pending]));
+            .then(|| self.take());
+        let key = own.clone().unwrap_or_else(|| pending.event().id().clone().into());
+        // A later event of this key follows in this record, so the order within the key is kept.
+        self.open.insert(own, self.batch.records.len());
+        self.batch.records.push(Record::of_one(key, &pending));
         self.batch.bytes += alone;
         full.map_or(Packed::Kept, Packed::Full)
     }
 
     /// Returns the last batch, which need not be full, or `None` if it is empty.
     pub fn finish(&mut self) -> Option<Batch> {
-        Some(std::mem::take(&mut self.batch)).filter(|batch| !batch.records.is_empty())
+        Some(self.take()).filter(|batch| !batch.records.is_empty())
+    }
+
+    fn take(&mut self) -> Batch {
+        self.open.clear();
+        std::mem::take(&mut self.batch)
     }
 }
 
@@ -128,13 +166,19 @@ impl Batch {
 
 impl Record {
     /// The record may have any size. Returns `None` if `events` is empty.
-    pub(crate) fn of_all(events: &[Pending]) -> Option<Self> {
-        let key = events.first()?.event().id().clone();
-        let mut record = Self { key, data: Vec::new(), events: Vec::new() };
-        for pending in events {
+    pub(crate) fn of_all(partitioner: &Partitioner, events: &[Pending]) -> Option<Self> {
+        let (first, others) = events.split_first()?;
+        let mut record = Self::of_one(partitioner.record_key(first.event()), first);
+        for pending in others {
             record.push(pending);
         }
         Some(record)
+    }
+
+    fn of_one(key: PartitionKey, pending: &Pending) -> Self {
+        let mut record = Self { key, data: Vec::new(), events: Vec::new() };
+        record.push(pending);
+        record
     }
 
     fn push(&mut self, pending: &Pending) {
@@ -144,9 +188,10 @@ impl Record {
         self.events.push((pending.position(), event.id().clone()));
     }
 
-    /// The partition key: the id of the first event. Keys differ, so records spread over shards. A
+    /// The partition key: the [own key](crate::Exporter::with_partition_key) of all events of the
+    /// record, or the id of the first event. Ids differ, so their records spread over shards. A
     /// repeated record goes to the same shard.
-    pub fn key(&self) -> &EventId {
+    pub fn key(&self) -> &PartitionKey {
         &self.key
     }
 
@@ -188,7 +233,10 @@ mod tests {
     }
 
     fn pack(limits: Limits, sizes: &[usize]) -> (Vec<Batch>, Vec<Pending>) {
-        let mut packer = Packer::new(limits);
+        pack_by(Packer::new(limits), sizes)
+    }
+
+    fn pack_by(mut packer: Packer, sizes: &[usize]) -> (Vec<Batch>, Vec<Pending>) {
         let (mut batches, mut too_large) = (Vec::new(), Vec::new());
         for (number, bytes) in (1..).zip(sizes) {
             match packer.push(event(number, *bytes)) {
@@ -202,7 +250,7 @@ mod tests {
     }
 
     fn true_bytes(limits: Limits, record: &Record) -> usize {
-        limits.key_bytes(record.key()) + record.data().len()
+        limits.key_bytes(record.key().as_str()) + record.data().len()
     }
 
     #[test]
@@ -348,7 +396,7 @@ mod tests {
             }
             for pending in &too_large {
                 let event = pending.event();
-                let alone = limits.key_bytes(event.id()) + event.line().len() + 1;
+                let alone = limits.key_bytes(event.id().as_str()) + event.line().len() + 1;
                 prop_assert!(alone > limits.record_bytes);
             }
             let records = || batches.iter().flat_map(Batch::records);
@@ -361,6 +409,40 @@ mod tests {
         }
 
         #[test]
+        fn record_has_events_of_one_key_in_order(
+            limits in limits(),
+            sizes in prop::collection::vec(2..900_usize, 0..120),
+            keys in 1..20_usize,
+        ) {
+            let key_of = move |id: &EventId| -> PartitionKey {
+                let number: usize = id.as_str().strip_prefix("event-").unwrap().parse().unwrap();
+                let key = number % keys;
+                // Keys of different lengths, since the limits count them.
+                PartitionKey::new(format!("key-{key}-{}", "x".repeat(key))).unwrap()
+            };
+            let packer = Packer::new(limits).with_partition_key(move |event| Some(key_of(event.id())));
+
+            let (batches, too_large) = pack_by(packer, &sizes);
+
+            prop_assert!(too_large.is_empty());
+            let mut last = HashMap::new();
+            for batch in &batches {
+                within_its_limits(limits, batch)?;
+                for record in batch.records() {
+                    for (position, id) in &record.events {
+                        let key = key_of(id);
+                        if limits.has_keys() {
+                            prop_assert_eq!(record.key(), &key);
+                        }
+                        let before = last.insert(key, *position);
+                        prop_assert!(before.is_none_or(|before| before < *position));
+                    }
+                }
+            }
+            prop_assert_eq!(batches.iter().map(Batch::len).sum::<usize>(), sizes.len());
+        }
+
+        #[test]
         fn batch_before_the_last_is_full(
             limits in limits(),
             sizes in prop::collection::vec(2..900_usize, 50..120),
@@ -370,7 +452,7 @@ mod tests {
             for (batch, next) in batches.iter().zip(batches.iter().skip(1)) {
                 let first = &next.records()[0];
                 let line = first.data().iter().position(|byte| *byte == b'\n').unwrap() + 1;
-                let alone = limits.key_bytes(first.key()) + line;
+                let alone = limits.key_bytes(first.key().as_str()) + line;
                 let by_bytes = batch.bytes() + alone > limits.batch_bytes;
                 let by_count = batch.records().len() == limits.records_per_batch;
                 prop_assert!(by_bytes || by_count);

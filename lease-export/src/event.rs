@@ -131,6 +131,10 @@ impl EventId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    pub(crate) fn into_text(self) -> Arc<str> {
+        self.0
+    }
 }
 
 impl FromStr for EventId {

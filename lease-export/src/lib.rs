@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod exporter;
 mod limits;
+mod partition;
 pub mod queue;
 #[cfg(feature = "redis")]
 mod redis;
@@ -37,6 +38,7 @@ pub use exporter::operator::{Deleted, Operator, Refusal};
 pub use exporter::{Exporter, Parts};
 pub use lease_core::{Switch, TableSwitch};
 pub use limits::Limits;
+pub use partition::PartitionKey;
 #[cfg(feature = "redis")]
 pub use redis::RedisLink;
 #[cfg(feature = "firehose")]

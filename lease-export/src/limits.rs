@@ -2,8 +2,6 @@
 
 use lease_core::InvalidInput;
 
-use crate::event::EventId;
-
 /// The limits of a sink. A request has to meet all limits. Sizes are in bytes before base64, as the
 /// services count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +107,15 @@ impl Limits {
         Self { events_per_record: 1, ..self }
     }
 
-    pub(crate) fn key_bytes(&self, id: &EventId) -> usize {
+    pub(crate) fn key_bytes(&self, key: &str) -> usize {
         match self.key {
-            KeyBytes::Counted => id.as_str().len(),
+            KeyBytes::Counted => key.len(),
             KeyBytes::Free => 0,
         }
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        self.key == KeyBytes::Counted
     }
 }
 

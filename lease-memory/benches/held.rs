@@ -110,7 +110,7 @@ impl Heard {
 }
 
 impl Metrics for Heard {
-    fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
+    fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration, _trusted: Duration) {
         // `margin` is the time from the answer to the old deadline. The previous heartbeat had set
         // this deadline: a ttl after its send, less 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));

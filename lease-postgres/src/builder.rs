@@ -1,18 +1,22 @@
 //! Sets up a `PostgresStore`: its options, their defaults, and the checks before it connects.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
+use tokio::select;
+use tokio::time::sleep;
 
 use crate::connection::address::Address;
-use crate::connection::checks::check;
-use crate::connection::database::{Database, Lane};
+use crate::connection::batches::Batches;
+use crate::connection::checks::{check, is_of_earlier_version};
+use crate::connection::database::{Database, Lane, lock_timeout};
 use crate::connection::listener::Listener;
 use crate::connection::tls::{Tls, tls};
 use crate::error::ServerFault;
-use crate::refusals::Refusals;
+use crate::recent_keys::RecentKeys;
 use crate::statements::{self, Statements, TableName};
 use crate::store::PostgresStore;
 
@@ -45,6 +49,8 @@ impl PostgresStore {
             roots: None,
             #[cfg(feature = "sabotage")]
             altered: Vec::new(),
+            #[cfg(feature = "sabotage")]
+            batches_only: false,
         }
     }
 }
@@ -82,6 +88,8 @@ pub struct PostgresStoreBuilder {
     roots: Option<Vec<u8>>,
     #[cfg(feature = "sabotage")]
     altered: Vec<[String; 3]>,
+    #[cfg(feature = "sabotage")]
+    batches_only: bool,
 }
 
 impl PostgresStoreBuilder {
@@ -134,6 +142,14 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// Sends even a single claim or release by the statement for several.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn with_batches_only(mut self) -> Self {
+        self.batches_only = true;
+        self
+    }
+
     /// Returns the statement that creates the table, unless it exists.
     ///
     /// # Errors
@@ -155,11 +171,16 @@ impl PostgresStoreBuilder {
         Ok(statements.text(statements::TABLE).to_string())
     }
 
-    /// Creates the table, unless it exists.
+    /// Creates the table, unless it exists. Adds the columns that a table of an earlier version lacks.
+    ///
+    /// To add columns, PostgreSQL locks the table. While a long transaction uses the table, the call tries
+    /// every 400 ms for up to 30 s, or for the time-out if this is longer. An attempt delays requests by at
+    /// most 200 ms.
     ///
     /// # Errors
     ///
-    /// If the server is unreachable, or the role may not create tables.
+    /// If the server is unreachable, or the role may not create tables. Only the owner of a table may add
+    /// columns.
     ///
     /// # Cancel safety
     ///
@@ -168,11 +189,14 @@ impl PostgresStoreBuilder {
         let database = self.database(&Address::parse(&self.url)?)?;
         let call = database.statements.call(statements::TABLE);
         let limit = self.timeout.max(CREATE_LIMIT);
-        if database.request(Lane::Holders, &call, limit).await.is_ok() {
-            return Ok(());
-        }
         // If two of these statements run at once, PostgreSQL refuses one. Its second attempt finds the table.
-        Ok(database.request(Lane::Holders, &call, limit).await.map(drop)?)
+        if database.request(Lane::Holders, &call, limit).await.is_err() {
+            database.request(Lane::Holders, &call, limit).await?;
+        }
+        if is_of_earlier_version(&database).await? {
+            upgrade(&database, limit).await?;
+        }
+        Ok(())
     }
 
     /// Connects, and checks the settings of the server and the table.
@@ -191,12 +215,30 @@ impl PostgresStoreBuilder {
             Some(url) => Address::parse(url)?,
             None => address.clone(),
         };
-        let database = self.database(&address)?;
-        check(&database, &address).await?;
+        let limit = lock_timeout(self.timeout);
+        let database = match self.checked(&address.with_lock_timeout(limit)).await {
+            // Of several hosts, only the error of the last is known.
+            Err(fault) if fault.refuses_options() || address.has_several_hosts() => {
+                self.checked(&address).await?
+            }
+            database => database?,
+        };
         let channel = database.statements.table().channel();
         let listener = Listener::new(listen_at, self.tls()?, channel);
         let (database, listener) = (Arc::new(database), Arc::new(listener));
-        Ok(PostgresStore { database, listener, refusals: Arc::new(Refusals::new()) })
+        let [refusals, queued] = [RecentKeys::new(), RecentKeys::new()].map(Arc::new);
+        let free_claims = Batches::new(Arc::clone(&database));
+        let releases = Batches::new(Arc::clone(&database));
+        Ok(PostgresStore { database, listener, free_claims, releases, refusals, queued })
+    }
+
+    async fn checked(&self, address: &Address) -> Result<Database, ServerFault> {
+        let mut database = self.database(address)?;
+        // A pooler may ignore options for the session.
+        if check(&database, address).await? == lock_timeout(self.timeout) {
+            database.statements.without_lock_timeout();
+        }
+        Ok(database)
     }
 
     fn database(&self, address: &Address) -> Result<Database, ServerFault> {
@@ -213,7 +255,11 @@ impl PostgresStoreBuilder {
             )));
         }
         let statements = self.statements()?;
-        Database::new(address, self.tls()?, statements, self.timeout, self.connections)
+        let (tls, limit) = (self.tls()?, self.timeout);
+        let database = Database::new(address, tls, statements, limit, self.connections)?;
+        #[cfg(feature = "sabotage")]
+        let database = database.with_batches_only(self.batches_only);
+        Ok(database)
     }
 
     #[cfg_attr(not(feature = "sabotage"), expect(unused_mut, reason = "as with the feature"))]
@@ -243,6 +289,26 @@ impl fmt::Debug for PostgresStoreBuilder {
     }
 }
 
+/// Between two attempts, the requests run that waited behind the first attempt.
+async fn upgrade(database: &Database, limit: Duration) -> Result<(), ServerFault> {
+    let call = database.statements.call(statements::UPGRADE);
+    let mut late = pin!(sleep(limit));
+    loop {
+        let Err(fault) = database.request(Lane::Holders, &call, limit).await else { return Ok(()) };
+        if !fault.is_locked() {
+            return Err(fault);
+        }
+        select! {
+            // Ends after the limit, even if the pause has ended, too.
+            biased;
+            () = &mut late => return Err(fault),
+            () = sleep(UPGRADE_PAUSE) => (),
+        }
+    }
+}
+
 /// A ttl is at most a day, and a time-out has to be well below the ttl.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const CREATE_LIMIT: Duration = Duration::from_secs(30);
+/// As long as an attempt, so that requests run for at least half of the time.
+const UPGRADE_PAUSE: Duration = Duration::from_millis(200);

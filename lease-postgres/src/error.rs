@@ -14,12 +14,30 @@ use tokio_postgres::error::SqlState;
 #[derive(Debug, Clone)]
 pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
+    is_locked: bool,
+    is_conflict: bool,
     sentence: String,
 }
 
 impl ServerFault {
     pub(crate) fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
-        Self { kind, sentence: sentence.into() }
+        Self { kind, is_locked: false, is_conflict: false, sentence: sentence.into() }
+    }
+
+    /// Whether the statement waited for a lock until its limit.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+
+    /// Whether one row made the statement fail: its value is invalid, or another transaction has changed it.
+    pub(crate) fn concerns_one_row(&self) -> bool {
+        self.is_conflict || self.kind == StoreErrorKind::Corrupt
+    }
+
+    /// Whether a pooler refuses connections with options for the session. PgBouncer names a startup parameter, and
+    /// the proxy of RDS names command-line options.
+    pub(crate) fn refuses_options(&self) -> bool {
+        ["startup parameter", "options"].iter().any(|word| self.sentence.contains(word))
     }
 
     pub(crate) fn misconfigured(sentence: impl Into<String>) -> Self {
@@ -52,7 +70,13 @@ impl ServerFault {
             Some(code) => by_code(code),
             None => by_text(&text_of(error)),
         };
-        Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
+        let is_locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        let is_conflict = error.code().is_some_and(|code| code.code().starts_with("40"));
+        Self {
+            is_locked,
+            is_conflict,
+            ..Self::new(kind, format!("{server}: {}{advice}", text_of(error)))
+        }
     }
 
     pub(crate) fn from_pool(server: &str, error: &PoolError) -> Self {

@@ -9,8 +9,13 @@ mod builder;
 )]
 mod connection;
 mod error;
-mod refusals;
+mod free_claim;
+mod hand_on;
+mod in_turn;
+mod plain_release;
+mod recent_keys;
 mod reply;
+mod sessions;
 mod statements;
 mod store;
 mod table;

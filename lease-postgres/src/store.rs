@@ -6,25 +6,32 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
+};
 use lease_core::{GrantId, Holder, LeaseKey, LossCause, StoreError};
 use tokio::select;
 use tokio::time::sleep;
 
 use crate::attributes::{MAX_LEVELS, write};
+use crate::connection::batches::Batches;
 use crate::connection::database::{Database, Lane};
 use crate::connection::listener::Listener;
 use crate::error::ServerFault;
-use crate::refusals::Refusals;
-use crate::reply::{Reply, column, read_granted};
-use crate::statements::{self, number};
+use crate::free_claim::FreeClaim;
+use crate::hand_on::hand_on;
+use crate::plain_release::PlainRelease;
+use crate::recent_keys::RecentKeys;
+use crate::reply::{Reply, column};
+use crate::statements::{self, micros, number};
 
 /// Keeps leases in a table of PostgreSQL.
 ///
-/// Clones share connections. Each call is one statement, and takes one round trip. Only a claim may take two:
-/// its first statement grants the key only if the last lease was released. If the key is new, held or expired, a
-/// second statement decides. After this store has found a key held, its next claims of the key send only the
-/// second statement. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
+/// Clones share connections. Each call is one statement, and takes one round trip. Claims, and also releases, that
+/// wait for a connection at the same time share a statement. A claim may take two round trips: its first statement
+/// grants the key only if the last lease was released. If the key is new, held or expired, a second statement decides.
+/// After this store has found a key held, its next claims of the key send only the second statement. A release may
+/// take two, too, if claims are queued for its key or its row is locked. A call fails after [a time-out](crate::PostgresStoreBuilder::with_timeout) and can be
 /// repeated safely. The [crate's table](crate#what-happens-when) lists what a server forgets when it crashes or
 /// fails over.
 ///
@@ -59,7 +66,12 @@ use crate::statements::{self, number};
 pub struct PostgresStore {
     pub(crate) database: Arc<Database>,
     pub(crate) listener: Arc<Listener>,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) free_claims: Arc<Batches<FreeClaim>>,
+    pub(crate) releases: Arc<Batches<PlainRelease>>,
+    /// The keys whose last claim was refused. Their next claims skip the statement for released keys.
+    pub(crate) refusals: Arc<RecentKeys>,
+    /// The keys with a queue. Their releases skip the statement for keys without a queue.
+    pub(crate) queued: Arc<RecentKeys>,
 }
 
 #[async_trait]
@@ -67,6 +79,7 @@ impl LockStore for PostgresStore {
     /// Sends one statement if the last lease of the key was released, or if this store's last claim found the
     /// key held.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        refuse_child(claim)?;
         let is_usual = claim.attributes.is_empty() && !self.refusals.contains(&claim.key);
         if is_usual && let Some(granted) = self.obtain_released(claim).await? {
             return Ok(granted);
@@ -86,18 +99,31 @@ impl LockStore for PostgresStore {
         Ok(answer.ok_or_else(unanswered)?)
     }
 
+    /// Sends one statement if no claim was queued for the key, or if this store knows of the queue.
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let call = self.under(statements::RELEASE, grant);
-        let call = call.optional_number(reserved.map(micros));
-        let call = call.text(self.channel()).text(self.database.lock_timeout());
-        Ok(self.database.run(Lane::Holders, call).await.map(drop)?)
+        if reserved.is_some() {
+            let call = PlainRelease::reserving(grant, reserved, &self.database);
+            self.database.run(Lane::Holders, call).await?;
+            return Ok(());
+        }
+        let may_be_plain = !self.queued.contains(&grant.key);
+        if may_be_plain && self.releases.send(PlainRelease(grant.clone())).await?.is_some() {
+            return Ok(());
+        }
+        let token = number(grant.token.get());
+        if hand_on(&self.database, &grant.key, grant.nonce, Some(token)).await? {
+            self.queued.insert(&grant.key);
+        } else {
+            self.queued.remove(&grant.key);
+        }
+        Ok(())
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let call = self.under(statements::ADOPT, grant).nonce(claim.nonce);
         let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
         let call = call.number(number(claim.request.get())).optional_text(claimed(claim)?);
-        let call = call.text(self.database.lock_timeout());
+        let call = call.parent(claim.parent.as_ref()).text(self.database.lock_timeout());
         let rows = self.database.run(Lane::Claims, call).await?;
         let reply = rows.first().map(Reply::read).transpose()?;
         let answer = reply.map(|reply| obtained(claim, &reply)).transpose()?.flatten();
@@ -139,7 +165,14 @@ impl LockStore for PostgresStore {
         let Some(token) = grant.token() else { return Ok(false) };
         let call = self.call(statements::EVICT).text(key.as_str()).number(number(token.get()));
         let call = call.text(self.database.lock_timeout());
-        Ok(!self.database.run(Lane::Claims, call).await?.is_empty())
+        let rows = self.database.run(Lane::Claims, call).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let verdict: String = column(row, "verdict")?;
+        if verdict == "child" {
+            let sentence = "a lease under a session cannot be evicted: evict its session";
+            return Err(ServerFault::refused(sentence).into());
+        }
+        Ok(verdict == "marked")
     }
 
     fn scan(&self, prefix: &str) -> BoxStream<'_, Result<HeldKey, StoreError>> {
@@ -175,6 +208,14 @@ impl LockStore for PostgresStore {
         }))
     }
 
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     fn grain(&self) -> Duration {
         Duration::from_micros(1)
     }
@@ -188,23 +229,17 @@ impl PostgresStore {
         self.database.statements.call(statement)
     }
 
-    fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
-        let call = self.call(statement).text(claim.key.as_str()).nonce(claim.nonce);
-        let call = call.text(claim.lessee.as_str()).number(micros(claim.ttl));
-        call.number(number(claim.request.get()))
+    pub(crate) fn claiming(&self, statement: &str, claim: &Claim) -> statements::Call {
+        self.call(statement).claim(claim)
     }
 
     /// Returns `None` if the last grant of the key was not released.
     async fn obtain_released(&self, claim: &Claim) -> Result<Option<Obtained>, ServerFault> {
-        let call = self.claiming(statements::OBTAIN_RELEASED, claim);
-        let call = call.text(self.database.lock_timeout());
-        let rows = self.database.run(Lane::Claims, call).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let (token, attributes) = read_granted(row, claim.key.as_str())?;
-        Ok(Some(Obtained::Granted(claim.granted(token), attributes)))
+        let granted = self.free_claims.send(FreeClaim(claim.clone())).await?;
+        Ok(granted.map(|(token, attributes)| Obtained::Granted(claim.granted(token), attributes)))
     }
 
-    async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+    pub(crate) async fn obtain_in_any_state(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let attributes = claimed(claim)?;
         for _ in 0..READS_OF_A_CHANGING_ROW {
             let call = self.claiming(statements::OBTAIN, claim).optional_text(attributes.clone());
@@ -217,14 +252,18 @@ impl PostgresStore {
                 return Ok(obtained);
             }
         }
+        Err(self.changes_too_fast(&claim.key).into())
+    }
+
+    pub(crate) fn changes_too_fast(&self, key: &LeaseKey) -> ServerFault {
         let name = &self.database.name;
-        let sentence = format!("{name}: the holder of {:?} changes too fast to be read", claim.key);
-        Err(ServerFault::unavailable(sentence).into())
+        ServerFault::unavailable(format!(
+            "{name}: the holder of {key:?} changes too fast to be read"
+        ))
     }
 
     pub(crate) fn under(&self, statement: &str, grant: &Grant) -> statements::Call {
-        let call = self.call(statement).text(grant.key.as_str()).nonce(grant.nonce);
-        call.number(number(grant.token.get()))
+        self.call(statement).grant(grant)
     }
 
     pub(crate) fn channel(&self) -> String {
@@ -267,6 +306,14 @@ impl PostgresStore {
     }
 }
 
+/// Only `obtain_under` checks that the key is free for a claim under a session.
+pub(crate) fn refuse_child(claim: &Claim) -> Result<(), ServerFault> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    Err(ServerFault::refused("a claim under a session is made by `obtain_under`"))
+}
+
 async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFault> {
     let call = database.statements.call(statements::MARK).text(key.as_str());
     let rows = database.run(Lane::Claims, call.text(database.lock_timeout())).await?;
@@ -275,7 +322,7 @@ async fn mark(database: &Arc<Database>, key: &LeaseKey) -> Result<bool, ServerFa
 
 /// Returns `None` if the row does not explain the refusal. Either another request has changed the row since the
 /// statement began, or the key is free now.
-fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
+pub(crate) fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFault> {
     let key = claim.key.as_str();
     Ok(Some(match reply.verdict.as_str() {
         "granted" => {
@@ -288,6 +335,7 @@ fn obtained(claim: &Claim, reply: &Reply) -> Result<Option<Obtained>, ServerFaul
         }
         "held" => Obtained::Held(reply.holder(key)?),
         "late" | "reserved" => Obtained::Held(reply.former_holder(key)?),
+        "passed" => Obtained::Held(reply.last_holder(key)?),
         _ => return Ok(None),
     }))
 }
@@ -309,7 +357,7 @@ pub(crate) fn loss(verdict: &str) -> LossCause {
     }
 }
 
-fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
+pub(crate) fn claimed(claim: &Claim) -> Result<Option<String>, ServerFault> {
     if claim.attributes.is_empty() {
         return Ok(None);
     }
@@ -326,13 +374,8 @@ pub(crate) fn written<'a>(
     })
 }
 
-/// Rounds up, so that a lease never ends before its ttl.
-pub(crate) fn micros(length: Duration) -> i64 {
-    number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
-}
-
 /// The number of statements that a claim sends if no row explains its refusal.
-const READS_OF_A_CHANGING_ROW: usize = 8;
+pub(crate) const READS_OF_A_CHANGING_ROW: usize = 8;
 
 /// Larger batches are not faster.
 const BATCH: usize = 500;

@@ -12,9 +12,9 @@ use tokio_postgres::Row;
 use crate::attributes::escaped;
 use crate::connection::database::Lane;
 use crate::error::ServerFault;
-use crate::reply::{Reply, column, key as key_of};
-use crate::statements::{self, Call};
-use crate::store::{PostgresStore, loss, micros, written};
+use crate::reply::{column, key as key_of, record};
+use crate::statements::{self, Call, micros};
+use crate::store::{PostgresStore, loss, written};
 
 /// A key has a record while it is held. A record with attributes stays.
 #[async_trait]
@@ -22,7 +22,7 @@ impl LeaseTable for PostgresStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         let call = self.call(statements::READ).text(key.as_str());
         let rows = self.database.run(Lane::Claims, call).await?;
-        let record = |row| record(key.clone(), &Reply::read(row)?);
+        let record = |row| record(key.clone(), row);
         Ok(rows.first().map(record).transpose()?.flatten())
     }
 
@@ -141,19 +141,7 @@ impl PostgresStore {
 }
 
 fn listed(row: &Row) -> Result<Option<LeaseRecord>, ServerFault> {
-    record(key_of(row)?, &Reply::read(row)?)
-}
-
-/// Returns `None` if the key is free and has no record.
-fn record(key: LeaseKey, reply: &Reply) -> Result<Option<LeaseRecord>, ServerFault> {
-    let name = key.as_str();
-    let holder = match reply.verdict.as_str() {
-        "held" => Some(reply.holder(name)?),
-        "free" => None,
-        _ => return Ok(None),
-    };
-    let (token, attributes) = (reply.last_token(name)?, reply.attributes(name)?);
-    Ok(Some(LeaseRecord::new(key, holder, token, attributes)))
+    record(key_of(row)?, row)
 }
 
 const LIST_PAGE: i64 = 200;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use lease_core::store::{Beat, Grant, Heartbeat, LockStore};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use lease_postgres::{PostgresStore, PostgresStoreBuilder};
-use lease_test_servers::claims::{claim, obtain};
+use lease_test_servers::claims::{claim, eventually, obtain, soon};
 use lease_test_servers::postgres::{PATIENT, PostgresServer};
 use lease_test_servers::warnings::Warnings;
+use tokio_postgres::{Client, NoTls};
 
 use StoreErrorKind::{Denied, Misconfigured, Unavailable};
 
@@ -54,6 +55,80 @@ async fn missing_table_is_refused_and_can_be_created() {
     }
 
     builder.connect().await.unwrap();
+}
+
+/// The columns that later versions have added.
+const ADDED: [&str; 3] = ["parent", "parent_token", "queue"];
+
+#[tokio::test]
+async fn older_table_is_refused_until_it_is_upgraded() {
+    let Some(server) = PostgresServer::start() else { return };
+    let builder = builder(&server);
+    builder.create_table().await.unwrap();
+    let key: LeaseKey = "job".parse().unwrap();
+    let store = builder.clone().connect().await.unwrap();
+    let grant = obtain(&store, &key, "a", PATIENT).await;
+    drop(store);
+    let readme = include_str!("../README.md");
+    let (_, sql) = readme.split_once("```sql\nBEGIN;").unwrap();
+    let documented = format!("BEGIN;{}", sql.split_once("```").unwrap().0);
+    for upgrade in ["create_table", "documented"] {
+        for column in ADDED {
+            server.command(&format!("ALTER TABLE lease DROP COLUMN {column}"));
+        }
+        assert_refused(builder.clone().connect().await, Misconfigured, "An older table");
+
+        match upgrade {
+            "documented" => drop(server.command(&documented)),
+            _ => builder.create_table().await.unwrap(),
+        }
+
+        let store = builder.clone().connect().await.unwrap();
+        let holder = store.holder(&key).await.unwrap();
+        assert_eq!(holder.and_then(|holder| holder.token), Some(grant.token), "{upgrade}");
+    }
+}
+
+/// A statement that waits for the lock of the table blocks all later statements.
+#[tokio::test]
+async fn upgrade_behind_a_reader_stops_no_heartbeat() {
+    let Some(server) = PostgresServer::start() else { return };
+    let patient = builder(&server).with_timeout(Duration::from_secs(300));
+    patient.create_table().await.unwrap();
+    let key: LeaseKey = "job".parse().unwrap();
+    let store = builder(&server).connect().await.unwrap();
+    let grant = obtain(&store, &key, "a", Duration::from_secs(600)).await;
+    server.command("ALTER TABLE lease DROP COLUMN queue");
+    let [reader, watching] = [session(&server).await, session(&server).await];
+    reader.batch_execute("BEGIN; SELECT FROM lease").await.unwrap();
+    let upgrade = tokio::spawn(async move { patient.create_table().await });
+
+    for number in 1..=3 {
+        is_upgrading(&watching).await;
+        let beat = store.heartbeat(&grant, Beat::new(number)).await;
+        assert_eq!(beat.unwrap(), Heartbeat::Extended);
+    }
+
+    assert!(!upgrade.is_finished(), "the reader prevents the upgrade");
+    reader.batch_execute("COMMIT").await.unwrap();
+    soon(upgrade).await.unwrap().unwrap();
+    builder(&server).connect().await.unwrap();
+}
+
+async fn session(server: &PostgresServer) -> Client {
+    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+async fn is_upgrading(watching: &Client) {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+        AND query LIKE '%ADD COLUMN%'";
+    eventually("the upgrade waits", async || {
+        let row = watching.query_one(sql, &[]).await.unwrap();
+        (row.get::<_, i64>(0) > 0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

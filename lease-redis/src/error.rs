@@ -183,7 +183,9 @@ fn classify_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
     if has("NOAUTH") || has("WRONGPASS") || has("invalid password") {
         return Some((Denied, ": check the user name and the password"));
     }
-    if has("NOPERM") || has("ACL failure") || has("no permissions") {
+    // The last text is that of scripts on Redis 7.0.
+    let denied = ["NOPERM", "ACL failure", "no permissions", "user executing the script can't"];
+    if denied.into_iter().any(has) {
         return Some((Denied, ALLOW));
     }
     if has("unknown command") || has("disabled command") {

@@ -8,6 +8,7 @@ use lease_core::store::{BootClock, Clock};
 
 use crate::random::Random;
 use crate::register::Register;
+use crate::settings::Settings;
 use crate::store::RegisterStore;
 
 /// Configures a [`RegisterStore`].
@@ -33,14 +34,6 @@ pub struct RegisterStoreBuilder<R> {
     register: R,
     settings: Settings,
     random: Random,
-}
-
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) clock_rate_error: f64,
-    pub(crate) margin: Duration,
-    pub(crate) observed_keys: usize,
 }
 
 impl<R: Register> RegisterStoreBuilder<R> {
@@ -117,5 +110,17 @@ impl<R: Register> RegisterStoreBuilder<R> {
 
     pub(crate) fn build_unchecked(self) -> RegisterStore<R> {
         RegisterStore::with(self.register, self.settings, self.random)
+    }
+}
+
+impl<R: Register> RegisterStore<R> {
+    /// Creates a store of leases in `register`, with all defaults. Sends no request.
+    pub fn new(register: R) -> Self {
+        Self::builder(register).build_unchecked()
+    }
+
+    /// Configures a store: its assumptions about clocks, and its limits.
+    pub fn builder(register: R) -> RegisterStoreBuilder<R> {
+        RegisterStoreBuilder::new(register)
     }
 }

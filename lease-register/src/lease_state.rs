@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Beat, Nonce, ServerNow, Timestamp};
-use lease_core::{FencingToken, LeaseKey};
+use lease_core::LeaseKey;
+use lease_core::store::{ServerNow, Timestamp};
 
+use crate::observed::Observed;
 use crate::record::Record;
 use crate::register::Register;
 use crate::store::RegisterStore;
@@ -19,16 +20,6 @@ pub(crate) enum LeaseState {
     Held(Duration),
     /// The lease has expired: the next claim takes the key.
     Expired,
-}
-
-/// The part of a record that each grant, heartbeat and release changes. Updates of attributes do not change it, so
-/// they do not extend the lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Observed {
-    token: Option<FencingToken>,
-    nonce: Option<Nonce>,
-    /// `None` for a reservation.
-    beat: Option<Beat>,
 }
 
 impl<R: Register> RegisterStore<R> {

@@ -8,10 +8,13 @@ pub mod conformance;
 mod decision;
 mod known;
 mod lease_state;
+mod lock_store;
+mod observed;
 mod random;
 mod record;
 mod register;
 mod requests;
+mod settings;
 mod store;
 mod table;
 

@@ -15,7 +15,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::control::{ControlRecord, Request, TriggerAnswer, TriggerNumber, control_key};
+use crate::control::trigger::{Request, TriggerAnswer, TriggerNumber};
+use crate::control::{ControlRecord, control_key};
 use crate::job::Concurrency;
 use crate::job_record::{JobRecord, first_seen};
 use crate::outcome::Run;

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use lease_core::store::Grant;
 use lease_core::{FencingToken, Value};
 
-use crate::control::{Request, TriggerNumber};
+use crate::control::trigger::{Request, TriggerNumber};
 use crate::schedule::MissedTicks;
+use crate::text::text;
 
 /// A past run of a job on any machine. The scheduler reads it from the record of the job's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,9 +128,4 @@ pub(crate) fn past_run(value: &Value) -> Option<PastRun> {
         token: FencingToken::new(token.try_into().ok()?).ok()?,
         note: field("note").unwrap_or_default().to_owned(),
     })
-}
-
-/// Encodes a time, to the nanosecond. Operators read records, so the time is a text.
-pub(crate) fn text(time: Timestamp) -> Value {
-    Value::from(time.to_string())
 }

@@ -13,7 +13,7 @@ use lease_core::{Attributes, FencingToken, InvalidInput, LeaseKey, LeaseOptions,
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::control::TriggerNumber;
+use crate::control::trigger::TriggerNumber;
 use crate::schedule::{Misfire, Schedule};
 
 /// Describes a piece of work that at most one machine of a fleet runs at a time. Its name is the key of

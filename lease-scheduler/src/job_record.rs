@@ -4,12 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 use lease_core::store::Grant;
 use lease_core::{Attributes, Change, FencingToken, StoreError, StoreErrorKind, Value};
 
-use crate::control::{Request, TriggerNumber};
-use crate::history::{self, Ending, PastRun, past_run, text};
+use crate::control::trigger::{Request, TriggerNumber};
+use crate::history::{self, Ending, PastRun, past_run};
 use crate::job::JobContext;
 use crate::outcome::Skip;
-use crate::run::Cause;
+use crate::run::cause::Cause;
 use crate::schedule::MissedTicks;
+use crate::text::text;
 
 /// The state of a job, as read from the record of its lease.
 #[derive(Debug, Clone, Default)]

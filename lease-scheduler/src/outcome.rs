@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use lease_core::{FencingToken, Holder, LeaseKey, LossCause, Lost, StoreError};
 use tracing::{debug, info, warn};
 
-use crate::control::TriggerNumber;
+use crate::control::trigger::TriggerNumber;
 use crate::history::PastRun;
 use crate::job::JobError;
 use crate::schedule::MissedTicks;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lease_core::store::{Beat, Claim, Grant, Heartbeat, Obtained};
-use lease_core::{FencingToken, GrantId, LeaseKey, Lessee, LossCause, Written};
+use lease_core::{FencingToken, GrantId, LeaseKey, Lessee, LossCause, StoreErrorKind, Written};
 use rusqlite::{Row as SqlRow, named_params};
 
 use crate::attributes;
@@ -58,6 +58,8 @@ impl Database {
             ":lessee": claim.lessee.as_str(),
             ":ttl": micros(claim.ttl),
             ":attributes": request.attributes,
+            ":parent": claim.parent.as_ref().map(|session| session.key.as_str()),
+            ":parent_token": claim.parent.as_ref().map(|session| whole(session.token.get())),
         };
         match self.granted(claim, &self.settings.statements.adopt, params)? {
             Granted::Now(granted) => Ok(granted),
@@ -96,7 +98,10 @@ impl Database {
                 ":nonce": nonce_text(grant.nonce),
                 ":token": whole(grant.token.get()),
             };
-            return self.execute(&self.settings.statements.release, params).map(drop);
+            if self.execute(&self.settings.statements.release, params)? > 0 {
+                self.hand_on(&grant.key)?;
+            }
+            return Ok(());
         };
         self.reserve(grant, reserved, None).map(drop)
     }
@@ -114,11 +119,17 @@ impl Database {
             ":reserved": micros(reserved),
             ":only_for": only_for.map(Lessee::as_str),
         };
-        self.written_under(grant, &self.settings.statements.reserve, params)
+        self.freed_under(grant, &self.settings.statements.reserve, params)
     }
 
     pub(crate) fn evict(&self, key: &LeaseKey, grant: &GrantId) -> Result<bool, Fault> {
         let Some(token) = grant.token() else { return Ok(false) };
+        let row = self.row(key)?;
+        let current = row.as_ref().and_then(|row| row.grant.as_ref());
+        if current.is_some_and(|current| current.parent.is_some()) {
+            let text = "a lease under a session cannot be evicted: evict its session";
+            return Err(Fault::new(StoreErrorKind::Refused, text));
+        }
         let params = named_params! { ":key": key.as_str(), ":token": whole(token.get()) };
         let applied = self.write(key, &self.settings.statements.evict, params)?;
         Ok(matches!(applied, Applied::Yes))
@@ -146,7 +157,20 @@ impl Database {
             ":nonce": nonce_text(grant.nonce),
             ":token": whole(grant.token.get()),
         };
-        self.written_under(grant, &self.settings.statements.delete, params)
+        self.freed_under(grant, &self.settings.statements.delete, params)
+    }
+
+    fn freed_under(
+        &self,
+        grant: &Grant,
+        statement: &str,
+        params: Params<'_>,
+    ) -> Result<Written, Fault> {
+        let written = self.written_under(grant, statement, params)?;
+        if written == Written::Applied {
+            self.hand_on(&grant.key)?;
+        }
+        Ok(written)
     }
 
     pub(crate) fn page(
@@ -162,6 +186,7 @@ impl Database {
 
     /// Removes rows without a record, a lease or a reservation, if their last grant ended before `kept`.
     pub(crate) fn remove_outdated(&self, kept: Duration) -> Result<usize, Fault> {
+        self.execute(&self.settings.statements.remove_places, &[])?;
         let params = named_params! { ":kept": micros(kept) };
         self.execute(&self.settings.statements.remove, params)
     }
@@ -183,7 +208,12 @@ impl Database {
     }
 
     /// Repeats the write if the row is of another boot.
-    fn write(&self, key: &LeaseKey, statement: &str, params: Params<'_>) -> Result<Applied, Fault> {
+    pub(crate) fn write(
+        &self,
+        key: &LeaseKey,
+        statement: &str,
+        params: Params<'_>,
+    ) -> Result<Applied, Fault> {
         if self.execute(statement, params)? > 0 {
             return Ok(Applied::Yes);
         }
@@ -200,7 +230,7 @@ impl Database {
 
     /// Repeats the statement if the row is of another boot. If it grants nothing, an earlier request of the
     /// claim may have been granted.
-    fn granted(
+    pub(crate) fn granted(
         &self,
         claim: &Claim,
         statement: &str,
@@ -247,12 +277,12 @@ impl Database {
 }
 
 /// A refusal has the row that explains it.
-enum Applied {
+pub(crate) enum Applied {
     Yes,
     No(Option<Box<Row>>),
 }
 
-enum Granted {
+pub(crate) enum Granted {
     Now(Obtained),
     Not(Option<Row>),
 }
@@ -262,11 +292,11 @@ fn read_granted(row: &SqlRow<'_>) -> Result<(i64, String), rusqlite::Error> {
 }
 
 /// Rounds up.
-fn micros(length: Duration) -> i64 {
+pub(crate) fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).map_or(LONGEST, |micros| micros.min(LONGEST))
 }
 
-fn whole(number: u64) -> i64 {
+pub(crate) fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Claim, Grant, LeaseRecord, Nonce, RequestNumber};
+use lease_core::store::{
+    Claim, Grant, LastGrant, LeaseRecord, Nonce, Parent, RequestNumber, Reserved,
+};
 use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, LossCause};
 use rusqlite::Row as SqlRow;
 use uuid::Uuid;
@@ -32,6 +34,8 @@ pub(crate) struct CurrentGrant {
     pub(crate) nonce: Nonce,
     pub(crate) request: RequestNumber,
     pub(crate) is_evicted: bool,
+    /// The session of the grant, if any. Such a grant does not expire.
+    pub(crate) parent: Option<Parent>,
     ttl: i64,
     ends: i64,
 }
@@ -73,6 +77,8 @@ impl Row {
             only_for: row.get("only_for")?,
             record: row.get("record")?,
             attributes: row.get("attributes")?,
+            parent: row.get("parent")?,
+            parent_token: row.get("parent_token")?,
             now: row.get("now")?,
             this_boot: row.get("this_boot")?,
         };
@@ -86,7 +92,9 @@ impl Row {
 
     pub(crate) fn holder(&self) -> Option<Holder> {
         let grant = self.held()?;
-        Some(named(self.token, Holder::new(grant.lessee.clone(), Some(micros(self.left(grant))))))
+        let expires_in = grant.parent.is_none().then(|| micros(self.left(grant)));
+        let holder = Holder::new(grant.lessee.clone(), expires_in);
+        Some(named(self.token, holder.with_parent(grant.parent.clone())))
     }
 
     /// The lessee of the lease, of the reservation, or of the last grant. If the claim's own grant has ended, the
@@ -116,6 +124,28 @@ impl Row {
         Some(claim.granted_to(Some(grant.request), self.token?))
     }
 
+    /// Whether a grant of the claim has ended.
+    pub(crate) fn has_ended(&self, nonce: Nonce) -> bool {
+        let expired = self.grant.as_ref().filter(|grant| self.left(grant) <= 0);
+        expired.is_some_and(|grant| grant.nonce == nonce)
+            || self.released.as_ref().is_some_and(|(last, _)| *last == nonce)
+    }
+
+    /// Whether the key is free, and not reserved for others.
+    pub(crate) fn is_free_for(&self, lessee: &Lessee) -> bool {
+        let reserved = self.reservation.as_ref().filter(|reserved| self.left_of(reserved) > 0);
+        self.held().is_none()
+            && reserved.is_none_or(|reserved| reserved.only.as_ref() == Some(lessee))
+    }
+
+    /// The time until the lease or the reservation ends. `None` if the lease ends with its session.
+    pub(crate) fn expires_in(&self) -> Option<Duration> {
+        match self.holder() {
+            Some(holder) => holder.expires_in,
+            None => self.reservation.as_ref().map(|reserved| micros(self.left_of(reserved))),
+        }
+    }
+
     /// Returns the current grant if it is `grant`, or else why `grant` was lost.
     pub(crate) fn current(&self, grant: &Grant) -> Result<&CurrentGrant, LossCause> {
         let is_same = |current: &&CurrentGrant| {
@@ -143,8 +173,21 @@ impl Row {
         if !self.is_lasting && holder.is_none() {
             return Ok(None);
         }
+        self.to_known_record().map(Some)
+    }
+
+    /// Also returns a record for a row that only remembers a grant. A claim under a session names its token.
+    pub(crate) fn to_known_record(&self) -> Result<LeaseRecord, Fault> {
+        let last_grant = match (&self.grant, self.token) {
+            (None, Some(_)) => LastGrant::Ended,
+            _ => LastGrant::Open,
+        };
+        let reserved = self.reservation.as_ref().filter(|reserved| self.left_of(reserved) > 0);
+        let reserved = reserved
+            .map(|reserved| Reserved::new(reserved.only.clone(), micros(self.left_of(reserved))));
         let attributes = self.attributes()?;
-        Ok(Some(LeaseRecord::new(self.key.clone(), holder, self.token, attributes)))
+        let record = LeaseRecord::new(self.key.clone(), self.holder(), self.token, attributes);
+        Ok(record.with_end(last_grant, reserved))
     }
 
     pub(crate) fn tenure(&self) -> Tenure {
@@ -152,13 +195,19 @@ impl Row {
     }
 
     pub(crate) fn is_free(&self) -> bool {
-        let is_reserved =
-            self.reservation.as_ref().is_some_and(|reserved| self.left_of(reserved) > 0);
-        self.held().is_none() && !is_reserved
+        self.held().is_none() && !self.is_reserved()
+    }
+
+    /// Whether a reservation of the key lasts. A grant ends it.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reservation.as_ref().is_some_and(|reserved| self.left_of(reserved) > 0)
     }
 
     /// Returns microseconds. A lease of another boot has its whole ttl left.
     fn left(&self, grant: &CurrentGrant) -> i64 {
+        if grant.parent.is_some() {
+            return i64::MAX;
+        }
         if self.is_of_another_boot { grant.ttl } else { grant.ends.saturating_sub(self.now) }
     }
 
@@ -189,6 +238,8 @@ struct Columns {
     only_for: Option<String>,
     record: String,
     attributes: String,
+    parent: Option<String>,
+    parent_token: Option<i64>,
     now: i64,
     this_boot: String,
 }
@@ -202,14 +253,7 @@ impl Columns {
         };
         let grant = match (&self.nonce, self.ends) {
             (None, None) => None,
-            (Some(nonce), Some(ends)) => Some(CurrentGrant {
-                lessee: Lessee::new(self.lessee?).ok()?,
-                nonce: read_nonce(nonce)?,
-                request: RequestNumber::new(u64::try_from(self.request?).ok()?),
-                is_evicted: self.evicted != 0,
-                ttl: self.ttl.filter(|ttl| *ttl >= 0)?,
-                ends,
-            }),
+            (Some(nonce), Some(ends)) => Some(self.grant(read_nonce(nonce)?, ends)?),
             _ => return None,
         };
         if grant.is_some() && self.beat.is_none_or(|beat| beat < 0) {
@@ -247,13 +291,34 @@ impl Columns {
             is_of_another_boot: self.boot != self.this_boot,
         })
     }
+
+    fn grant(&self, nonce: Nonce, ends: i64) -> Option<CurrentGrant> {
+        Some(CurrentGrant {
+            lessee: Lessee::new(self.lessee.clone()?).ok()?,
+            nonce,
+            request: RequestNumber::new(u64::try_from(self.request?).ok()?),
+            is_evicted: self.evicted != 0,
+            parent: match &self.parent {
+                Some(session) if ends == NEVER => {
+                    let token = FencingToken::new(u64::try_from(self.parent_token?).ok()?).ok()?;
+                    Some(Parent::new(LeaseKey::new(session.clone()).ok()?, token))
+                }
+                _ => None,
+            },
+            ttl: self.ttl.filter(|ttl| *ttl >= 0)?,
+            ends,
+        })
+    }
 }
+
+/// The `ends` of a lease under a session.
+const NEVER: i64 = i64::MAX;
 
 pub(crate) fn nonce_text(nonce: Nonce) -> String {
     nonce.get().simple().to_string()
 }
 
-fn read_nonce(text: &str) -> Option<Nonce> {
+pub(crate) fn read_nonce(text: &str) -> Option<Nonce> {
     Uuid::try_parse(text).ok().map(Nonce::new)
 }
 

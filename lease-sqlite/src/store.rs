@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LockStore, Obtained};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, HeldKey, InTurn, LockStore, Obtained, Sessions,
+};
 use lease_core::{GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -57,7 +59,7 @@ pub struct SqliteStore {
 pub(crate) struct Shared {
     writer: Arc<Queue>,
     reader: Arc<Queue>,
-    watches: Watches,
+    pub(crate) watches: Watches,
     ends: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
@@ -65,9 +67,9 @@ impl SqliteStore {
     pub(crate) fn start(opened: Opened) -> Result<Self, Fault> {
         let (writer, reader) = (Arc::<Queue>::default(), Arc::<Queue>::default());
         let watches = Watches::default();
-        let (queue, pokes) = (Arc::clone(&writer), Arc::clone(&reader));
+        let (queue, pokes, waiting) = (Arc::clone(&writer), Arc::clone(&reader), watches.clone());
         let writes = run_on_thread("lease-sqlite-write", opened.writer, move |database| {
-            writer::work(database, &queue, &pokes);
+            writer::work(database, &queue, &pokes, &waiting);
         });
         let (queue, woken) = (Arc::clone(&reader), watches.clone());
         let reads = run_on_thread("lease-sqlite-read", opened.reader, move |database| {
@@ -166,6 +168,7 @@ fn run_on_thread(
 #[async_trait]
 impl LockStore for SqliteStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        refuse_child(claim)?;
         let request = claim_request(claim)?;
         self.write(Urgency::Normal, move |database| database.obtain(&request)).await
     }
@@ -230,6 +233,14 @@ impl LockStore for SqliteStore {
         let (key, watches) = (key.clone(), self.shared.watches.clone());
         self.read_by(move |database| watches.watch(database, &key)).await
     }
+
+    fn in_turn(&self) -> Option<&dyn InTurn> {
+        Some(self)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
 }
 
 /// The key is that after which the next page begins. It is `None` for the last page.
@@ -269,6 +280,15 @@ pub(crate) fn claim_request(claim: &Claim) -> Result<ClaimRequest, StoreError> {
     Ok(ClaimRequest { claim: claim.clone(), attributes })
 }
 
+/// Only `obtain_under` checks that the key is free for a claim under a session.
+pub(crate) fn refuse_child(claim: &Claim) -> Result<(), StoreError> {
+    if claim.parent.is_none() {
+        return Ok(());
+    }
+    let text = "a claim under a session is made by `obtain_under`";
+    Err(StoreError::new(StoreErrorKind::Refused, text))
+}
+
 pub(crate) fn unwritable() -> StoreError {
     StoreError::new(
         StoreErrorKind::Refused,
@@ -276,7 +296,7 @@ pub(crate) fn unwritable() -> StoreError {
     )
 }
 
-fn describe(error: &StoreError) -> String {
+pub(crate) fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 

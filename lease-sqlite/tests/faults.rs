@@ -225,11 +225,11 @@ async fn file_of_a_later_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leases.db");
     SqliteStore::open(&path).await.unwrap().close().await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
 
     let error = refused(&path).await;
 
-    says(&error, StoreErrorKind::Misconfigured, &["version 2", "update lease-sqlite"]);
+    says(&error, StoreErrorKind::Misconfigured, &["version 3", "update lease-sqlite"]);
 }
 
 #[tokio::test]

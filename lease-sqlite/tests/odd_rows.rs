@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::store::{Beat, Claim, Grant, LeaseTable, LockStore, Nonce, Obtained};
+use lease_core::store::{
+    Beat, Claim, Ended, Grant, LeaseTable, LockStore, Nonce, Obtained, Parent, Sessions, Vacancy,
+};
 use lease_core::{Attributes, Change, LeaseKey, StoreError, StoreErrorKind, Value};
 use lease_sqlite::SqliteStore;
 use proptest::prelude::*;
@@ -12,7 +14,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value as Sql;
 use tempfile::TempDir;
 
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 20] = [
     "key",
     "boot",
     "token",
@@ -31,6 +33,8 @@ const COLUMNS: [&str; 18] = [
     "only_for",
     "record",
     "attributes",
+    "parent",
+    "parent_token",
 ];
 
 fn odd_value() -> impl Strategy<Value = Sql> {
@@ -78,6 +82,21 @@ async fn asks_all(store: &SqliteStore, key: &LeaseKey, grant: &Grant) -> Vec<Sto
     errors.extend(store.delete(grant).await.err());
     errors.extend(store.release(grant, None).await.err());
     errors.extend(store.watch(key).await.err());
+    let session = Parent::from(grant);
+    for read in store.read_all(std::slice::from_ref(key)).await {
+        match read {
+            Ok(record) => {
+                let proof = Ended::written(session.clone());
+                let seen = Vacancy::seen(key, record.as_ref(), &grant.lessee, Some(&proof));
+                if let Some(seen) = seen {
+                    errors.extend(store.obtain_under(&claim(key), &seen).await.err());
+                }
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.extend(store.end_session(&session).await.err());
+    errors.extend(store.count(key, "count").await.err());
     errors.extend(store.list("").filter_map(async |record| record.err()).collect::<Vec<_>>().await);
     errors.extend(store.scan("").filter_map(async |held| held.err()).collect::<Vec<_>>().await);
     errors

@@ -41,7 +41,8 @@ impl AnyStore {
         feature = "sqlite",
         feature = "redis",
         feature = "dynamodb",
-        feature = "postgres"
+        feature = "postgres",
+        feature = "etcd"
     ))]
     pub(crate) fn of_table(store: impl LeaseTable + Clone) -> Self {
         Self { store: Arc::new(store.clone()), table: Some(Arc::new(store)) }

@@ -11,7 +11,8 @@ use crate::any_store::AnyStore;
     feature = "sqlite",
     feature = "redis",
     feature = "dynamodb",
-    feature = "postgres"
+    feature = "postgres",
+    feature = "etcd"
 ))]
 use crate::scheme::Kind;
 use crate::url::StoreUrl;
@@ -60,12 +61,15 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
         Kind::DynamoDb => crate::stores::dynamodb::open(url).await,
         #[cfg(feature = "postgres")]
         Kind::Postgres => crate::stores::postgres::open(url).await,
+        #[cfg(feature = "etcd")]
+        Kind::Etcd => crate::stores::etcd::open(url).await,
         #[cfg(not(all(
             feature = "memory",
             feature = "sqlite",
             feature = "redis",
             feature = "dynamodb",
-            feature = "postgres"
+            feature = "postgres",
+            feature = "etcd"
         )))]
         // `parse` has refused the schemes of features that are off.
         _ => Err(url.refuse("needs a feature of lease-store that is off")),

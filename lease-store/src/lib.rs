@@ -12,7 +12,8 @@ mod stores;
         feature = "sqlite",
         feature = "redis",
         feature = "dynamodb",
-        feature = "postgres"
+        feature = "postgres",
+        feature = "etcd"
     )),
     expect(dead_code, reason = "no store reads a URL")
 )]

@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     RedisQuorum,
     DynamoDb,
     Postgres,
+    Etcd,
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static Scheme> {
@@ -38,7 +39,7 @@ pub(crate) fn listed() -> String {
     format!("this program has {built}; it was built without {}", absent.join(", "))
 }
 
-const SCHEMES: [Scheme; 13] = [
+const SCHEMES: [Scheme; 15] = [
     scheme("memory", Kind::Memory, "memory", cfg!(feature = "memory"), "memory:"),
     scheme(
         "sqlite",
@@ -112,6 +113,8 @@ const SCHEMES: [Scheme; 13] = [
         cfg!(feature = "postgres"),
         "postgresql://USER@HOST/DATABASE",
     ),
+    scheme("etcd", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcd://HOST:2379,HOST:2379"),
+    scheme("etcds", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcds://HOST:2379,HOST:2379"),
 ];
 
 const fn scheme(

@@ -2,7 +2,7 @@
 //!
 //! This module uses no URL library, because URL libraries refuse several hosts.
 
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
 use std::time::Duration;
 
 use lease_core::StoreError;
@@ -17,7 +17,7 @@ pub(crate) struct StoreUrl {
     pub(crate) scheme: &'static Scheme,
     pub(crate) has_authority: bool,
     #[cfg_attr(
-        not(any(feature = "redis", feature = "dynamodb", feature = "postgres")),
+        not(any(feature = "redis", feature = "dynamodb", feature = "postgres", feature = "etcd")),
         expect(dead_code, reason = "only a server has logins")
     )]
     pub(crate) login: Option<String>,
@@ -26,7 +26,8 @@ pub(crate) struct StoreUrl {
             feature = "sqlite",
             feature = "redis",
             feature = "dynamodb",
-            feature = "postgres"
+            feature = "postgres",
+            feature = "etcd"
         )),
         expect(dead_code, reason = "memory has no host")
     )]
@@ -86,13 +87,19 @@ impl StoreUrl {
         misconfigured(&self.shown, remedy)
     }
 
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "dynamodb", feature = "postgres"))]
+    #[cfg(any(
+        feature = "sqlite",
+        feature = "redis",
+        feature = "dynamodb",
+        feature = "postgres",
+        feature = "etcd"
+    ))]
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let place = self.parameters.iter().position(|(found, _)| found == name)?;
         Some(self.parameters.remove(place).1)
     }
 
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
+    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
     pub(crate) fn take_duration(&mut self, name: &str) -> Result<Option<Duration>, StoreError> {
         let Some(text) = self.take(name) else { return Ok(None) };
         let parsed = duration(&text);
@@ -130,7 +137,7 @@ impl StoreUrl {
         }))
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
     pub(crate) fn check_hosts(&self) -> Result<(), StoreError> {
         let example = self.scheme.example;
         if !self.has_authority {
@@ -179,7 +186,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// Reads `500ms`, `2s` or `5m`.
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -192,7 +199,10 @@ fn duration(text: &str) -> Option<Duration> {
     })
 }
 
-#[cfg(all(test, any(feature = "sqlite", feature = "redis", feature = "postgres")))]
+#[cfg(all(
+    test,
+    any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd")
+))]
 mod tests {
     use super::*;
 

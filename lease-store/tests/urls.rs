@@ -1,6 +1,6 @@
 //! Right URLs open their stores. The error of a wrong URL has the remedy, but not the password.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(all(feature = "memory", feature = "sqlite", feature = "redis"))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use lease_core::conformance::{Fixture, Reopened};
 use lease_core::store::{Claim, LockStore, Nonce, Obtained, async_trait};
 use lease_core::{Attempt, Locker, StoreErrorKind};
 use lease_store::{AnyStore, connect, connect_table};
+#[cfg(feature = "etcd")]
+use lease_test_servers::etcd::EtcdServer;
 #[cfg(feature = "postgres")]
 use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::promises::broken;
@@ -84,7 +86,56 @@ async fn table_in_postgres_is_opened() {
     share(&format!("{url}&create=true")).await;
     share(&format!("{}&listen={at}&connections=2", url.replace("postgres:", "postgresql:"))).await;
 
+    let store = connect(&url).await.unwrap();
+    assert!(store.in_turn().is_some() && store.sessions().is_some());
     connect_table(&url).await.unwrap();
+}
+
+#[cfg(feature = "etcd")]
+const WRONG_OF_ETCD: [Wrong; 8] = [
+    ("etcd:host", &["no // after", "etcd://HOST:2379"]),
+    ("etcd://user:s3cret@", &["empty host"]),
+    ("etcd://user:s3/cret@host:2379", &["etcd://***@host", "%2F"]),
+    ("etcd://user:s3cret@a:2379,b:port", &["etcd://***@a", "1 to 65535"]),
+    ("etcd://user@host", &["names a user without a password", "USER:PASSWORD"]),
+    ("etcds://user:%ffs3@host", &["not UTF-8"]),
+    ("etcd://host?prefix=s3", &["unknown parameter \"prefix\"", "takes timeout"]),
+    ("etcd://host//registry", &["begins with /", "etcd://HOST:2379/PREFIX"]),
+];
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn wrong_url_of_etcd_is_explained() {
+    explains(&WRONG_OF_ETCD).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread")]
+async fn prefix_in_etcd_is_opened() {
+    let Some(server) = EtcdServer::start() else { return };
+    for words in ["role add r", "role grant-permission r readwrite --prefix=true billing/"] {
+        server.etcdctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    for words in ["user add me:a@b", "user grant-role me r", "user add root:root"] {
+        server.etcdctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    server.etcdctl(&["user", "grant-role", "root", "root"]);
+    // The first port is closed.
+    let hosts = format!("127.0.0.1:1,127.0.0.1:{}", server.port());
+    share(&format!("etcd://{hosts}?timeout=60s")).await;
+    server.etcdctl(&["auth", "enable"]);
+
+    share(&format!("etcd://me:a%40b@{hosts}/billing?timeout=60s")).await;
+
+    let url = format!("etcd://me:a%40b@{hosts}/billing/?timeout=60s");
+    connect_table(&url).await.unwrap();
+    let elsewhere = connect(&url.replace("billing", "other")).await.unwrap_err();
+    assert_eq!(elsewhere.kind(), StoreErrorKind::Denied);
+    let wrong = connect(&url.replace("a%40b", "s3cret")).await.unwrap_err();
+    assert!(!format!("{wrong:?}").contains("s3cret"), "{wrong:?}");
+    let found = server.etcdctl(&["--user=root:root", "get", "--prefix", "--keys-only", ""]);
+    let found: Vec<_> = found.split_whitespace().collect();
+    assert_eq!(found, ["billing/job", "leases/job"]);
 }
 
 #[tokio::test]
@@ -148,6 +199,8 @@ async fn file_is_opened_by_an_absolute_and_a_relative_path() {
 
     assert!(path.exists());
     share(&format!("sqlite:{encoded}")).await;
+    let store = connect(&format!("sqlite:{encoded}")).await.unwrap();
+    assert!(store.in_turn().is_some() && store.sessions().is_some());
     connect_table(&format!("sqlite:{encoded}")).await.unwrap();
 }
 

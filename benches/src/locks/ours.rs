@@ -1,8 +1,12 @@
 //! This library: a store without a locker, and a locker.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained};
 use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
+use lease_metrics::LeaseMetrics;
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::TTL;
 use crate::lock::{Held, Lock};
@@ -40,26 +44,38 @@ impl<S: LockStore> Held for StoreHeld<S> {
     }
 }
 
-pub(crate) struct WithLocker(Locker);
+pub(crate) struct WithLocker {
+    name: &'static str,
+    locker: Locker,
+}
 
 impl WithLocker {
     pub(crate) fn new(store: impl LockStore) -> Self {
-        Self(Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap()))
+        let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
+        Self { name: "this library", locker }
+    }
+
+    /// Reports to a recorder for Prometheus.
+    pub(crate) fn with_metrics(store: impl LockStore) -> Self {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = metrics::with_local_recorder(&recorder, || LeaseMetrics::new("redis"));
+        let Self { locker, .. } = Self::new(store);
+        Self { name: "this library, with metrics", locker: locker.with_metrics(Arc::new(metrics)) }
     }
 }
 
 #[async_trait]
 impl Lock for WithLocker {
     fn name(&self) -> &'static str {
-        "this library"
+        self.name
     }
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = LeaseKey::new(key).unwrap();
         // Makes a single attempt first, since most keys are free.
-        let lease = match self.0.obtain(&key).await {
+        let lease = match self.locker.obtain(&key).await {
             Ok(Attempt::Obtained(lease)) => lease,
-            Ok(Attempt::Held(_)) => self.0.wait_until_obtained(&key).await.ok()?,
+            Ok(Attempt::Held(_)) => self.locker.wait_until_obtained(&key).await.ok()?,
             Err(_) => return None,
         };
         Some(Box::new(lease))

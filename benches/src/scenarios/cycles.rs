@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lease_core::store::{BootClock, Clock};
+use lease_redis::RedisStore;
 use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::{RedisServer, independent};
 use tokio::time::timeout;
@@ -14,6 +15,7 @@ use super::contestants::{make_tables, on_one, on_quorum};
 use crate::CALL_TIMEOUT;
 use crate::cores::SeparateCores;
 use crate::lock::Lock;
+use crate::locks::ours::WithLocker;
 use crate::locks::redlock::Redlock;
 use crate::locks::same_commands::SameCommands;
 use crate::race::{Race, Score, Spread};
@@ -26,6 +28,27 @@ pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     locks.insert(1, Arc::new(SameCommands::connect(&server.url()).await));
     locks.push(Arc::new(Redlock::new(&[server.url()])));
     per_second("redis", "one Redis", &locks, rounds, 8_000).await
+}
+
+pub(crate) async fn with_metrics(rounds: usize) -> Vec<Table> {
+    let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let locks: [Arc<dyn Lock>; 2] =
+        [Arc::new(WithLocker::new(store.clone())), Arc::new(WithLocker::with_metrics(store))];
+    let mut race = Race::default();
+    for lock in &locks {
+        race.enter(lock.name(), move || {
+            let lock = Arc::clone(lock);
+            async move { Some(cycles_by_tasks(lock, 64, 200_000).await?.per_second()) }
+        });
+    }
+    vec![Table {
+        name: "metrics-64".to_owned(),
+        title: "A free key is taken and freed on one Redis, by 64 tasks, with metrics".to_owned(),
+        unit: "per second",
+        better: Better::More,
+        scores: race.run(rounds).await,
+    }]
 }
 
 pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {

@@ -44,6 +44,11 @@ pub(crate) const ALL: &[Scenario] = &[
         run: |rounds| Box::pin(cycles::on_a_quorum(rounds)),
     },
     Scenario {
+        name: "metrics",
+        what: "64 tasks obtain and release a free key on one Redis server, with and without metrics",
+        run: |rounds| Box::pin(cycles::with_metrics(rounds)),
+    },
+    Scenario {
         name: "latency",
         what: "1 to 1,024 tasks obtain and release a free key on one Redis server: p50, p99, cycles",
         run: |rounds| Box::pin(latency::by_tasks(rounds)),

@@ -1,11 +1,13 @@
 //! The command line.
 //!
 //! Start with [`Command`]. [`run`] has the arguments of `lease run`, and [`waiting`] those of all commands that obtain
-//! a key. [`shards`] has those of `lease shards`. [`values`] parses durations, signals and hand-overs.
+//! a key. [`shards`] has those of `lease shards`, and `serve` those of `lease serve`. [`values`] parses durations, signals and hand-overs.
 
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod shards;
-mod values;
+pub(crate) mod values;
 mod waiting;
 
 use std::ffi::OsString;
@@ -17,13 +19,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 use lease_core::{HandOver, LeaseKey};
 
 pub(crate) use self::run::RunArguments;
+#[cfg(feature = "serve")]
+pub(crate) use self::serve::ServeArguments;
 pub(crate) use self::shards::ShardsArguments;
 pub(crate) use self::values::HandOverSource;
-pub(crate) use self::values::duration;
-use self::values::{hand_over_source, interval};
-pub(crate) use self::waiting::{Verbosity, WaitingArguments};
+use self::values::{duration, hand_over_source, interval};
+pub(crate) use self::waiting::WaitingArguments;
 use crate::exit::Exit;
-use crate::jobs::JobsCommand;
+use crate::jobs::arguments::JobsCommand;
 use crate::output::messages::say;
 
 /// Runs commands under distributed leases, and shows and ends leases.
@@ -113,6 +116,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<JobsCommand>,
     },
+    /// Serves a page for operators: leases, jobs and shards as they change.
+    ///
+    /// The page only shows them, unless --allow-changes is given.
+    #[cfg(feature = "serve")]
+    Serve(ServeArguments),
     /// Prints a completion script for SHELL.
     Completions { shell: clap_complete::Shell },
     /// Prints the man page.

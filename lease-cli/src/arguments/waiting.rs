@@ -6,6 +6,7 @@ use clap::Args;
 use lease_core::LeaseKey;
 
 use super::values::duration;
+use crate::output::verbosity::Verbosity;
 
 /// Which key to obtain, and how long to wait for it.
 #[derive(Debug, Args)]
@@ -33,14 +34,6 @@ pub(crate) struct WaitingArguments {
     /// Tells who holds KEY and since when, and logs each request that fails.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-}
-
-/// Which messages to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verbosity {
-    Quiet,
-    Normal,
-    Verbose,
 }
 
 impl WaitingArguments {

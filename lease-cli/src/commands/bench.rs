@@ -6,7 +6,7 @@ use lease_core::store::{BootClock, Clock, Moment};
 use lease_core::{Attempt, LeaseKey, LeaseOptions, Locker, StoreError};
 use tokio::task::JoinSet;
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::store;

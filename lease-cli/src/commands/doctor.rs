@@ -1,6 +1,6 @@
 //! `lease doctor`: checks the store, one line per check, with a remedy.
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::doctor::{Grade, examine};
 use crate::exit::{Exit, Failure};
 use crate::output::Record;

@@ -7,7 +7,7 @@ use lease_core::{GrantId, Holder, LeaseKey, LeaseOptions, StoreErrorKind};
 use lease_store::AnyStore;
 use tokio::time::sleep;
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::output::messages::say;

@@ -3,7 +3,7 @@
 use lease_core::LeaseOptions;
 
 use crate::arguments::HandOverSource;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::output::messages::say;

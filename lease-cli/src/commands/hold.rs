@@ -10,12 +10,13 @@ use rustix::io::Errno;
 use tokio::select;
 use tokio::sync::oneshot;
 
-use crate::arguments::{Verbosity, WaitingArguments};
-use crate::commands::Context;
+use crate::arguments::WaitingArguments;
+use crate::commands::context::Context;
 use crate::commands::obtaining::{self, Obtained};
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::output::messages::{log, say};
+use crate::output::verbosity::Verbosity;
 
 pub(crate) async fn hold(context: &Context, arguments: &WaitingArguments) -> Result<Exit, Failure> {
     log(arguments.verbosity());

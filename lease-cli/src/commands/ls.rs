@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use lease_core::store::{HeldKey, LeaseRecord, LockStore};
 use lease_core::{FencingToken, LeaseKey};
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::output::attributes;

@@ -1,8 +1,10 @@
 //! The commands, one file each.
 //!
-//! Start with [`run`], which most users need. [`obtaining`] obtains the key for all commands that need one.
+//! Start with [`run`], which most users need. [`context`] has what every command needs, and [`obtaining`] obtains
+//! the key for all commands that need one.
 
 mod bench;
+pub(crate) mod context;
 mod doctor;
 mod ending;
 mod generated;
@@ -11,7 +13,7 @@ mod hold;
 mod ls;
 mod obtaining;
 mod run;
-mod shards;
+pub(crate) mod shards;
 mod take;
 mod watch;
 mod who;
@@ -19,20 +21,16 @@ mod who;
 use tokio::runtime::Builder;
 
 use crate::arguments::{Arguments, Command};
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::jobs;
 use crate::output::Output;
-
-/// What every command needs.
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) url: Option<String>,
-    pub(crate) output: Output,
-}
+#[cfg(feature = "serve")]
+use crate::serve;
 
 /// Runs the command of `arguments` to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
-    let output = Output::of(&arguments);
+    let output = Output::of(arguments.json);
     let context = Context { url: arguments.store, output };
     // On the main thread: a command dies with the thread that has started it.
     let runtime = Builder::new_current_thread()
@@ -60,6 +58,8 @@ async fn execute(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Bench { tasks, time } => bench::bench(context, tasks, time).await,
         Command::Shards(arguments) => shards::shards(context, &arguments).await,
         Command::Jobs { command } => jobs::jobs(context, command).await,
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::serve(context, arguments).await,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man => generated::man(),
     }

@@ -9,10 +9,11 @@ use tokio::select;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::arguments::{Verbosity, WaitingArguments};
-use crate::commands::Context;
+use crate::arguments::WaitingArguments;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::messages::{held_by, say};
+use crate::output::verbosity::Verbosity;
 use crate::signals::Signals;
 use crate::store;
 

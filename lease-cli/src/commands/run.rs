@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use lease_core::{Lease, LeaseOptions, Locker, Released, Reservation};
 
-use crate::arguments::{RunArguments, Verbosity};
+use crate::arguments::RunArguments;
 use crate::child::running_time::RunningTime;
 use crate::child::supervisor::{Outcome, Place, Plan, Supervisor};
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::commands::obtaining::{self, Obtained};
 use crate::exit::{Exit, Failure, sentence};
 use crate::output::messages::{log, say};
+use crate::output::verbosity::Verbosity;
 
 /// Obtains the key, runs the command, and releases the key after the last process of the command has ended.
 pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<Exit, Failure> {

@@ -5,7 +5,7 @@ use tokio::select;
 use tokio::time::timeout;
 
 use crate::arguments::WaitingArguments;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::commands::obtaining::{self, LAST_ANSWERS, Obtained};
 use crate::exit::{Exit, Failure};
 use crate::output::messages::log;

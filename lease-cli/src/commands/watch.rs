@@ -9,11 +9,11 @@ use lease_core::{Holder, LeaseKey};
 use lease_store::AnyStore;
 use tokio::time::sleep;
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure, sentence};
 use crate::output::Record;
 use crate::output::messages::say;
-use crate::store;
+use crate::{started, store};
 
 /// Prints the present holders, and then each change, until a signal ends this process.
 pub(crate) async fn watch(
@@ -64,7 +64,7 @@ fn changes(former: &Holders, current: &Holders) -> Vec<(LeaseKey, Option<Holder>
 
 fn record(key: &LeaseKey, holder: Option<&Holder>) -> Record {
     let state = if holder.is_some() { "held" } else { "free" };
-    let record = Record::new().with("time", store::now().to_string()).with("state", state);
+    let record = Record::new().with("time", started::now().to_string()).with("state", state);
     record.with("key", key.as_str()).with_holder(holder)
 }
 

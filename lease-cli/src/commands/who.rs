@@ -2,7 +2,7 @@
 
 use lease_core::{LeaseKey, LeaseOptions};
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 use crate::store;

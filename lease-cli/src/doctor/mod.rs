@@ -1,8 +1,11 @@
 //! The checks of `lease doctor`.
 //!
 //! Start with [`examine`]. [`cycle`] has the checks that every store gets. [`sqlite`] and the folders `postgres`,
-//! `redis` and `dynamodb` have those of one kind of store. [`mounts`] finds the file system of a file.
+//! `redis` and `dynamodb` have those of one kind of store. `clock` compares a server's clock. [`mounts`] finds
+//! the file system of a file.
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod clock;
 mod cycle;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -13,7 +16,8 @@ mod postgres;
 mod redis;
 mod sqlite;
 
-use std::time::{Duration, SystemTime};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::time::Duration;
 
 /// What a check has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,33 +108,9 @@ pub(crate) async fn examine(url: &str) -> Vec<Finding> {
     findings
 }
 
-/// Compares a store's clock with that of this machine. `ahead` is negative if the store's clock is behind.
-fn clock(ahead: f64) -> Finding {
-    const CHECK: &str = "clock";
-    if ahead.abs() < TOLERATED {
-        return Finding::ok(CHECK, "the clock of the store agrees with that of this machine");
-    }
-    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
-    Finding::bad(
-        CHECK,
-        Grade::Warning,
-        format!("the clock of the store is {:.0} s {side} that of this machine", ahead.abs()),
-        "synchronise both by NTP. Leases do not depend on it, but the first tokens of new keys do",
-    )
-}
-
-/// The wall clock of this machine, in seconds since 1970.
-fn seconds_since_1970() -> f64 {
-    #[expect(clippy::disallowed_methods, reason = "compared with a store's clock, for a report")]
-    let now = SystemTime::now();
-    now.duration_since(SystemTime::UNIX_EPOCH).as_ref().map_or(0.0, Duration::as_secs_f64)
-}
-
 /// How long a server may take to answer, and a replica or standby to catch up. A third of the default ttl.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the lag of replicas and standbys is read.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 const POLL: Duration = Duration::from_millis(100);
-/// A difference of clocks below this, in seconds, may come from the network.
-const TOLERATED: f64 = 5.0;

@@ -8,7 +8,7 @@ use lease_scheduler::Ending;
 use lease_scheduler::jiff::{SignedDuration, Timestamp};
 use lease_scheduler::{SystemWallClock, WallClock};
 
-use crate::arguments::duration;
+use crate::arguments::values::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
@@ -90,7 +90,7 @@ fn ending(text: &str) -> Result<Ending, String> {
 }
 
 /// Returns the name of `ending` on the command line and in the output.
-pub(super) fn ending_name(ending: Ending) -> &'static str {
+pub(crate) fn ending_name(ending: Ending) -> &'static str {
     ENDINGS.iter().find(|(_, known)| *known == ending).map_or("unknown", |(name, _)| name)
 }
 

@@ -6,7 +6,7 @@ use lease_scheduler::{
 };
 use tokio::time::timeout;
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::jobs::arguments::TriggerArguments;
 use crate::output::Record;

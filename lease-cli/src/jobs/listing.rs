@@ -3,7 +3,7 @@
 use lease_core::FencingToken;
 use lease_scheduler::{JobControl, JobStatus, PastRun, RunQuery, TriggerNumber};
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::jobs::arguments::{HistoryArguments, ending_name};
 use crate::output::Record;

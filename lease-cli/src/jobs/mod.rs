@@ -3,16 +3,16 @@
 //! [`arguments`] has the command line, [`listing`] shows jobs and their runs, [`commanding`] pauses, resumes, triggers and
 //! repairs a job.
 
-mod arguments;
+pub(crate) mod arguments;
 mod commanding;
 mod listing;
 
 use lease_core::LeaseOptions;
 use lease_scheduler::JobControl;
 
-pub(crate) use self::arguments::JobsCommand;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::jobs::arguments::JobsCommand;
 use crate::store;
 
 /// Runs a command on jobs. Without one, lists all jobs.

@@ -5,8 +5,8 @@ use std::io::{Write, stderr};
 use lease_core::{Holder, LeaseKey};
 use tracing::Level;
 
-use crate::arguments::Verbosity;
-use crate::store::start_of;
+use crate::output::verbosity::Verbosity;
+use crate::started::start_of;
 
 /// Prints a message. Nothing depends on its arrival.
 pub(crate) fn say(message: &str) {

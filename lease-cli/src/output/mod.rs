@@ -1,11 +1,12 @@
 //! Output: a table on a terminal, tab-separated lines otherwise, or JSON.
 //!
 //! Start with [`Output`]. A [`Record`] is a line of it. [`messages`] has the texts for people, on
-//! stderr, and [`attributes`] shows attributes as JSON.
+//! stderr, and [`attributes`] shows attributes as JSON. [`verbosity`] says which messages to print.
 
 pub(crate) mod attributes;
 pub(crate) mod messages;
 mod record;
+pub(crate) mod verbosity;
 
 use std::env;
 use std::io::{self, IsTerminal, Write, stdout};
@@ -27,9 +28,9 @@ enum Format {
 }
 
 impl Output {
-    /// The format for stdout: JSON if `arguments` ask for it.
-    pub(crate) fn of(arguments: &crate::arguments::Arguments) -> Self {
-        let format = if arguments.json {
+    /// The format for stdout.
+    pub(crate) fn of(is_json: bool) -> Self {
+        let format = if is_json {
             Format::Json
         } else if !stdout().is_terminal() {
             Format::Tabs

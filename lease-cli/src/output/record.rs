@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_core::{FencingToken, GrantId, Holder};
 use serde_json::{Map, Value};
 
-use crate::store::start_of;
+use crate::started::start_of;
 
 /// Named values, in their order.
 #[derive(Debug, Clone, Default)]

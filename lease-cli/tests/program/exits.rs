@@ -89,7 +89,7 @@ fn wrong_usage_exits_with_64() {
 fn wrong_configuration_exits_with_78() {
     let place = Place::new();
 
-    for wrong in ["etcd://host", "sqlite:none/leases.db", "sqlite:", "redis://host:port"] {
+    for wrong in ["consul://host", "sqlite:none/leases.db", "sqlite:", "redis://host:port"] {
         let output = place.output(&["--store", wrong, "run", "job", "--", "touch", "ran"]);
         assert_eq!(output.status.code(), Some(78), "{wrong}: {output:?}");
         assert!(text(&output.stderr).starts_with("lease: "), "{output:?}");

@@ -93,7 +93,9 @@ fn command_that_continues_after_a_signal_keeps_the_key() {
 fn ignored_signal_stays_ignored() {
     let place = Place::new();
     let mut command = std::process::Command::new("env");
-    command.args(["--ignore-signal=HUP", crate::place::PROGRAM, "run", "job", "--", "sh", "-c"]);
+    // The test itself may have been started with ignored signals, by nohup.
+    command.args(["--default-signal", "--ignore-signal=HUP", crate::place::PROGRAM]);
+    command.args(["run", "job", "--", "sh", "-c"]);
     command.arg("grep SigIgn /proc/$PPID/status /proc/self/status");
     command.env("LEASE_STORE", "sqlite:leases.db").current_dir(place.folder());
 

@@ -14,6 +14,7 @@ use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
+use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::attributes::Attributes;
 use crate::store::grant::Grant;
@@ -30,11 +31,17 @@ pub(crate) async fn wait_in_turn(
         return Ok(Some(lease));
     }
     loop {
-        let standing = Standing::new(contest, key).await?;
+        let mut standing = Standing::new(contest, key)?;
+        standing.take_over().await;
         let pauses = Pauses::new(&contest.settings.options, &contest.settings.random);
-        match (Wait { contest, queues, standing, pauses }).run().await? {
+        let next_look = contest.settings.clock.now();
+        let wait = Wait { contest, queues, standing, pauses, is_deaf: false, next_look };
+        match wait.run().await? {
             Outcome::Obtained(lease) => return Ok(Some(lease)),
-            Outcome::NoQueue => return Ok(None),
+            Outcome::NoQueue => {
+                contest.position.send_replace(None);
+                return Ok(None);
+            }
             Outcome::Gone => contest.position.send_replace(None),
         };
     }
@@ -67,6 +74,10 @@ struct Wait<'a> {
     queues: &'a dyn InTurn,
     standing: Standing,
     pauses: Pauses<'a>,
+    /// The store could not notify the waiter. So the waiter polls, and listens again before each request.
+    is_deaf: bool,
+    /// The earliest time of the next renewal between the regular ones.
+    next_look: Moment,
 }
 
 enum Outcome {
@@ -90,12 +101,11 @@ impl Wait<'_> {
             let next = match step {
                 Step::End(outcome) => return Ok(outcome),
                 Step::Listen => {
-                    notices = match self.listen().await {
+                    let listened = self.listen().await;
+                    self.is_deaf = listened.is_err();
+                    notices = match listened {
                         Ok(listening) => listening,
-                        Err(error) if error.is_retryable() => {
-                            self.contest.settings.sleep(self.pauses.next()).await;
-                            continue;
-                        }
+                        Err(error) if error.is_retryable() => Notices::never(),
                         Err(_never) => return Ok(Outcome::NoQueue),
                     };
                     Ok(Step::Ask)
@@ -115,7 +125,7 @@ impl Wait<'_> {
     }
 
     async fn listen(&mut self) -> Result<Notices, StoreError> {
-        let limit = self.contest.settings.options.request_timeout();
+        let limit = self.contest.settings.options.request_timeout().min(LONGEST_WAIT_FOR_NOTICES);
         let claim = self.standing.claim();
         let listened = within(limit, self.queues.listen(claim)).await;
         if let Err(error) = &listened {
@@ -161,22 +171,32 @@ impl Wait<'_> {
         }
     }
 
-    /// Returns the time until the next renewal. When the holder's lease expires, the first waiters
-    /// also renew, because no release then grants the key.
-    fn until_renewal(&self, place: Place, notices: &Notices) -> Duration {
+    /// Returns the time until the next renewal. When the holder's lease expires, each waiter also renews,
+    /// because no release then grants the key. At most once per ttl, since a living holder with a short ttl extends
+    /// its lease many times per ttl of the waiter.
+    fn until_renewal(&mut self, place: Place, notices: &Notices) -> Duration {
         let options = &self.contest.settings.options;
         let mut period = options.ttl() / RENEWALS_PER_TTL;
         if !notices.can_notify() {
             let poll = options.poll_interval() * 3 / 2;
             period = period.min(self.contest.settings.random.part_of(poll, 1.0 / 3.0));
         }
-        match (place.expires_in, place.ahead) {
-            (Some(left), Some(ahead)) if ahead < NEAR_FRONT => {
-                let turn = STEP * (1 + u32::try_from(ahead).unwrap_or(0));
-                period.min(left.saturating_add(turn))
-            }
-            _ => period,
+        let Some(left) = place.expires_in else { return period };
+        let now = self.contest.settings.clock.now();
+        let look = left.saturating_add(self.turn(place.ahead)).max(self.next_look.since(now));
+        if look >= period {
+            return period;
         }
+        self.next_look = now + look + options.ttl();
+        look
+    }
+
+    /// After an expiry, the first waiters renew one after another, and the others soon after them.
+    fn turn(&self, ahead: Option<u64>) -> Duration {
+        let Settings { options, random, .. } = &**self.contest.settings;
+        let ahead = ahead.and_then(|ahead| u32::try_from(ahead).ok()).unwrap_or(u32::MAX);
+        let turn = STEP.saturating_mul(ahead.saturating_add(1));
+        if turn <= options.ttl() / 20 { turn } else { random.part_of(options.ttl() / 12, 0.6) }
     }
 
     async fn sleep(&mut self, until: Moment, notices: &mut Notices) -> Result<Step, StoreError> {
@@ -186,7 +206,7 @@ impl Wait<'_> {
             biased;
             notice = notices.next() => self.receive(notice).await,
             () = sleep_until(&*settings.clock, until, settings.options.heartbeat_period()) => {
-                Ok(Step::Ask)
+                Ok(if self.is_deaf { Step::Listen } else { Step::Ask })
             }
         }
     }
@@ -212,8 +232,8 @@ impl Wait<'_> {
 /// With three renewals per ttl, two may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The number of waiters that renew when the holder's lease expires. Some waiters may have crashed.
-const NEAR_FRONT: u64 = 8;
-
 /// The time between the renewals of two successive waiters after an expiry.
 const STEP: Duration = Duration::from_millis(10);
+
+/// A waiter that cannot listen polls, so it must not wait long for its notices.
+const LONGEST_WAIT_FOR_NOTICES: Duration = Duration::from_secs(1);

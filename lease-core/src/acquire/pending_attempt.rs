@@ -13,6 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::session::attempt::{attempt_under, take_over};
 use crate::settings::Settings;
@@ -20,7 +21,6 @@ use crate::settings::backoff::Pauses;
 use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::nonce::Nonce;
-use crate::store::time_limit::within;
 
 pub(crate) enum Request {
     Obtain(LeaseKey),
@@ -66,24 +66,11 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted(), now);
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    let UnsettledClaim { claim, first_sent, requests, beat, kept_since, .. } = match earlier {
+    let unsettled_claim = match earlier {
         Some(earlier) => earlier,
-        None => UnsettledClaim {
-            claim: Claim::new(
-                ask.key().clone(),
-                settings.lessee.clone(),
-                settings.random.nonce()?,
-                ttl,
-            )
-            .with_attributes(settings.attributes.clone()),
-            first_sent: now,
-            requests: Arc::default(),
-            beat: Beat::GRANTED,
-            adopts: ask.adopted(),
-            clearing: Arc::default(),
-            kept_since: None,
-        },
+        None => new_claim(settings, &ask, now)?,
     };
+    let UnsettledClaim { claim, first_sent, requests, beat, kept_since, .. } = unsettled_claim;
 
     let attempting = PendingAttempt {
         settings: Arc::clone(settings),
@@ -108,6 +95,24 @@ pub(crate) async fn attempt(
         }
         answer => Ok(answer),
     }
+}
+
+fn new_claim(
+    settings: &Settings,
+    ask: &Request,
+    now: Moment,
+) -> Result<UnsettledClaim, StoreError> {
+    let (key, lessee) = (ask.key().clone(), settings.lessee.clone());
+    let claim = Claim::new(key, lessee, settings.random.nonce()?, settings.options.ttl());
+    Ok(UnsettledClaim {
+        claim: claim.with_attributes(settings.attributes.clone()),
+        first_sent: now,
+        requests: Arc::default(),
+        beat: Beat::GRANTED,
+        adopts: ask.adopted(),
+        clearing: Arc::default(),
+        kept_since: None,
+    })
 }
 
 struct PendingAttempt {
@@ -192,14 +197,14 @@ impl PendingAttempt {
                 self.unsettled.remove(&self.claim);
                 return;
             }
-            if !self.unsettled.contains(&self.claim) {
+            if !self.unsettled.contains(&self.claim) && !clearing.releases_late_grant() {
                 return;
             }
             let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
                     // If another attempt has taken over the claim, that attempt gets the same answer.
-                    if self.unsettled.remove(&self.claim) {
+                    if self.unsettled.remove(&self.claim) || clearing.releases_late_grant() {
                         // No caller waits for this lease: the drop releases the key.
                         if let Obtained::Granted(grant, attributes) = obtained {
                             drop(self.lease(grant, attributes, settings.clock.now()));
@@ -219,11 +224,14 @@ impl PendingAttempt {
     async fn ask(&mut self) -> Result<Obtained, StoreError> {
         self.claim.request = self.requests.next();
         self.sent = self.settings.clock.now();
-        let store = &self.settings.store;
-        let limit = self.settings.options.request_timeout();
+        let (settings, store) = (&self.settings, &self.settings.store);
         let answer = match &self.ask {
-            Request::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
-            Request::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
+            Request::Obtain(_) => {
+                settings.ask(StoreOperation::Obtain, store.obtain(&self.claim)).await
+            }
+            Request::Adopt(grant) => {
+                settings.ask(StoreOperation::Adopt, store.adopt(grant, &self.claim)).await
+            }
         };
         match answer {
             Ok(obtained) => {
@@ -276,8 +284,7 @@ impl PendingAttempt {
         let (settings, half) = (Arc::clone(&self.settings), grant.ttl / 2);
         if self.began.since(self.first_sent) >= half {
             if matches!(self.ask, Request::Obtain(_)) {
-                let limit = settings.options.request_timeout();
-                within(limit, settings.store.release(&grant, None)).await?;
+                settings.ask(StoreOperation::Release, settings.store.release(&grant, None)).await?;
             }
             return self.ask_anew().await;
         }
@@ -323,8 +330,10 @@ impl PendingAttempt {
         let settings = Arc::clone(&self.settings);
         let sent = settings.clock.now();
         self.beat = self.beat.next();
-        let limit = settings.options.request_timeout();
-        match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
+        match settings
+            .ask(StoreOperation::Heartbeat, settings.store.heartbeat(&grant, self.beat))
+            .await?
+        {
             Heartbeat::Extended
                 if deadline.is_none_or(|deadline| settings.clock.now() < deadline) =>
             {

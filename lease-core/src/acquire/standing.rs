@@ -9,12 +9,13 @@ use futures_util::future::BoxFuture;
 use tracing::{Instrument, Span, debug};
 
 use crate::acquire::contest::Contest;
-use crate::acquire::unsettled::ClaimRequests;
+use crate::acquire::unsettled::{ClaimCleanup, ClaimRequests};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
@@ -22,7 +23,6 @@ use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, RequestNumber};
 use crate::store::in_turn::Enqueued;
 use crate::store::lock_store::LockStore;
-use crate::store::time_limit::within;
 
 /// If the claim is dropped before it has a lease, a task removes the claim from the queue.
 pub(crate) struct Standing {
@@ -30,6 +30,8 @@ pub(crate) struct Standing {
     runtime: LockerRuntime,
     claim: Claim,
     requests: Arc<ClaimRequests>,
+    /// The cleanup of the earlier attempt whose claim this waiter repeats.
+    taken_over: Option<Arc<ClaimCleanup>>,
     sent: VecDeque<(RequestNumber, Moment)>,
     beat: Beat,
     has_place: bool,
@@ -46,18 +48,18 @@ pub(crate) enum Accepted {
 }
 
 impl Standing {
-    /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted.
-    pub(crate) async fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
+    /// Makes a claim of `key`, or continues an earlier claim of this locker that may still be granted. Call
+    /// [`take_over`](Self::take_over) before the first request.
+    pub(crate) fn new(contest: Contest<'_>, key: &LeaseKey) -> Result<Self, StoreError> {
         let settings = Arc::clone(contest.settings);
         let earlier = contest.unsettled.take(key, None, settings.clock.now());
-        let (claim, requests, beat) = if let Some(earlier) = earlier {
-            earlier.clearing.take_over().await;
-            (earlier.claim, earlier.requests, earlier.beat)
+        let (claim, requests, beat, taken_over) = if let Some(earlier) = earlier {
+            (earlier.claim, earlier.requests, earlier.beat, Some(earlier.clearing))
         } else {
             let (lessee, ttl) = (settings.lessee.clone(), settings.options.ttl());
             let claim = Claim::new(key.clone(), lessee, settings.random.nonce()?, ttl)
                 .with_attributes(settings.attributes.clone());
-            (claim, Arc::default(), Beat::GRANTED)
+            (claim, Arc::default(), Beat::GRANTED, None)
         };
         Ok(Self {
             settings,
@@ -65,11 +67,20 @@ impl Standing {
             must_leave: requests.has_unanswered(),
             claim,
             requests,
+            taken_over,
             sent: VecDeque::new(),
             beat,
             has_place: false,
             in_flight: None,
         })
+    }
+
+    /// Ends the cleanup of the earlier attempt. The earlier claim may hold the key, so a waiter that is dropped
+    /// during this call also leaves the queue.
+    pub(crate) async fn take_over(&mut self) {
+        if let Some(cleanup) = &self.taken_over {
+            cleanup.take_over().await;
+        }
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -89,9 +100,12 @@ impl Standing {
         self.sent.retain(|(_, moment)| sent.since(*moment) < ttl);
         self.sent.push_back((self.claim.request, sent));
 
-        let (store, claim) = (Arc::clone(&self.settings.store), self.claim.clone());
-        let (has_place, limit) = (self.has_place, self.settings.options.request_timeout());
-        let request = async move { within(limit, send(&*store, &claim, has_place)).await };
+        let (settings, claim) = (Arc::clone(&self.settings), self.claim.clone());
+        let has_place = self.has_place;
+        let request = async move {
+            let answer = send(&*settings.store, &claim, has_place);
+            settings.ask(StoreOperation::Queue, answer).await
+        };
         let answer = self.in_flight.insert(request.boxed()).await;
         self.in_flight = None;
         let answer = answer.inspect_err(|error| {
@@ -143,12 +157,17 @@ impl Standing {
     async fn confirm(&mut self, grant: &Grant) -> Result<Confirmed, StoreError> {
         let sent = self.settings.clock.now();
         self.beat = self.beat.next();
-        let limit = self.settings.options.request_timeout();
-        Ok(match within(limit, self.settings.store.heartbeat(grant, self.beat)).await? {
-            Heartbeat::Extended => Confirmed::From(sent),
-            Heartbeat::Overtaken => Confirmed::Overtaken,
-            Heartbeat::Lost(_cause) => Confirmed::Lost,
-        })
+        let settings = &self.settings;
+        Ok(
+            match settings
+                .ask(StoreOperation::Heartbeat, settings.store.heartbeat(grant, self.beat))
+                .await?
+            {
+                Heartbeat::Extended => Confirmed::From(sent),
+                Heartbeat::Overtaken => Confirmed::Overtaken,
+                Heartbeat::Lost(_cause) => Confirmed::Lost,
+            },
+        )
     }
 }
 
@@ -175,6 +194,7 @@ impl Drop for Standing {
         let departure = Departure {
             settings: Arc::clone(&self.settings),
             claim: self.claim.clone(),
+            taken_over: self.taken_over.take(),
             in_flight: self.in_flight.take(),
             _guard: self.runtime.request_guard(),
         };
@@ -185,6 +205,7 @@ impl Drop for Standing {
 struct Departure {
     settings: Arc<Settings>,
     claim: Claim,
+    taken_over: Option<Arc<ClaimCleanup>>,
     in_flight: Option<BoxFuture<'static, Result<Enqueued, StoreError>>>,
     _guard: RequestGuard,
 }
@@ -192,6 +213,10 @@ struct Departure {
 impl Departure {
     /// Leaves at once, and leaves again if a request in flight may have arrived later.
     async fn run(mut self) {
+        if let Some(cleanup) = self.taken_over.take() {
+            // A request of the cleanup must not arrive after this claim has left.
+            cleanup.take_over().await;
+        }
         let in_flight = self.in_flight.take();
         let late = async {
             match in_flight {
@@ -208,12 +233,11 @@ impl Departure {
 
 /// Repeats the request until the store answers. Stops after a ttl, because the place has then expired.
 async fn leave(settings: &Settings, claim: &Claim) {
-    let limit = settings.options.request_timeout();
     let gives_up = settings.clock.now() + claim.ttl;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     loop {
         let Some(queues) = settings.store.in_turn() else { return };
-        match within(limit, queues.leave(claim)).await {
+        match settings.ask(StoreOperation::Queue, queues.leave(claim)).await {
             Ok(()) => return,
             Err(error) if !error.is_retryable() || settings.clock.now() >= gives_up => return,
             Err(_unclear) => settings.sleep(pauses.next()).await,

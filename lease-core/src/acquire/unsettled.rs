@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -69,6 +69,8 @@ impl ClaimRequests {
 #[derive(Debug, Default)]
 pub(crate) struct ClaimCleanup {
     taken_over: CancellationToken,
+    /// Set when the claim is dropped while a request of the cleanup may be in flight.
+    releases_late_grant: AtomicBool,
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -95,6 +97,11 @@ impl ClaimCleanup {
             () = self.taken_over.cancelled() => None,
             () = sleep_until(clock, moment, recheck) => Some(()),
         }
+    }
+
+    /// Whether no attempt repeats the claim any more, so that the cleanup releases what its last request obtains.
+    pub(crate) fn releases_late_grant(&self) -> bool {
+        self.releases_late_grant.load(Ordering::Relaxed)
     }
 
     /// Ends the repetitions, and waits until no request is in flight.
@@ -127,7 +134,11 @@ impl UnsettledClaims {
         now: Moment,
     ) -> Option<UnsettledClaim> {
         let taken = self.take_latest(key, |unsettled| unsettled.adopts == adopts)?;
-        (!taken.is_too_old(now)).then_some(taken)
+        if taken.is_too_old(now) {
+            taken.clearing.releases_late_grant.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(taken)
     }
 
     pub(crate) fn contains(&self, claim: &Claim) -> bool {

@@ -11,6 +11,7 @@ use crate::acquire::contest::Contest;
 use crate::acquire::in_turn::wait_in_turn;
 use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::slots::Slots;
+use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
@@ -18,33 +19,35 @@ use crate::options::Waiting;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::{GrantId, Holder};
+use crate::store::in_turn::InTurn;
 use crate::store::lock_store::{Change, Freed};
 use crate::store::time_limit::within;
 
 pub(crate) async fn contend(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
     let settings = contest.settings;
-    if settings.options.waiting() == Waiting::InTurn
-        // A claim under a session cannot wait in a queue.
-        && settings.session.is_none()
-        && let Some(queues) = settings.store.in_turn()
+    // A claim under a session cannot wait in a queue.
+    let is_in_turn = settings.options.waiting() == Waiting::InTurn && settings.session.is_none();
+    let queues = settings.store.in_turn().filter(|_| is_in_turn);
+    if let Some(queues) = queues
         && let Some(lease) = Box::pin(wait_in_turn(contest, queues, key)).await?
     {
         return Ok(lease);
     }
-    race(contest, key).await
+    race(contest, queues, key).await
 }
 
-async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError> {
+/// If the store keeps no queue for the key now, the waiter asks for a queue again after a ttl: racing waiters never
+/// obtain a key with a queue.
+async fn race(
+    contest: Contest<'_>,
+    queues: Option<&dyn InTurn>,
+    key: &LeaseKey,
+) -> Result<Lease, StoreError> {
     let Contest { settings, runtime, queue, unsettled, one_at_a_time, contended, .. } = contest;
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
-    let mut wake_backoff = WakeBackoff::default();
-    let mut slots = Slots::new();
-    // Most keys are free, so the first attempt is made without a watch. After a refusal without a
-    // watch, a second attempt follows at once.
-    let mut is_first = !contended.contains(key, settings.clock.now());
-    let mut watch = is_first.then(Freed::never);
-    let mut is_refused = false;
+    let mut race = Race::new(contest, queues, key);
+    let mut watch = race.is_first.then(Freed::never);
     loop {
         // The watch is registered before the attempt: a release in between wakes the watch.
         let freed = match watch.take() {
@@ -56,7 +59,7 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
         let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
         match outcome {
             Ok(Attempt::Obtained(lease)) => {
-                if !is_refused {
+                if !race.is_refused {
                     contended.remove(key);
                 }
                 lease.keep_turn(turn);
@@ -64,22 +67,11 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
             }
             Ok(Attempt::Held(holder)) => {
                 drop(alone);
-                slots.note_attempt(settings.clock.now().since(began));
-                is_refused = true;
-                contended.note(key, settings.clock.now(), settings.options.ttl());
                 pauses = Pauses::new(&settings.options, &settings.random);
-                let mut freed = freed;
-                if std::mem::take(&mut is_first) {
-                    freed = watch_or_poll(settings, key).await;
-                    if freed.can_wake() {
-                        // The watch misses a release before its registration.
-                        watch = Some(freed);
-                        continue;
-                    }
+                match race.refused(freed, holder, began).await? {
+                    Refused::ObtainedInTurn(lease) => return Ok(lease),
+                    Refused::Repeat(next) => watch = next,
                 }
-                watch = wait_for_change(settings, freed, &holder, &mut slots).await;
-                let waited = settings.clock.now().since(began);
-                settings.sleep(wake_backoff.pause_after(waited, holder.grant, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
@@ -88,6 +80,75 @@ async fn race(contest: Contest<'_>, key: &LeaseKey) -> Result<Lease, StoreError>
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// What a waiter without a queue knows of its earlier attempts.
+struct Race<'a> {
+    contest: Contest<'a>,
+    queues: Option<&'a dyn InTurn>,
+    key: &'a LeaseKey,
+    wake_backoff: WakeBackoff,
+    slots: Slots,
+    /// Most keys are free, so the first attempt is made without a watch. After a refusal without a watch, a second
+    /// attempt follows at once.
+    is_first: bool,
+    is_refused: bool,
+    asked_for_queue: Moment,
+}
+
+enum Refused {
+    /// The waiter asked for a queue again, and the queue granted the key.
+    ObtainedInTurn(Lease),
+    /// The next attempt follows, with this watch if it can still wake.
+    Repeat(Option<Freed>),
+}
+
+impl<'a> Race<'a> {
+    fn new(contest: Contest<'a>, queues: Option<&'a dyn InTurn>, key: &'a LeaseKey) -> Self {
+        let now = contest.settings.clock.now();
+        Self {
+            contest,
+            queues,
+            key,
+            wake_backoff: WakeBackoff::default(),
+            slots: Slots::new(),
+            is_first: !contest.contended.contains(key, now),
+            is_refused: false,
+            asked_for_queue: now,
+        }
+    }
+
+    /// Waits after an attempt that was refused. The attempt began at `began`.
+    async fn refused(
+        &mut self,
+        mut freed: Freed,
+        holder: Holder,
+        began: Moment,
+    ) -> Result<Refused, StoreError> {
+        let Contest { settings, contended, .. } = self.contest;
+        let now = settings.clock.now();
+        self.slots.note_attempt(now.since(began));
+        self.is_refused = true;
+        contended.note(self.key, now, settings.options.ttl());
+        if std::mem::take(&mut self.is_first) {
+            freed = watch_or_poll(settings, self.key).await;
+            if freed.can_wake() {
+                // The watch misses a release before its registration.
+                return Ok(Refused::Repeat(Some(freed)));
+            }
+        }
+        if let Some(queues) = self.queues
+            && settings.clock.now().since(self.asked_for_queue) >= settings.options.ttl()
+        {
+            let lease = Box::pin(wait_in_turn(self.contest, queues, self.key)).await?;
+            self.asked_for_queue = settings.clock.now();
+            return Ok(lease.map_or(Refused::Repeat(Some(freed)), Refused::ObtainedInTurn));
+        }
+        let watch = wait_for_change(settings, freed, &holder, &mut self.slots).await;
+        let waited = settings.clock.now().since(began);
+        settings.sleep(self.wake_backoff.pause_after(waited, holder.grant, settings)).await;
+        Ok(Refused::Repeat(watch))
     }
 }
 

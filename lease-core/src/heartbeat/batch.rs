@@ -4,6 +4,8 @@ use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::metrics::StoreOperation;
+use crate::metrics::stopwatch::Stopwatch;
 use crate::settings::Settings;
 use crate::store::grant::{Beat, Grant, Heartbeat};
 
@@ -45,7 +47,11 @@ impl Batch {
         let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
         let answers = settings.store.heartbeat_all(&self.beats);
         let mut answers = answers.ready_chunks(self.beats.len().max(1));
+        let mut timed = settings.has_metrics.then(|| TimedBatch::new(settings));
         while let Some(some) = answers.next().await {
+            if let Some(timed) = &mut timed {
+                timed.answered(some.iter().all(|(_, heartbeat)| heartbeat.is_ok()));
+            }
             let some = some.into_iter().filter_map(|(index, heartbeat)| {
                 let to = unanswered.get_mut(index)?.take()?;
                 Some(Answer { to, heartbeat })
@@ -57,6 +63,30 @@ impl Batch {
         if !missing.is_empty() {
             drop(answered.send(missing));
         }
+    }
+}
+
+/// Reports the batch as one request, once all answers have arrived, or the batch was dropped.
+struct TimedBatch<'a> {
+    settings: &'a Settings,
+    sent: Stopwatch,
+    is_ok: Option<bool>,
+}
+
+impl<'a> TimedBatch<'a> {
+    fn new(settings: &'a Settings) -> Self {
+        Self { settings, sent: Stopwatch::start(), is_ok: None }
+    }
+
+    fn answered(&mut self, is_ok: bool) {
+        self.is_ok = Some(is_ok && self.is_ok.unwrap_or(true));
+    }
+}
+
+impl Drop for TimedBatch<'_> {
+    fn drop(&mut self) {
+        let is_ok = self.is_ok.unwrap_or(false);
+        self.settings.metrics.store_request(StoreOperation::Heartbeat, self.sent.elapsed(), is_ok);
     }
 }
 

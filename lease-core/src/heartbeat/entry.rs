@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::heartbeat::lease_cell::LeaseCell;
+use crate::metrics::open::OpenRisk;
 use crate::options::LeaseOptions;
 use crate::settings::Settings;
 use crate::store::grant::Beat;
@@ -32,6 +33,8 @@ pub(crate) struct HeartbeatEntry {
     pub(crate) failures: u32,
     pub(crate) is_waiting: bool,
     risk: Risk,
+    /// Counts the lease as at risk, if the locker has metrics.
+    open_risk: Option<Box<OpenRisk>>,
     is_winding_down: bool,
 }
 
@@ -57,6 +60,7 @@ impl HeartbeatEntry {
             failures: 0,
             is_waiting: false,
             risk: Risk::None,
+            open_risk: None,
             is_winding_down: false,
         }
     }
@@ -87,6 +91,10 @@ impl HeartbeatEntry {
         settings.metrics.heartbeat_failed(&self.cell.grant.key, margin);
         if self.risk == Risk::None {
             self.risk = Risk::Heartbeat;
+        }
+        if settings.has_metrics && self.open_risk.is_none() {
+            let key = self.cell.grant.key.clone();
+            self.open_risk = Some(Box::new(OpenRisk::new(Arc::clone(&settings.metrics), key)));
         }
         self.cell.put_at_risk();
         let grant = &self.cell.grant;
@@ -124,6 +132,7 @@ impl HeartbeatEntry {
         self.unconfirmed = None;
         self.error = None;
         if std::mem::replace(&mut self.risk, Risk::None) != Risk::None {
+            self.open_risk = None;
             self.cell.take_out_of_risk();
         }
     }

@@ -302,11 +302,12 @@ impl Heartbeater {
         match heartbeat {
             Ok(Heartbeat::Extended) => {
                 // Counted from before the request: the store may apply it at any time after.
-                let deadline = sent + settings.trusted(grant.ttl);
+                let trusted = settings.trusted(grant.ttl);
+                let deadline = sent + trusted;
                 if entry.cell.extend(deadline, now).is_err() {
                     return self.remove(to.index);
                 }
-                settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
+                settings.metrics.heartbeat(&grant.key, now.since(sent), margin, trusted);
                 entry.take_out_of_risk();
                 // The pause is random, so the heartbeats of many leases spread further each time.
                 let longest = longest_pause(&settings.options);

@@ -17,12 +17,12 @@ use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::Lessee;
 use crate::lengths::Reservation;
 use crate::lost::LossCause;
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
-use crate::store::time_limit::within;
 
 /// How a lease was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,8 @@ impl Release {
             if cell.ending() == Some(Ending::Lost(LossCause::Superseded)) {
                 return Ok(Released::Freed);
             }
-            let answer = within(options.request_timeout(), self.ask(request, settings)).await;
+            let asking = self.ask(request, settings);
+            let answer = settings.ask(StoreOperation::Release, asking).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
                 // Before the deadline, only this holder can free the key. So an earlier attempt was

@@ -14,10 +14,10 @@ use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
 use crate::lengths::{Reservation, Ttl};
 use crate::lost::LossCause;
+use crate::metrics::StoreOperation;
 use crate::settings::backoff::Pauses;
 use crate::store::grant::Heartbeat;
 use crate::store::lease_table::LeaseTable;
-use crate::store::time_limit::within;
 
 /// The result of a hand-over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,7 +249,14 @@ impl Lease {
         loop {
             let sent = clock.now();
             let limit = options.request_timeout().min(until.since(sent));
-            let error = match within(limit, settings.store.heartbeat(&grant, beat)).await {
+            let error = match settings
+                .ask_within(
+                    limit,
+                    StoreOperation::Heartbeat,
+                    settings.store.heartbeat(&grant, beat),
+                )
+                .await
+            {
                 Ok(Heartbeat::Extended) if clock.now() < sent + settings.trusted(wait) => {
                     settings.metrics.released(&grant.key, clock.now().since(self.cell.granted_at));
                     return Ok((self, Handed::Over(HandOver::new(grant))));

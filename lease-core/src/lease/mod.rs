@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::select;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info_span};
 
 pub use self::ending::Handed;
 
@@ -91,6 +92,7 @@ impl Lease {
         granted: GrantedLease,
     ) -> Self {
         let GrantedLease { grant, attributes, granted_at, deadline, beat } = granted;
+        settings.metrics.began(&grant.key);
         let id = runtime.next_lease();
         let clock = Arc::clone(&settings.clock);
         let session = settings.session.as_ref().filter(|_| grant.parent.is_some());
@@ -214,10 +216,16 @@ impl Lease {
     ///
     /// If the lease was lost before `work` completed, or during its last poll. The output is dropped.
     ///
+    /// The work runs in a span `lease_work` with the fields `key`, `lessee` and `token`.
+    ///
     /// # Cancel safety
     ///
     /// As safe as `work`, which is dropped, too.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let grant = self.grant();
+        let work = work.instrument(info_span!(
+            "lease_work", key = %grant.key, lessee = %grant.lessee, token = grant.token.get()
+        ));
         select! {
             // Polls the loss first, so that the work is not polled again after a loss.
             biased;

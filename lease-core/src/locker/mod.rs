@@ -5,7 +5,6 @@ pub(crate) mod wait_in_turn;
 mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
@@ -15,19 +14,20 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contended_keys::ContendedKeys;
 use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::unsettled::UnsettledClaims;
-use crate::clock::{Moment, sleep_until};
+use crate::clock::sleep_until;
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
+use crate::metrics::StoreOperation;
+use crate::metrics::stopwatch::Stopwatch;
 use crate::options::LeaseOptions;
 use crate::runtime::own_thread::OwnThread;
 use crate::runtime::requests_in_flight::RequestsInFlight;
 use crate::settings::Settings;
 use crate::store::grant::Holder;
 use crate::store::lock_store::LockStore;
-use crate::store::time_limit::within;
 use crate::waiter_queue::Queue;
 
 /// Obtains leases from a store and extends them by heartbeats.
@@ -215,11 +215,9 @@ impl Locker {
         let span = self.span("obtain", key);
         async {
             let start = self.started();
-            let attempt = self.attempt(Request::Obtain(key.clone())).await?;
-            if let Attempt::Obtained(lease) = &attempt {
-                self.count(lease, start);
-            }
-            Ok(attempt)
+            let attempt = self.attempt(Request::Obtain(key.clone())).await;
+            self.count_attempt(key, &attempt, start);
+            attempt
         }
         .instrument(span)
         .await
@@ -243,11 +241,10 @@ impl Locker {
         let mut unknown = None;
         for key in self.shuffled(keys) {
             let span = self.span("obtain_any", key);
-            match self.attempt(Request::Obtain(key.clone())).instrument(span).await {
-                Ok(Attempt::Obtained(lease)) => {
-                    self.count(&lease, start);
-                    return Ok(Some(lease));
-                }
+            let attempt = self.attempt(Request::Obtain(key.clone())).instrument(span).await;
+            self.count_attempt(key, &attempt, start);
+            match attempt {
+                Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),
                 Ok(Attempt::Held(_)) => (),
                 Err(error) => unknown = Some(error),
             }
@@ -269,15 +266,11 @@ impl Locker {
     ///
     /// Safe: a task releases a lease that was resumed meanwhile. The hand-over cannot be resumed again.
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
-        let span = self.span("resume", handed.key());
+        let (span, key) = (self.span("resume", handed.key()), handed.key().clone());
         let start = self.started();
-        match self.attempt(Request::Adopt(handed.into_grant())).instrument(span).await? {
-            Attempt::Obtained(lease) => {
-                self.count(&lease, start);
-                Ok(Some(lease))
-            }
-            Attempt::Held(_) => Ok(None),
-        }
+        let attempt = self.attempt(Request::Adopt(handed.into_grant())).instrument(span).await;
+        self.count_attempt(&key, &attempt, start);
+        Ok(attempt?.into_lease())
     }
 
     /// Returns the holder of `key`. Returns `None` if the key has no holder, also while the key is
@@ -295,10 +288,8 @@ impl Locker {
     /// Safe.
     pub async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
         let (settings, key) = (Arc::clone(&self.settings), key.clone());
-        let ask = async move {
-            let limit = settings.options.request_timeout();
-            within(limit, settings.store.holder(&key)).await
-        };
+        let ask =
+            async move { settings.ask(StoreOperation::Holder, settings.store.holder(&key)).await };
         self.locker_runtime()?.run_until_dropped(ask).await
     }
 
@@ -365,19 +356,32 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    /// `None` if neither metrics nor a log use the time: reading the clock takes a hundredth of the
-    /// time of a lease.
-    fn started(&self) -> Option<Moment> {
+    /// `None` if neither metrics nor a log use the time: reading a clock costs up to a hundredth of an obtain and a
+    /// release.
+    fn started(&self) -> Option<Stopwatch> {
         let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
-        is_used.then(|| self.settings.clock.now())
+        is_used.then(Stopwatch::start)
     }
 
-    fn count(&self, lease: &Lease, start: Option<Moment>) {
+    fn count_attempt(
+        &self,
+        key: &LeaseKey,
+        attempt: &Result<Attempt, StoreError>,
+        start: Option<Stopwatch>,
+    ) {
+        match attempt {
+            Ok(Attempt::Obtained(lease)) => self.count(lease, start),
+            Ok(Attempt::Held(_)) => self.settings.metrics.refused(key),
+            Err(_) => self.settings.metrics.failed(key),
+        }
+    }
+
+    fn count(&self, lease: &Lease, start: Option<Stopwatch>) {
         Span::current()
             .record("key", tracing::field::display(lease.key()))
             .record("token", lease.token().get());
         let Some(start) = start else { return };
-        let waited: Duration = self.settings.clock.now().since(start);
+        let waited = start.elapsed();
         self.settings.metrics.obtained(lease.key(), waited);
         tracing::debug!(
             key = %lease.key(), lessee = %lease.lessee(), token = %lease.token(), ?waited,

@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::heartbeat::locker_runtime::Runtime;
 use crate::key::Lessee;
 use crate::locker::Locker;
-use crate::metrics::{Guarded, Metrics};
+use crate::metrics::Metrics;
+use crate::metrics::guarded::Guarded;
 use crate::options::LeaseOptions;
 use crate::settings::Settings;
 #[cfg(feature = "conformance")]

@@ -15,6 +15,8 @@ use crate::key::LeaseKey;
 use crate::lease::Lease;
 use crate::locker::wait_in_turn::WaitInTurn;
 use crate::locker::{Locker, Shared};
+use crate::metrics::open::OpenWait;
+use crate::settings::Settings;
 
 impl Locker {
     /// Waits without a limit until `key` is obtained.
@@ -124,7 +126,8 @@ impl Locker {
     async fn wait(&self, keys: &[LeaseKey], position: Position) -> Result<Lease, StoreError> {
         let start = self.started();
         let runtime = self.locker_runtime()?;
-        let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
+        let waiting = self.open_wait(keys);
+        let shuffled: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
         let (settings, shared) = (Arc::clone(&self.settings), Arc::clone(&self.shared));
         let contest = {
             let runtime = runtime.clone();
@@ -141,12 +144,21 @@ impl Locker {
                     position: &position,
                 };
                 let mut contenders: FuturesUnordered<_> =
-                    keys.iter().map(|key| contend(contest, key)).collect();
+                    shuffled.iter().map(|key| contend(contest, key)).collect();
                 contenders.next().await.unwrap_or_else(|| Err(runtime_has_ended()))
             }
         };
-        let lease = runtime.run_until_dropped(contest.instrument(Span::current())).await?;
-        self.count(&lease, start);
-        Ok(lease)
+        let lease = runtime.run_until_dropped(contest.instrument(Span::current())).await;
+        drop(waiting);
+        match &lease {
+            Ok(lease) => self.count(lease, start),
+            Err(_) => keys.iter().for_each(|key| self.settings.metrics.failed(key)),
+        }
+        lease
+    }
+
+    fn open_wait(&self, keys: &[LeaseKey]) -> Option<OpenWait> {
+        let Settings { metrics, has_metrics, .. } = &*self.settings;
+        has_metrics.then(|| OpenWait::new(Arc::clone(metrics), keys.to_vec()))
     }
 }

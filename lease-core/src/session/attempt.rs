@@ -16,6 +16,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
+use crate::metrics::StoreOperation;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::session::membership::{Membership, UnsettledChild};
 use crate::settings::Settings;
@@ -214,8 +215,8 @@ impl ChildAttempt {
         let repeated = claim.claim.clone().repeated();
         let UnsettledChild { claim: sent, vacancy, .. } = claim;
         self.sent = self.settings.clock.now();
-        let limit = self.settings.options.request_timeout();
-        let answer = within(limit, self.sessions()?.obtain_under(sent, vacancy)).await;
+        let request = self.sessions()?.obtain_under(sent, vacancy);
+        let answer = self.settings.ask(StoreOperation::Obtain, request).await;
         *sent = repeated;
         answer.inspect_err(|error| {
             debug!(

@@ -10,15 +10,21 @@ pub(crate) mod watchdog;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument, debug_span};
+
 use crate::clock::{BootClock, Clock, Moment, sleep_until};
+use crate::error::StoreError;
 use crate::key::Lessee;
-use crate::metrics::{Metrics, Uncounted};
+use crate::metrics::guarded::Uncounted;
+use crate::metrics::stopwatch::Stopwatch;
+use crate::metrics::{Metrics, StoreOperation};
 use crate::options::LeaseOptions;
 use crate::session::membership::Membership;
 use crate::settings::random::Random;
 use crate::settings::watchdog::Watchdog;
 use crate::store::attributes::Attributes;
 use crate::store::lock_store::LockStore;
+use crate::store::time_limit::within;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -49,6 +55,31 @@ impl Settings {
             watchdog: None,
             session: None,
         }
+    }
+
+    /// Sends a request of one key, for at most a [request timeout](LeaseOptions::request_timeout).
+    pub(crate) async fn ask<T>(
+        &self,
+        operation: StoreOperation,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.ask_within(self.options.request_timeout(), operation, answer).await
+    }
+
+    pub(crate) async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        operation: StoreOperation,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = answer.instrument(debug_span!("store_request", operation = operation.name()));
+        if !self.has_metrics {
+            return within(limit, answer).await;
+        }
+        let sent = Stopwatch::start();
+        let answer = within(limit, answer).await;
+        self.metrics.store_request(operation, sent.elapsed(), answer.is_ok());
+        answer
     }
 
     /// How long ago the application called `Locker::alive`, if longer than the watchdog's limit.

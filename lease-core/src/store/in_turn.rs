@@ -63,8 +63,8 @@ pub trait InTurn: Send + Sync {
     /// If the outcome is unknown.
     async fn renew(&self, claim: &Claim) -> Result<Enqueued, StoreError>;
 
-    /// Removes `claim` from the queue. If the claim was granted the key meanwhile, frees the key
-    /// and grants the key to the next claim.
+    /// Removes `claim` from the queue. If the claim was granted the key meanwhile, or by an earlier
+    /// [`obtain`](crate::store::LockStore::obtain), frees the key and grants the key to the next claim.
     ///
     /// # Errors
     ///

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
+use lease_core::store::{BootClock, Clock, Moment};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffer::gate::Gate;
@@ -20,12 +22,14 @@ use crate::event::Event;
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBuffer {
     capacity: Capacity,
+    clock: BootClock,
     kept: Arc<Mutex<Kept>>,
 }
 
 #[derive(Debug)]
 struct Kept {
-    events: BTreeMap<Position, Event>,
+    /// Each event, with the time of its append.
+    events: BTreeMap<Position, (Moment, Event)>,
     aside: Vec<Event>,
     last: u64,
     gate: Gate,
@@ -42,7 +46,7 @@ impl Default for Kept {
 impl MemoryBuffer {
     /// An empty buffer.
     pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, kept: Arc::default() }
+        Self { capacity, clock: BootClock::new(), kept: Arc::default() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -97,9 +101,10 @@ impl EventBuffer for MemoryBuffer {
                 }
             }
         }
+        let now = self.clock.now();
         for event in events {
             kept.last += 1;
-            kept.events.insert(Position::new(0, kept.last), event.clone());
+            kept.events.insert(Position::new(0, kept.last), (now, event.clone()));
         }
         Ok(Appended::Kept { dropped })
     }
@@ -116,12 +121,12 @@ impl EventBuffer for MemoryBuffer {
             kept.events
                 .range((from, Bound::Unbounded))
                 .take(most.events)
-                .take_while(|(_, event)| {
+                .take_while(|(_, (_, event))| {
                     let goes_on = bytes == 0 || bytes < most.bytes;
                     bytes += event.line().len();
                     goes_on
                 })
-                .map(|(position, event)| Pending::new(*position, event.clone()))
+                .map(|(position, (_, event))| Pending::new(*position, event.clone()))
                 .collect()
         }))
     }
@@ -150,7 +155,7 @@ impl EventBuffer for MemoryBuffer {
             }
             let events = positions.iter().filter_map(|position| kept.events.remove(position));
             let before = kept.aside.len();
-            kept.aside.extend(events);
+            kept.aside.extend(events.map(|(_, event)| event));
             Some((kept.aside.len() - before) as u64)
         });
         Ok(match moved {
@@ -165,6 +170,11 @@ impl EventBuffer for MemoryBuffer {
 
     async fn pending(&self) -> Result<u64, ServiceError> {
         Ok(self.kept().len())
+    }
+
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError> {
+        let now = self.clock.now();
+        Ok(self.kept().events.values().next().map(|(appended, _)| now.since(*appended)))
     }
 
     async fn state(&self) -> Result<BufferState, ServiceError> {

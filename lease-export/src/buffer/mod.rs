@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
@@ -101,6 +102,14 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     ///
     /// Fails if the buffer did not answer.
     async fn pending(&self) -> Result<u64, ServiceError>;
+
+    /// Returns the time since the oldest pending event was appended. Returns `None` if no event is
+    /// pending.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the buffer did not answer.
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError>;
 
     /// Returns the state of the intake, and the numbers of dropped events and of events set aside.
     ///
@@ -360,6 +369,10 @@ impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
 
     async fn pending(&self) -> Result<u64, ServiceError> {
         (**self).pending().await
+    }
+
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError> {
+        (**self).oldest_age().await
     }
 
     async fn state(&self) -> Result<BufferState, ServiceError> {

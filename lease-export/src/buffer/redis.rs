@@ -1,5 +1,7 @@
 //! Events in a Redis stream.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use redis::Value;
@@ -186,6 +188,14 @@ impl EventBuffer for RedisBuffer {
         self.link.command(SERVICE, redis::cmd("XLEN").arg(stream)).await
     }
 
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError> {
+        match self.run(&OLDEST, &[]).await? {
+            Value::Nil => Ok(None),
+            Value::Int(millis) => Ok(u64::try_from(millis).ok().map(Duration::from_millis)),
+            _ => Err(unreadable(SERVICE, "an unknown answer")),
+        }
+    }
+
     async fn state(&self) -> Result<BufferState, ServiceError> {
         let [_, state, aside] = &self.keys;
         let mut both = redis::pipe();
@@ -251,6 +261,7 @@ script!(APPEND "scripts/gate.lua" "scripts/append.lua");
 script!(READ "scripts/fence.lua" "scripts/read.lua");
 script!(REMOVE "scripts/fence.lua" "scripts/remove.lua");
 script!(SET_ASIDE "scripts/fence.lua" "scripts/set_aside.lua");
+script!(OLDEST "scripts/oldest.lua");
 script!(INTAKE "scripts/intake.lua");
 script!(RESUME "scripts/resume.lua");
 script!(CLEAR "scripts/clear.lua");

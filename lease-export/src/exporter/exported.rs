@@ -20,7 +20,7 @@ pub enum Scheduled {
     Lost(LossCause),
 }
 
-/// The result of [`flush`](crate::Exporter::flush).
+/// The result of [`flush`](crate::Exporter::flush) and of [`export`](crate::Exporter::export).
 #[derive(Debug)]
 #[must_use = "the value says whether the export ran"]
 #[non_exhaustive]

@@ -9,10 +9,10 @@ use lease_core::{
     Attempt, FencingToken, HandOver, Handed, Holder, Lease, LeaseKey, Locker, Released, StoreError,
     Switch, Ttl,
 };
-use tracing::{info, warn};
+use tracing::{Instrument, info, info_span, warn};
 
 use crate::bucket::BucketStore;
-use crate::buffer::{EventBuffer, Intake};
+use crate::buffer::EventBuffer;
 use crate::collect::{BucketSource, Collected};
 use crate::dead_letters::DeadLetters;
 use crate::exporter::error::ExportError;
@@ -20,9 +20,11 @@ use crate::exporter::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::exporter::failures::Failures;
 use crate::exporter::job::ExportJob;
 use crate::exporter::sending::Sending;
+use crate::partition::Partitioner;
 use crate::queue::JobQueue;
 use crate::sink::{Retries, Sink};
 
+mod due;
 pub(crate) mod error;
 pub(crate) mod exported;
 mod failures;
@@ -94,6 +96,8 @@ pub struct Exporter {
     pub(crate) failures: Arc<Failures>,
     pub(crate) stop_grace: Duration,
     min_per_job: u64,
+    max_wait: Duration,
+    pub(crate) partitioner: Partitioner,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
     clock: BootClock,
@@ -132,10 +136,17 @@ impl Exporter {
             failures: Arc::default(),
             stop_grace: Duration::from_secs(30),
             min_per_job: 1,
+            max_wait: Duration::from_secs(5 * 60),
+            partitioner: Partitioner::default(),
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
             clock: BootClock::new(),
         }
+    }
+
+    /// The key of the exporter's lease.
+    pub fn key(&self) -> &LeaseKey {
+        &self.key
     }
 
     /// The buffer to which producers append events.
@@ -316,14 +327,36 @@ impl Exporter {
     ///
     /// Cancel safe, as [`flush_pending_events`](Self::flush_pending_events) is.
     pub async fn flush(&self, limit: Option<u64>) -> Result<Flushed, ExportError> {
+        self.export_now(|token| Sending::new(self, token).send_pending(limit)).await
+    }
+
+    /// Exports at once as a job of the queue does, without the queue: collects closed buckets, and
+    /// sends if [enough](Self::with_min_per_job) events are pending, or if the oldest has waited
+    /// [long enough](Self::with_max_wait). A program's own scheduler can call this.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`flush_pending_events`](Self::flush_pending_events) does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`flush_pending_events`](Self::flush_pending_events) is.
+    pub async fn export(&self) -> Result<Flushed, ExportError> {
+        self.export_now(|token| self.collect_and_send(token)).await
+    }
+
+    async fn export_now<W>(
+        &self,
+        work: impl FnOnce(FencingToken) -> W,
+    ) -> Result<Flushed, ExportError>
+    where
+        W: Future<Output = Result<Exported, ExportError>>,
+    {
         if !self.is_enabled().await? {
             return Ok(Flushed::Disabled);
         }
         match self.locker.obtain(&self.key).await.map_err(ExportError::Lease)? {
-            Attempt::Obtained(lease) => {
-                let send = |token| Sending::new(self, token).send_pending(limit);
-                Ok(Flushed::Done(self.export_under(lease, send).await?))
-            }
+            Attempt::Obtained(lease) => Ok(Flushed::Done(self.export_under(lease, work).await?)),
             Attempt::Held(holder) => Ok(Flushed::Held(self.held_elsewhere(holder)?)),
         }
     }
@@ -355,7 +388,9 @@ impl Exporter {
         W: Future<Output = Result<Exported, ExportError>>,
     {
         let (token, began) = (lease.token(), self.clock.now());
-        let exported = self.under(lease, work(token)).await?;
+        let span =
+            info_span!("export", key = %self.key, lessee = %lease.lessee(), token = token.get());
+        let exported = self.under(lease, work(token)).instrument(span).await?;
         info!(
             key = %self.key,
             %token,
@@ -388,24 +423,12 @@ impl Exporter {
                 warn!(%key, %token, error = cause, "some buckets not collected, pending events are sent");
             }
         }
-        let exported = if self.parts.buffer.pending().await? >= self.least().await? {
+        let exported = if self.is_due().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
         let Collected { events: collected, filtered, bad, error: source_error } = collected;
         Ok(Exported { collected, filtered, bad, source_error, ..exported })
-    }
-
-    async fn least(&self) -> Result<u64, ExportError> {
-        let buffer = &self.parts.buffer;
-        let mut is_open = buffer.state().await?.intake == Intake::Open;
-        if let Some(source) = &self.source {
-            // If the buckets do not answer, the job sends: a wait for their events might never end.
-            is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
-        }
-        // If the intake is stopped, the job sends, since the missing events will not come.
-        let least = if is_open { self.min_per_job.min(buffer.capacity().events()) } else { 1 };
-        Ok(least.max(1))
     }
 }

@@ -14,11 +14,13 @@ use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::exporter::failures::MOST_COUNTED;
+use crate::partition::Partitioner;
 use crate::sink::{BisectMode, Delivered, Refused, Retries, SinkCall};
 
 pub(crate) struct Sending<'a> {
     exporter: &'a Exporter,
     token: FencingToken,
+    partitioner: Partitioner,
     exported: Exported,
     /// The number of successive batches of which the sink took nothing.
     failed_batches: u32,
@@ -43,6 +45,7 @@ impl<'a> Sending<'a> {
         Self {
             exporter,
             token,
+            partitioner: exporter.partitioner.for_sink(exporter.parts.sink.limits()),
             exported: Exported::default(),
             failed_batches: 0,
             suspects: Vec::new(),
@@ -60,7 +63,7 @@ impl<'a> Sending<'a> {
         let mut unread = parts.buffer.pending().await?;
         let mut left = limit.unwrap_or(u64::MAX);
         let limits = parts.sink.limits();
-        let mut packer = Packer::new(limits);
+        let mut packer = Packer::new(limits).with_partitioner(&self.partitioner);
         let mut after = None;
         while left.min(unread) > 0 {
             let events = usize::try_from(left.min(unread)).unwrap_or(usize::MAX);
@@ -114,7 +117,8 @@ impl<'a> Sending<'a> {
     /// Sends each event that reached the limit of failures in a record of its own. Removes the
     /// events that fail again while the sink takes other events.
     async fn send_last_tries(&mut self) -> Result<(), ExportError> {
-        let mut packer = Packer::new(self.exporter.parts.sink.limits().with_single_events());
+        let limits = self.exporter.parts.sink.limits().with_single_events();
+        let mut packer = Packer::new(limits).with_partitioner(&self.partitioner);
         let mut batches = Vec::new();
         for pending in std::mem::take(&mut self.last_tries) {
             if let Packed::Full(batch) = packer.push(pending) {
@@ -209,7 +213,8 @@ impl<'a> Sending<'a> {
         // second refusal is due to the event's content.
         let mut suspects = std::mem::take(&mut self.suspects).into_iter();
         while let Some(Refused { position, event, .. }) = suspects.next() {
-            let record = Record::of_all(&[Pending::new(position, event)]).into_iter().collect();
+            let events = [Pending::new(position, event)];
+            let record = Record::of_all(&self.partitioner, &events).into_iter().collect();
             let again = self.deliver(record, retries, BisectMode::Brief).await?;
             for Refused { position, event, error } in again.refused {
                 self.exported.refused += 1;
@@ -230,7 +235,8 @@ impl<'a> Sending<'a> {
         mode: BisectMode,
     ) -> Result<SinkAnswer, ExportError> {
         let (token, Exporter { key, parts, put_limit, .. }) = (self.token, self.exporter);
-        let call = SinkCall { sink: &*parts.sink, token, limit: *put_limit, retries };
+        let (sink, partitioner) = (&*parts.sink, &self.partitioner);
+        let call = SinkCall { sink, partitioner, token, limit: *put_limit, retries };
         // Boxed once per batch, to keep the caller's future small.
         let delivered = Box::pin(call.deliver(records, mode)).await;
         let Delivered { taken, failed, refused, error } = delivered;

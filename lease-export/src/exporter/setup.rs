@@ -7,7 +7,9 @@ use lease_core::{InvalidInput, LeaseOptions};
 
 use crate::collect::BucketSource;
 use crate::dead_letters::DeadLetters;
+use crate::event::Event;
 use crate::exporter::Exporter;
+use crate::partition::{PartitionKey, Partitioner};
 use crate::sink::Retries;
 
 impl Exporter {
@@ -76,10 +78,69 @@ impl Exporter {
 
     /// Sets how many events must be pending before a job sends. The default is 1. Receivers that
     /// process whole records may need more. A flush always sends. A job also sends if the intake is
-    /// stopped or the buffer is full.
+    /// stopped, if the buffer is full, or if the oldest event has [waited
+    /// long](Self::with_max_wait).
     #[must_use]
     pub fn with_min_per_job(mut self, events: u64) -> Self {
         self.min_per_job = events;
+        self
+    }
+
+    /// Sets how long fewer events than the [minimum](Self::with_min_per_job) wait, 1 s to 1 day. A
+    /// job sends them once the oldest of them is this old. So an event waits at most for `wait`,
+    /// and then for the next job. The default is 5 minutes, as the buffering interval of Firehose
+    /// (`BufferingHints` in the API reference).
+    ///
+    /// The buffer measures the age: see [`EventBuffer::oldest_age`](crate::EventBuffer::oldest_age).
+    /// In Redis, the age is by the server's clock. If this clock steps back, the events wait longer
+    /// by the length of the step.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `wait` is out of range.
+    pub fn with_max_wait(mut self, wait: Duration) -> Result<Self, InvalidInput> {
+        let day = Duration::from_secs(24 * 60 * 60);
+        if !(Duration::from_secs(1)..=day).contains(&wait) {
+            return Err(InvalidInput::new(format!("wait {wait:?} is out of range: 1 s to a day")));
+        }
+        self.max_wait = wait;
+        Ok(self)
+    }
+
+    /// Sets the partition key of each event. The default is the id of a record's first event, so
+    /// records spread over all shards. With `key`, all events of a key go to the same shard, and a
+    /// record has events of one key only. So many keys with few events each make many small records.
+    ///
+    /// For an event without a key of its own, `key` returns `None`. Such events share records, as by
+    /// default. `key` must depend on the event only: then a repeated event goes to the same shard.
+    ///
+    /// In a request, the records of a key have the order of their events. If a record fails, later
+    /// records of its key may arrive before it. A sink with [`Limits::FIREHOSE`] has no partition
+    /// keys, and gets the same records as without `key`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_export::{Exporter, PartitionKey};
+    /// use serde_json::Value;
+    ///
+    /// /// Sends all orders of a customer to one shard.
+    /// fn by_customer(exporter: Exporter) -> Exporter {
+    ///     exporter.with_partition_key(|event| {
+    ///         let order: Value = serde_json::from_str(event.line()).ok()?;
+    ///         PartitionKey::new(order.get("customer")?.as_str()?).ok()
+    ///     })
+    /// }
+    /// # drop(by_customer as fn(_) -> _);
+    /// ```
+    ///
+    /// [`Limits::FIREHOSE`]: crate::Limits::FIREHOSE
+    #[must_use]
+    pub fn with_partition_key(
+        mut self,
+        key: impl Fn(&Event) -> Option<PartitionKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.partitioner = Partitioner::new(key);
         self
     }
 

@@ -12,6 +12,7 @@ use crate::batch::Record;
 use crate::buffer::Position;
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
+use crate::partition::Partitioner;
 use crate::sink::{Put, SERVICE, Sink};
 
 /// The number of retries of failed records, and the pauses between retries. Each pause is twice as
@@ -88,6 +89,7 @@ pub(crate) struct Refused {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SinkCall<'a> {
     pub(crate) sink: &'a dyn Sink,
+    pub(crate) partitioner: &'a Partitioner,
     pub(crate) token: FencingToken,
     pub(crate) limit: Duration,
     pub(crate) retries: Retries,
@@ -140,7 +142,7 @@ impl SinkCall<'_> {
                 Some(error) if error.kind() == ServiceErrorKind::Content => {
                     refusals += 1;
                     let is_first_place = refusals <= depth;
-                    match halves(sent.failed) {
+                    match halves(self.partitioner, sent.failed) {
                         Halves::Two(first, second)
                             if is_first_place || choices.rotate_right(refusals) & 1 == 0 =>
                         {
@@ -226,7 +228,7 @@ enum Halves {
     One(Position, Event),
 }
 
-fn halves(mut records: Vec<Record>) -> Halves {
+fn halves(partitioner: &Partitioner, mut records: Vec<Record>) -> Halves {
     if records.len() > 1 {
         let second = records.split_off(records.len() / 2);
         return Halves::Two(records, second);
@@ -236,7 +238,7 @@ fn halves(mut records: Vec<Record>) -> Halves {
         return Halves::One(event.position(), event.event().clone());
     }
     let (first, second) = events.split_at(events.len() / 2);
-    let record = |events| Record::of_all(events).into_iter().collect();
+    let record = |events| Record::of_all(partitioner, events).into_iter().collect();
     Halves::Two(record(first), record(second))
 }
 

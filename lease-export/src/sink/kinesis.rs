@@ -18,7 +18,8 @@ use crate::sink::{Put, Sink};
 /// Sends to a Kinesis stream by `PutRecords`.
 ///
 /// A record's partition key is the id of its first event, so records spread over all shards,
-/// without an order between shards. If some records of a request fail, the service does not keep
+/// without an order between shards. An exporter can set [other
+/// keys](crate::Exporter::with_partition_key). If some records of a request fail, the service does not keep
 /// the order of the others. The stream cannot compare fencing tokens: receivers recognise
 /// repetitions by the events' ids.
 #[derive(Clone)]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
@@ -69,6 +70,10 @@ impl EventBuffer for Stepped<Arc<dyn EventBuffer>> {
         step(self.0.pending()).await
     }
 
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError> {
+        step(self.0.oldest_age()).await
+    }
+
     async fn state(&self) -> Result<BufferState, ServiceError> {
         self.0.state().await
     }
@@ -108,7 +113,7 @@ async fn dropped_after<F: Future>(work: F, polls: usize) -> Option<F::Output> {
             return Some(output);
         }
         // Runs the tasks that the future waits for.
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     None
 }

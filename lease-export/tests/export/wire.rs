@@ -11,8 +11,8 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Router, serve};
 use lease_export::{
-    Event, EventBuffer, FirehoseSink, KinesisSink, Limits, Packed, Packer, Pending, Position, Put,
-    Record, Retries, ServiceErrorKind, Sink,
+    Event, EventBuffer, FirehoseSink, KinesisSink, Limits, Packed, Packer, PartitionKey, Pending,
+    Position, Put, Record, Retries, ServiceErrorKind, Sink,
 };
 use lease_test_servers::kinesis;
 use serde_json::{Value, json};
@@ -36,10 +36,15 @@ fn bytes(number: u64, bytes: usize) -> Event {
 }
 
 async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
+    lines_of_shards(server, stream).await.concat()
+}
+
+async fn lines_of_shards(server: &kinesis::Server, stream: &str) -> Vec<Vec<String>> {
     let client = server.client();
     let shards = client.list_shards().stream_name(stream).send().await.unwrap();
-    let mut lines = Vec::new();
+    let mut lines_of_shards = Vec::new();
     for shard in shards.shards() {
+        let mut lines = Vec::new();
         let iterator = client.get_shard_iterator().stream_name(stream).shard_id(shard.shard_id());
         let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon);
         let mut next = iterator.send().await.unwrap().shard_iterator;
@@ -55,8 +60,9 @@ async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
                 break;
             }
         }
+        lines_of_shards.push(lines);
     }
-    lines
+    lines_of_shards
 }
 
 #[tokio::test]
@@ -65,6 +71,7 @@ async fn flush_arrives_in_kinesis_stream() {
         [Some(kinesis::Server::ferrokinesis().await), kinesis::Server::kinesis_local().await];
     for server in servers.into_iter().flatten() {
         flush_arrives_in_stream_of(&server).await;
+        events_of_a_key_arrive_in_one_shard_of(&server).await;
         largest_batches_are_taken_by(&server).await;
     }
 }
@@ -86,6 +93,24 @@ async fn flush_arrives_in_stream_of(server: &kinesis::Server) {
     expected.sort_unstable();
     assert_eq!(arrived, expected);
     assert_eq!(world.buffer().pending().await.unwrap(), 0);
+}
+
+async fn events_of_a_key_arrive_in_one_shard_of(server: &kinesis::Server) {
+    server.create_stream("by-key", 4).await;
+    let world = World::in_memory();
+    world.enabled().await;
+    let sink = KinesisSink::new(server.client(), "by-key");
+    // A record per event: only the key brings the events into one shard.
+    let single = sink.limits().with_events_per_record(1).unwrap();
+    let exporter = world.exporter_to(Arc::new(sink.with_limits(single)));
+    let exporter = exporter.with_partition_key(|_event| PartitionKey::new("customer-12").ok());
+    world.append(40).await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 40);
+
+    let mut counts: Vec<_> = lines_of_shards(server, "by-key").await.iter().map(Vec::len).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 0, 40]);
 }
 
 async fn largest_batches_are_taken_by(server: &kinesis::Server) {

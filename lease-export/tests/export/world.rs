@@ -46,11 +46,12 @@ pub(crate) struct World {
     place: Place,
     capacity: Capacity,
     limits: Limits,
+    passed: Duration,
 }
 
 enum Place {
     Memory { store: MemoryStore, buffer: MemoryBuffer, queue: MemoryQueue },
-    Redis { _server: RedisServer, store: RedisStore, link: RedisLink },
+    Redis { server: RedisServer, store: RedisStore, link: RedisLink },
 }
 
 impl World {
@@ -70,17 +71,34 @@ impl World {
         Some(Self::on(RedisServer::start()).await)
     }
 
+    /// The test can advance the server's clock.
+    pub(crate) async fn on_redis_with_clock() -> Option<Self> {
+        Some(Self::on(RedisServer::with_clock_and(&[])?).await)
+    }
+
+    /// Advances the time to `since` after the start of the test, in whole seconds.
+    pub(crate) async fn pass_until(&mut self, since: Duration) {
+        let length = since.saturating_sub(self.passed);
+        self.passed = since;
+        match &self.place {
+            Place::Memory { .. } => tokio::time::advance(length).await,
+            Place::Redis { server, .. } => {
+                set(server, i64::try_from(since.as_secs()).unwrap(), |now, aimed| now >= aimed);
+            }
+        }
+    }
+
     async fn on(server: RedisServer) -> Self {
         let store = RedisStore::builder(server.url()).with_timeout(PATIENT).connect();
         let store = store.await.unwrap();
         let link = link(&server).await;
-        Self::at(Place::Redis { _server: server, store, link })
+        Self::at(Place::Redis { server, store, link })
     }
 
     fn at(place: Place) -> Self {
         let limits = Limits::FIREHOSE;
         let sink = MemorySink::new(limits);
-        Self { sink, place, capacity: Capacity::default(), limits }
+        Self { sink, place, capacity: Capacity::default(), limits, passed: Duration::ZERO }
     }
 
     pub(crate) fn with_capacity(mut self, capacity: Capacity) -> Self {

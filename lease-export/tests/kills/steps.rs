@@ -94,6 +94,10 @@ impl<T: EventBuffer> EventBuffer for TracedStep<T> {
         self.inner.pending().await
     }
 
+    async fn oldest_age(&self) -> Result<Option<Duration>, ServiceError> {
+        self.inner.oldest_age().await
+    }
+
     async fn state(&self) -> Result<BufferState, ServiceError> {
         self.inner.state().await
     }

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::store::{
+    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Nonce, Parent, Vacancy,
+};
 use lease_core::{LeaseKey, LeaseOptions, Locker, Waiting};
 use lease_memory::MemoryStore;
+use lease_test_servers::claims::granted;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -138,4 +143,120 @@ async fn racing_waiter_joins_no_queue() {
 
     assert!(lease.is_held());
     assert_eq!(store.calls(Call::Enqueue), 0);
+}
+
+/// A waiter that is dropped while it takes over an unanswered claim of its locker must leave the queue.
+#[tokio::test(start_paused = true)]
+async fn wait_dropped_while_it_takes_over_a_claim_frees_the_key() {
+    let store = store();
+    let (holder, waiter) = (locker(&store), locker(&store));
+    let held = obtained(&holder, KEY).await;
+    let key = key();
+    // The waiter queues, so its next wait makes no attempt outside the queue.
+    let wait = waiter.wait_until_obtained(&key);
+    assert!(timeout(Duration::from_millis(1), wait).await.is_err());
+    held.release().await.unwrap();
+    store.next(Call::Obtain, Fault::LoseReply);
+    assert!(waiter.obtain(&key).await.is_err());
+    let attempts = store.calls(Call::Obtain);
+    store.every(Call::Obtain, Fault::HangReply);
+    while store.calls(Call::Obtain) == attempts {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    assert!(waiter.wait_until_obtained(&key).now_or_never().is_none());
+    waiter.close().await;
+
+    assert_eq!(holder.holder(&key).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_cannot_listen_polls() {
+    for fault in [Fault::Fail, Fault::Hang] {
+        let store = store();
+        let held = obtained(&locker(&store), KEY).await;
+        store.every(Call::Listen, fault);
+        let (waiter, key) = (locker(&store), key());
+        let waiting = tokio::spawn(async move { waiter.wait_until_obtained(&key).await });
+        sleep(TTL).await;
+
+        held.release().await.unwrap();
+
+        let waited = timeout(TTL / 3, waiting).await;
+        assert!(waited.is_ok_and(|lease| lease.unwrap().is_ok()), "{fault:?}");
+    }
+}
+
+/// The process of the holder and of the first eight waiters dies.
+#[tokio::test(start_paused = true)]
+async fn ninth_waiter_obtains_key_soon_after_all_others_died() {
+    let store = store();
+    let queues = store.in_turn().unwrap();
+    store.every(Call::Heartbeat, Fault::Hang);
+    let _held = obtained(&locker(&store), KEY).await;
+    let mut listening = Vec::new();
+    for _ in 0..8 {
+        let claim = Claim::new(key(), "dead".parse().unwrap(), Nonce::random(), TTL);
+        listening.push(queues.listen(&claim).await.unwrap());
+        assert!(matches!(queues.enqueue(&claim).await, Ok(Enqueued::Queued(_))));
+    }
+    // Regular renewals come 5 s before and 5 s after the lease ends.
+    sleep(TTL / 6).await;
+    let (waiter, key) = (locker(&store), key());
+    let mut waiting = Box::pin(waiter.wait_in_turn(&key));
+    assert!(timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+
+    drop(listening);
+    let waited = timeout(TTL * 5 / 6 + TTL / 10, waiting).await;
+
+    assert!(waited.is_ok_and(|lease| lease.is_ok()));
+}
+
+/// A key that is held under a session has no queue. Once it has one, racing waiters would never obtain it.
+#[tokio::test(start_paused = true)]
+async fn racing_waiter_joins_the_queue_within_a_ttl_of_its_start() {
+    let store = store();
+    let inner = store.inner();
+    let grant = hold_under_session(&inner).await;
+    let waiter = locker(&store);
+    let lessee = waiter.lessee().clone();
+    let _waiting = tokio::spawn(waiter.wait_in_turn(&key()));
+    sleep(TTL / 10).await;
+    assert_eq!(store.calls(Call::Enqueue), 1, "the store answered that it keeps no queue");
+    // A heartbeat takes the lease out of its session.
+    let beat = inner.heartbeat(&grant, Beat::GRANTED.next()).await.unwrap();
+    assert_eq!(beat, Heartbeat::Extended);
+
+    sleep(TTL * 5 / 2).await;
+    inner.release(&grant, None).await.unwrap();
+
+    let holder = inner.holder(&key()).await.unwrap().map(|holder| holder.lessee);
+    assert_eq!(holder, Some(lessee), "the release grants the key to the first claim of the queue");
+}
+
+/// Holds the key under a session. Both leases last for longer than the test.
+async fn hold_under_session(store: &MemoryStore) -> Grant {
+    let claim = |key| Claim::new(key, "holder".parse().unwrap(), Nonce::random(), TTL * 100);
+    let session = store.obtain(&claim(crate::key("session"))).await.unwrap();
+    let (session, _) = granted(session);
+    let child = claim(key()).under(Parent::from(&session));
+    let vacancy = Vacancy::seen(&child.key, None, &child.lessee, None).unwrap();
+    granted(store.sessions().unwrap().obtain_under(&child, &vacancy).await.unwrap()).0
+}
+
+/// A holder with a short ttl extends its lease many times per ttl of the waiter.
+#[tokio::test(start_paused = true)]
+async fn waiter_behind_a_short_lease_sends_at_most_four_requests_per_ttl() {
+    let store = store();
+    let short = LeaseOptions::new(Duration::from_secs(1)).unwrap();
+    let _held = obtained(&locker(&store).with_options(short), KEY).await;
+    let waiter = locker(&store);
+    let _waiting = tokio::spawn(async move { waiter.wait_until_obtained(&key()).await });
+    sleep(TTL).await;
+    let before = store.calls(Call::Enqueue);
+
+    sleep(TTL * 10).await;
+
+    let sent = store.calls(Call::Enqueue) - before;
+    assert!(sent <= 40, "{sent}");
 }

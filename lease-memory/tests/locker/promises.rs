@@ -80,7 +80,7 @@ impl Metrics for Panicking {
         panic!("a bug of the application");
     }
 
-    fn heartbeat(&self, _key: &LeaseKey, _latency: Duration, _margin: Duration) {
+    fn heartbeat(&self, _: &LeaseKey, _: Duration, _margin: Duration, _: Duration) {
         panic!("a bug of the application");
     }
 }

@@ -94,25 +94,3 @@ async fn failed_request_delays_grant_of_free_key_by_5_s_at_most() {
         assert!(took <= SECOND * 5, "{took:?} with a ttl of {ttl:?}");
     }
 }
-
-/// The answer to the granted request was lost, so the locker does not know that it had the key. The store refuses
-/// all later requests of this claim.
-#[tokio::test(start_paused = true)]
-async fn key_is_granted_again_after_unanswered_grant_has_expired() {
-    let store = Faulty::new(MemoryStore::new());
-    let locker = Locker::new(store.clone());
-    store.next(Call::Obtain, Fault::LoseReply);
-    assert!(locker.obtain(&key("job")).await.is_err());
-    store.every(Call::Obtain, Fault::Fail);
-    let over = BootClock::new().now() + TTL;
-    while BootClock::new().now() < over {
-        // Each attempt takes over the claim before the cleanup repeats it.
-        sleep(SECOND).await;
-        assert!(locker.obtain(&key("job")).await.is_err());
-    }
-    store.heal();
-
-    let attempt = locker.obtain(&key("job")).await.unwrap();
-
-    assert!(attempt.into_lease().is_some_and(|lease| lease.is_held()));
-}

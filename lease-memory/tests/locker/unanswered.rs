@@ -49,10 +49,16 @@ impl LockStore for WithoutExpiry {
     }
 }
 
-/// Loses the answer to a granted claim, and refuses the connection until the grant has expired. The store then
-/// refuses this claim for ever, since it keeps the record.
+/// A store with a record at the key. It remembers the nonces of the record's grants for ever.
+async fn with_record() -> Faulty<MemoryStore> {
+    let store = MemoryStore::new();
+    store.create(&key("job"), &Attributes::new()).await.unwrap();
+    Faulty::new(store)
+}
+
+/// Loses the answer to a granted claim, and refuses the connection until the grant has expired. The locker does not
+/// know that it had the key, and the store refuses all later requests of this claim.
 async fn lose_a_grant(faulty: &Faulty<MemoryStore>, locker: &Locker) {
-    faulty.inner().create(&key("job"), &Attributes::new()).await.unwrap();
     faulty.next(Call::Obtain, Fault::LoseReply);
     assert!(locker.obtain(&key("job")).await.is_err());
     faulty.every(Call::Obtain, Fault::Fail);
@@ -72,13 +78,14 @@ fn racing(store: impl LockStore) -> Locker {
 
 #[tokio::test(start_paused = true)]
 async fn claim_whose_unanswered_grant_has_expired_is_made_anew_at_once() {
-    let faulty = Faulty::new(MemoryStore::new());
-    let locker = racing(faulty.clone());
-    lose_a_grant(&faulty, &locker).await;
+    for faulty in [with_record().await, Faulty::new(MemoryStore::new())] {
+        let locker = racing(faulty.clone());
+        lose_a_grant(&faulty, &locker).await;
 
-    let attempt = locker.obtain(&key("job")).await.unwrap();
+        let attempt = locker.obtain(&key("job")).await.unwrap();
 
-    assert!(attempt.into_lease().is_some_and(|lease| lease.is_held()));
+        assert!(attempt.into_lease().is_some_and(|lease| lease.is_held()));
+    }
 }
 
 /// Obtains the key with one attempt per second. Each attempt takes over the claim of the last one before the
@@ -94,7 +101,7 @@ async fn obtain_every_second(locker: &Locker) -> Lease {
 
 #[tokio::test(start_paused = true)]
 async fn errors_do_not_prolong_the_four_ttls_of_a_refused_claim() {
-    let faulty = Faulty::new(MemoryStore::new());
+    let faulty = with_record().await;
     let locker = racing(WithoutExpiry(faulty.clone()));
     lose_a_grant(&faulty, &locker).await;
     let start = BootClock::new().now();
@@ -114,7 +121,7 @@ async fn errors_do_not_prolong_the_four_ttls_of_a_refused_claim() {
 /// The refusals do not show that the grant has expired.
 #[tokio::test(start_paused = true)]
 async fn refused_claim_is_made_anew_after_four_ttls() {
-    let faulty = Faulty::new(MemoryStore::new());
+    let faulty = with_record().await;
     let locker = racing(WithoutExpiry(faulty.clone()));
     lose_a_grant(&faulty, &locker).await;
     let start = BootClock::new().now();
@@ -124,4 +131,37 @@ async fn refused_claim_is_made_anew_after_four_ttls() {
     assert!(wait.unwrap().unwrap().is_held());
     let took = BootClock::new().now().since(start);
     assert!(TTL * 3 < took && took < TTL * 5, "{took:?}");
+}
+
+/// The last request of the old claim is in flight when the next attempt drops this claim and makes a new one.
+#[tokio::test(start_paused = true)]
+async fn late_grant_of_a_dropped_claim_is_released() {
+    let faulty = Faulty::new(MemoryStore::new());
+    let locker = racing(faulty.clone());
+    let other = Locker::new(faulty.clone());
+    let lease = other.obtain(&key("job")).await.unwrap().into_lease().unwrap();
+    faulty.next(Call::Obtain, Fault::Fail);
+    assert!(locker.obtain(&key("job")).await.is_err());
+    let start = BootClock::new().now();
+    while BootClock::new().now() < start + TTL * 4 - SECOND {
+        assert!(locker.obtain(&key("job")).await.unwrap().into_lease().is_none());
+        sleep(SECOND).await;
+    }
+    faulty.next(Call::Obtain, Fault::Fail);
+    assert!(locker.obtain(&key("job")).await.is_err());
+    lease.release().await.unwrap();
+    faulty.next(Call::Obtain, Fault::DelayReply(SECOND * 8));
+    sleep(SECOND * 7).await;
+    let held_by = faulty.holder(&key("job")).await.unwrap().unwrap().lessee;
+    assert_eq!(
+        held_by,
+        *locker.lessee(),
+        "the cleanup's request should be granted, without an answer"
+    );
+
+    let attempt = locker.obtain(&key("job")).await.unwrap();
+    assert!(attempt.into_lease().is_none(), "the late grant holds the key");
+    sleep(SECOND * 5).await;
+
+    assert_eq!(faulty.holder(&key("job")).await.unwrap(), None);
 }

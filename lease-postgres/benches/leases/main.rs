@@ -10,6 +10,7 @@
 
 mod contestants;
 mod cycles;
+mod hand_off;
 mod kept;
 mod refusals;
 
@@ -36,6 +37,11 @@ async fn main() {
             for tasks in [1, 64] {
                 cycles::measure(&server, fsync, tasks).await;
             }
+        }
+    }
+    if is_selected("hand-off") {
+        for waiters in [8, 64] {
+            hand_off::measure(&server("fsync=on"), waiters).await;
         }
     }
     if is_selected("refusals") {

@@ -44,6 +44,18 @@ impl Address {
         Ok(Self { config, name })
     }
 
+    /// Sets the lock timeout of each session, in milliseconds.
+    pub(crate) fn with_lock_timeout(&self, limit: i64) -> Self {
+        let mut address = self.clone();
+        let options = self.config.get_options().unwrap_or_default();
+        address.config.options(format!("{options} -c lock_timeout={limit}").trim_start());
+        address
+    }
+
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        self.config.get_hosts().len() > 1
+    }
+
     pub(crate) fn user(&self) -> &str {
         self.config.get_user().unwrap_or("the role")
     }

@@ -11,17 +11,31 @@ use crate::error::{ALLOW, CREATE, ServerFault};
 use crate::reply::column;
 use crate::statements;
 
-pub(crate) async fn check(database: &Database, address: &Address) -> Result<(), ServerFault> {
-    let table = database.statements.table().quoted();
-    let call = database.statements.call(statements::CHECK).text(&*table);
-    let limit = database.timeout.max(LIMIT);
-    let rows = database.request(Lane::Holders, &call, limit).await?;
-    let no_answer = || ServerFault::unavailable(format!("{} returned no row", database.name));
-    let row = rows.first().ok_or_else(no_answer)?;
+/// Returns the lock timeout of the session, in milliseconds. Zero means none.
+pub(crate) async fn check(database: &Database, address: &Address) -> Result<i64, ServerFault> {
+    let row = read(database).await?;
     let name = &database.name;
-    checked_server(name, row)?;
-    checked_table(name, &table, row)?;
-    checked_durability(name, address.user(), row)
+    checked_server(name, &row)?;
+    checked_table(name, &database.statements.table().quoted(), &row)?;
+    checked_durability(name, address.user(), &row)?;
+    column(&row, "lock_timeout")
+}
+
+/// Whether the table lacks only columns that later versions have added.
+pub(crate) async fn is_of_earlier_version(database: &Database) -> Result<bool, ServerFault> {
+    Ok(is_earlier(&column::<Vec<String>>(&read(database).await?, "missing_columns")?))
+}
+
+fn is_earlier(missing: &[String]) -> bool {
+    !missing.is_empty() && missing.iter().all(|column| ADDED.contains(&column.as_str()))
+}
+
+async fn read(database: &Database) -> Result<Row, ServerFault> {
+    let table = database.statements.table().quoted();
+    let call = database.statements.call(statements::CHECK).text(table);
+    let rows = database.request(Lane::Holders, &call, database.timeout.max(LIMIT)).await?;
+    let no_answer = || ServerFault::unavailable(format!("{} returned no row", database.name));
+    rows.into_iter().next().ok_or_else(no_answer)
 }
 
 fn checked_server(name: &str, row: &Row) -> Result<(), ServerFault> {
@@ -64,6 +78,13 @@ fn checked_table(name: &str, table: &str, row: &Row) -> Result<(), ServerFault> 
         )));
     }
     let missing: Vec<String> = column(row, "missing_columns")?;
+    if is_earlier(&missing) {
+        return Err(ServerFault::misconfigured(format!(
+            "{name}: the table {table} was made by an earlier version of lease-postgres and lacks the columns {}: \
+             add them by `create_table`, or by the SQL in the section \"An older table\" of lease-postgres' README",
+            missing.join(", ")
+        )));
+    }
     if !missing.is_empty() {
         return Err(ServerFault::misconfigured(format!(
             "{name}: the table {table} lacks the columns {}: it was not made by this version of \
@@ -111,6 +132,9 @@ fn checked_durability(name: &str, user: &str, row: &Row) -> Result<(), ServerFau
     }
     Ok(())
 }
+
+/// The columns that `upgrade.sql` adds.
+const ADDED: [&str; 3] = ["parent", "parent_token", "queue"];
 
 /// A new connection takes several round trips.
 const LIMIT: Duration = Duration::from_secs(10);

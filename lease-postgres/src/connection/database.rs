@@ -1,14 +1,14 @@
 //! Sends requests to the server, each as one statement with a time limit.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::select;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_postgres::Row;
 
 use crate::connection::address::Address;
@@ -20,6 +20,8 @@ pub(crate) struct Database {
     pub(crate) name: String,
     pub(crate) statements: Statements,
     pub(crate) timeout: Duration,
+    /// Sends even a single request by the statement for several.
+    pub(crate) batches_only: bool,
     pool: Pool,
     tls: Tls,
     for_claims: Semaphore,
@@ -29,9 +31,12 @@ pub(crate) struct Database {
 pub(crate) enum Lane {
     /// All connections. Heartbeats and releases use this lane.
     Holders,
-    /// All connections but [`RESERVED`], so that many claims at once do not delay a heartbeat.
+    /// All connections but [`RESERVED`], so that many requests of claims at once do not delay a heartbeat.
     Claims,
 }
+
+/// A connection, and the permit of a claim to use one.
+pub(crate) type Lent<'a> = (Object, Option<SemaphorePermit<'a>>);
 
 impl Database {
     pub(crate) fn new(
@@ -48,7 +53,14 @@ impl Database {
                 |error| ServerFault::misconfigured(format!("{}: {error}", address.name)),
             )?;
         let for_claims = Semaphore::new(connections.saturating_sub(RESERVED).max(1));
-        Ok(Self { name: address.name.clone(), statements, timeout: limit, pool, tls, for_claims })
+        let name = address.name.clone();
+        let batches_only = false;
+        Ok(Self { name, statements, timeout: limit, batches_only, pool, tls, for_claims })
+    }
+
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn with_batches_only(self, batches_only: bool) -> Self {
+        Self { batches_only, ..self }
     }
 
     /// A spawned task sends the request, so that an unpolled future holds no connection.
@@ -71,18 +83,23 @@ impl Database {
         limit: Duration,
     ) -> Result<Vec<Row>, ServerFault> {
         let mut late = pin!(sleep(limit));
-        let (client, _permit) = select! {
+        let lent = select! {
             // A connection that is ready at the time limit is still used.
             biased;
             lent = self.lend(lane) => lent?,
-            () = &mut late => {
-                return Err(ServerFault::unavailable(format!(
-                    "{} gave no connection within {limit:?}: its host is down, or all connections \
-                     are in use",
-                    self.name
-                )));
-            }
+            () = &mut late => return Err(self.without_connection(limit)),
         };
+        self.ask(lent, call, limit, late).await
+    }
+
+    /// Sends a request with the time limit `limit`, at which `late` completes.
+    pub(crate) async fn ask(
+        &self,
+        (client, _permit): Lent<'_>,
+        call: &Call,
+        limit: Duration,
+        mut late: Pin<&mut Sleep>,
+    ) -> Result<Vec<Row>, ServerFault> {
         let values = call.values();
         let answer = select! {
             // An answer that is ready at the time limit still counts.
@@ -101,10 +118,15 @@ impl Database {
         })
     }
 
-    /// Shorter than the client's time limit, so that few connections are busy while another session locks a
-    /// row for long.
+    pub(crate) fn without_connection(&self, limit: Duration) -> ServerFault {
+        ServerFault::unavailable(format!(
+            "{} gave no connection within {limit:?}: its host is down, or all connections are in use",
+            self.name
+        ))
+    }
+
     pub(crate) fn lock_timeout(&self) -> String {
-        (self.timeout * 3 / 4).as_millis().max(1).to_string()
+        lock_timeout(self.timeout).to_string()
     }
 
     /// Without the cancellation, statements that wait for a lock on the table would pile up at the server.
@@ -120,7 +142,7 @@ impl Database {
         });
     }
 
-    async fn lend(&self, lane: Lane) -> Result<(Object, Option<SemaphorePermit<'_>>), ServerFault> {
+    pub(crate) async fn lend(&self, lane: Lane) -> Result<Lent<'_>, ServerFault> {
         let permit = match lane {
             Lane::Holders => None,
             // The semaphore is never closed.
@@ -141,8 +163,13 @@ impl fmt::Debug for Database {
     }
 }
 
+/// In milliseconds. Shorter than the client's time limit, so that few connections are busy while another session
+/// locks a row for long.
+pub(crate) fn lock_timeout(limit: Duration) -> i64 {
+    i64::try_from((limit * 3 / 4).as_millis()).unwrap_or(i64::MAX).max(1)
+}
+
 const RESERVED: usize = 2;
 
-/// The request opens a separate connection, which takes seconds on a busy server. Without the request, a
-/// statement could wait for a lock on the table for ever.
+/// The request opens a separate connection, which takes seconds on a busy server.
 const MIN_CANCEL: Duration = Duration::from_secs(20);

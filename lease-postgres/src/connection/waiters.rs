@@ -52,6 +52,10 @@ impl Waiters {
         drop(self.lock().take());
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<ByKey>> {
         self.0.lock()
     }

@@ -4,8 +4,9 @@
 //! not advance within a transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lease_core::store::Nonce;
+use lease_core::store::{Claim, Grant, Nonce, Parent};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::ServerFault;
@@ -75,6 +76,16 @@ impl Statements {
         let mut statements = Self { table, by_name };
         statements.derive_batch();
         statements
+    }
+
+    /// Removes the lock timeout from the shortest statements, for sessions that have it. To set it takes a tenth of
+    /// their time.
+    pub(crate) fn without_lock_timeout(&mut self) {
+        for (name, text) in &mut self.by_name {
+            if [OBTAIN_RELEASED, RELEASE].contains(name) {
+                *text = Arc::from(text.replace(LOCK_TIMEOUT, ""));
+            }
+        }
     }
 
     pub(crate) fn call(&self, name: &str) -> Call {
@@ -149,6 +160,23 @@ impl Call {
         self.with(nonces.map(Nonce::get).collect::<Vec<_>>(), Type::UUID_ARRAY)
     }
 
+    /// Five values: the key, the nonce, the lessee, the ttl and the number of the request.
+    pub(crate) fn claim(self, claim: &Claim) -> Self {
+        let call = self.text(claim.key.as_str()).nonce(claim.nonce).text(claim.lessee.as_str());
+        call.number(micros(claim.ttl)).number(number(claim.request.get()))
+    }
+
+    /// Three values: the key, the nonce and the token.
+    pub(crate) fn grant(self, grant: &Grant) -> Self {
+        self.text(grant.key.as_str()).nonce(grant.nonce).number(number(grant.token.get()))
+    }
+
+    /// Two values: the key and the token of the session.
+    pub(crate) fn parent(self, session: Option<&Parent>) -> Self {
+        let call = self.optional_text(session.map(|session| session.key.as_str().to_owned()));
+        call.optional_number(session.map(|session| number(session.token.get())))
+    }
+
     pub(crate) fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         self.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect()
     }
@@ -164,6 +192,11 @@ pub(crate) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Rounds up, so that a lease never ends before its ttl.
+pub(crate) fn micros(length: Duration) -> i64 {
+    number(u64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))
+}
+
 macro_rules! statements {
     ($($name:ident = $text:literal),* $(,)?) => {
         $(pub(crate) const $name: &str = $text;)*
@@ -175,26 +208,37 @@ macro_rules! statements {
 statements! {
     ADOPT = "adopt",
     CHECK = "check",
+    COUNT = "count",
     CREATE = "create",
     DELETE = "delete",
+    END_SESSION = "end_session",
     EVICT = "evict",
+    HAND_ON = "hand_on",
     HEARTBEAT = "heartbeat",
     HOLDER = "holder",
     LIST = "list",
     MARK = "mark",
     OBTAIN = "obtain",
     OBTAIN_RELEASED = "obtain_released",
+    OBTAIN_RELEASED_ALL = "obtain_released_all",
+    OBTAIN_UNDER = "obtain_under",
+    PLACE = "place",
     PURGE = "purge",
     READ = "read",
+    READ_ALL = "read_all",
     RELEASE = "release",
+    RELEASE_ALL = "release_all",
     SCAN = "scan",
     TABLE = "table",
     TRANSFER = "transfer",
     UPDATE = "update",
+    UPGRADE = "upgrade",
 }
 
 /// Skips locked rows instead of waiting for them.
 pub(crate) const BATCH: &str = "heartbeat batch";
+
+const LOCK_TIMEOUT: &str = "AND set_config('lock_timeout', $6, true) IS NOT NULL\n";
 
 /// PostgreSQL allows at most this number of bytes in a name.
 const MAX_NAME: usize = 63;

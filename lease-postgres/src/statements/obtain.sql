@@ -28,7 +28,7 @@ won AS (
         AND (l.until IS NULL OR l.until <= clock_timestamp() OR l.only_for = $3)
     RETURNING l.*)
 SELECT 'granted' AS verdict, token, request, lessee, NULL::bigint AS remaining,
-    attributes::text AS attributes
+    attributes::text AS attributes, NULL::text AS parent, NULL::bigint AS parent_token
 FROM won
 UNION ALL
 -- Reads the row as it was when the statement began, which explains the refusal unless the row has changed.
@@ -49,5 +49,5 @@ SELECT CASE
     END,
     CASE WHEN isfinite(greatest(h.ends, h.until)) THEN
         (extract(epoch FROM greatest(h.ends, h.until) - clock_timestamp()) * 1000000)::bigint END,
-    h.attributes::text
+    h.attributes::text, h.parent, h.parent_token
 FROM "lease" h WHERE h.key = $1 AND NOT EXISTS (SELECT FROM won)

@@ -4,6 +4,7 @@ SELECT CASE WHEN h.ends > clock_timestamp() THEN 'held' ELSE 'none' END AS verdi
     h.token, h.request, h.lessee,
     CASE WHEN isfinite(h.ends) THEN
         (extract(epoch FROM h.ends - clock_timestamp()) * 1000000)::bigint END AS remaining,
-    '{}' AS attributes, h.key
+    '{}' AS attributes, h.key, h.parent, h.parent_token,
+    false AS ended, NULL::bigint AS reserved, NULL::text AS only_for
 FROM "lease" h WHERE h.key >= $1 AND h.key IS DISTINCT FROM $2
 ORDER BY h.key LIMIT $3

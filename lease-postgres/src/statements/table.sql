@@ -15,5 +15,8 @@ CREATE TABLE IF NOT EXISTS "lease" (
     only_for text,                            -- which lessee may obtain the key before `until`; NULL: none
     waits boolean NOT NULL DEFAULT false,     -- a client waits, so the release sends a notification
     kept boolean NOT NULL DEFAULT false,      -- the key has a record, even while it has no holder
-    attributes jsonb NOT NULL DEFAULT '{}'    -- the attributes of the record
+    attributes jsonb NOT NULL DEFAULT '{}',   -- the attributes of the record
+    parent text,                              -- the session of the last grant, if `ends` is infinity: its key
+    parent_token bigint,                      -- and its token
+    queue jsonb                               -- the claims that wait for the key, in turn; NULL: none
 ) WITH (fillfactor = 50);

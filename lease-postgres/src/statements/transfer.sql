@@ -10,7 +10,7 @@ freed AS (
         until = clock_timestamp() + $5 * interval '1 microsecond'
     FROM seen s
     WHERE l.key = s.key AND s.granted = $2 AND s.token = $3 AND s.ends > clock_timestamp()
-    RETURNING l.key, s.waits)
+    RETURNING l.key, s.waits OR s.queue IS NOT NULL AS waits)
 SELECT CASE
         WHEN EXISTS (SELECT FROM freed) THEN 'applied'
         WHEN s.token > $3 THEN 'superseded'

@@ -10,6 +10,7 @@ use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, obtain};
 use lease_test_servers::postgres::PostgresServer;
 
+use crate::control::Probe;
 use crate::locks::REQUESTS;
 use crate::setting::{TTL, builder, connected, key};
 
@@ -101,10 +102,11 @@ async fn request_is_applied_without_its_condition() {
     assert!(wrong.is_empty(), "not needed: {wrong:?}");
 }
 
-type Probe = fn(PostgresStore, &PostgresServer) -> BoxFuture<'_, bool>;
-
 /// A claim that was granted and released arrives again, after the release of another grant.
-fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+pub(crate) fn grants_an_old_claim(
+    store: PostgresStore,
+    _server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let old = claim(&key(), "a", TTL);
         let Obtained::Granted(grant, _) = store.obtain(&old).await.unwrap() else { return false };
@@ -115,7 +117,10 @@ fn grants_an_old_claim(store: PostgresStore, _server: &PostgresServer) -> BoxFut
     })
 }
 
-fn grants_a_held_key(store: PostgresStore, _server: &PostgresServer) -> BoxFuture<'_, bool> {
+pub(crate) fn grants_a_held_key(
+    store: PostgresStore,
+    _server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
     Box::pin(async move {
         let released = obtain(&store, &key(), "a", TTL).await;
         store.release(&released, None).await.unwrap();

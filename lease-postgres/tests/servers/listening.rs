@@ -76,10 +76,13 @@ async fn missing_notification_is_noticed() {
     let Some(server) = PostgresServer::start() else { return };
     let sabotages = [
         ("release", "CASE WHEN waits", "CASE WHEN false"),
+        ("release_all", "CASE WHEN l.waits", "CASE WHEN false"),
         ("mark", "SET waits = true", "SET waits = l.waits"),
     ];
     for (statement, part, replacement) in sabotages {
         let builder = builder(&server).with_altered_statement(statement, part, replacement);
+        let is_batched = statement.ends_with("_all");
+        let builder = if is_batched { builder.with_batches_only() } else { builder };
         let store = connected(builder).await;
         let grant = obtain(&store, &key(), "a", TTL).await;
         let mut freed = store.watch(&key()).await.unwrap();

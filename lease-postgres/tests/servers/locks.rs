@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::store::{Beat, Grant, Heartbeat, LeaseTable, LockStore, Obtained};
+use lease_core::store::{Beat, Grant, Heartbeat, InTurn, LeaseTable, LockStore, Obtained};
 use lease_core::{Change, LossCause, StoreErrorKind, Written};
 use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, obtain, soon};
 use lease_test_servers::postgres::PostgresServer;
+use tokio::task::JoinSet;
 
 use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
 
@@ -170,6 +171,52 @@ async fn locked_row_delays_no_other_heartbeat() {
     other.batch_execute("COMMIT").await.unwrap();
     let (grant, _) = &beats[7];
     assert_eq!(store.heartbeat(grant, Beat::new(2)).await.unwrap(), Heartbeat::Extended);
+}
+
+/// The shortest statements set no lock timeout, because the session has it.
+#[tokio::test]
+async fn claim_and_release_of_a_locked_row_end_at_the_lock_timeout() {
+    let Some(server) = PostgresServer::start() else { return };
+    let store = connected(builder(&server).with_timeout(Duration::from_secs(8))).await;
+    let held = obtain(&store, &"held".parse().unwrap(), "a", TTL).await;
+    let released = obtain(&store, &key(), "a", TTL).await;
+    store.release(&released, None).await.unwrap();
+    let other = session(&server).await;
+    other.batch_execute("BEGIN; SELECT FROM lease FOR UPDATE").await.unwrap();
+
+    let claim = claim(&key(), "b", TTL);
+    let (claimed, released) = tokio::join!(store.obtain(&claim), store.release(&held, None));
+
+    for error in [claimed.unwrap_err(), released.unwrap_err()] {
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("another session has locked the row"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn waiters_that_leave_a_locked_row_delay_no_heartbeat() {
+    let Some(server) = PostgresServer::start() else { return };
+    let store = connected(builder(&server).with_timeout(Duration::from_secs(60))).await;
+    let beating = obtain(&store, &"other".parse().unwrap(), "a", TTL).await;
+    obtain(&store, &key(), "a", TTL).await;
+    let (other, watching) = (session(&server).await, session(&server).await);
+    let lock = "BEGIN; SELECT FROM lease WHERE key = 'job' FOR UPDATE";
+    other.batch_execute(lock).await.unwrap();
+    let mut leaves = JoinSet::new();
+    for number in 0..100 {
+        let (store, claim) = (store.clone(), claim(&key(), &format!("waiter-{number}"), TTL));
+        leaves.spawn(async move { store.leave(&claim).await });
+    }
+    waiting_for_locks(&watching, 6).await;
+
+    let answer = store.heartbeat(&beating, Beat::new(1)).await;
+
+    assert!(leaves.try_join_next().is_none(), "the heartbeat waited for the locked row");
+    assert_eq!(answer.unwrap(), Heartbeat::Extended);
+    other.batch_execute("COMMIT").await.unwrap();
+    for left in soon(leaves.join_all()).await {
+        left.unwrap();
+    }
 }
 
 /// Above READ COMMITTED, one of two concurrent writes fails. The locker repeats the failed write.

@@ -9,7 +9,7 @@ use lease_test_servers::claims::{claim, obtain};
 
 use crate::setting::{TTL, key, setting};
 
-const SPOILED: [&str; 14] = [
+const SPOILED: [&str; 16] = [
     "token = NULL",
     "token = -1",
     "token = 9007199254740992",
@@ -19,6 +19,8 @@ const SPOILED: [&str; 14] = [
     "lessee = E'a\\nb'",
     "lessee = repeat('a', 5000)",
     "ends = 'infinity'",
+    "queue = '1'",
+    r#"queue = '[{"nonce": "a", "until": "b"}]'"#,
     "attributes = '[]'",
     "attributes = '1'",
     "attributes = 'null'",

@@ -30,7 +30,10 @@ impl Fixture for Altered {
         let alter = |builder: lease_postgres::PostgresStoreBuilder, altered: &Alteration| {
             builder.with_altered_statement(altered.0, altered.1, altered.2)
         };
-        self.alterations.iter().fold(builder, alter).connect().await.unwrap()
+        let builder = self.alterations.iter().fold(builder, alter);
+        let is_batched = self.alterations.iter().any(|(name, ..)| name.ends_with("_all"));
+        let builder = if is_batched { builder.with_batches_only() } else { builder };
+        builder.connect().await.unwrap()
     }
 
     async fn another(&self, _store: &PostgresStore) -> PostgresStore {
@@ -110,8 +113,9 @@ fn conditions_of_obtain_are_needed() {
             &["record_lasts_after_claim_with_attributes"],
         ),
         (
+            // A locker that waits recognises its grant by `place`, which has a control in `in_turn_controls.rs`.
             &[("obtain", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
-            &["repeated_claim_is_granted_again", "lost_reply_to_obtain_is_recognised"],
+            &["repeated_claim_is_granted_again"],
         ),
         (
             &[("obtain", "WHEN h.granted = $2 OR h.last = $2 THEN $3", "")],
@@ -137,6 +141,31 @@ fn conditions_of_obtain_released_are_needed() {
         (
             &[("obtain_released", "beat = 0,", "beat = beat,")],
             &["heartbeats_count_from_each_grant"],
+        ),
+    ]);
+}
+
+#[test]
+fn conditions_of_statements_for_several_are_needed() {
+    expect_broken(&[
+        (
+            &[("obtain_released_all", "AND l.until <= clock_timestamp()", "")],
+            &[
+                "reserved_key_is_not_granted_before_its_time",
+                "transferred_key_is_granted_only_to_its_lessee",
+            ],
+        ),
+        (
+            &[("obtain_released_all", "AND l.granted <> a.nonce", "")],
+            &["released_nonce_is_not_granted_again", "released_nonce_is_refused_after_reopening"],
+        ),
+        (
+            &[("obtain_released_all", "beat = 0,", "beat = l.beat,")],
+            &["heartbeats_count_from_each_grant"],
+        ),
+        (
+            &[("release_all", "l.granted = a.nonce AND l.token = a.asked AND", "")],
+            &["release_by_former_holder_changes_nothing"],
         ),
     ]);
 }
@@ -272,6 +301,45 @@ fn conditions_of_records_are_needed() {
         (
             &[("scan", "ELSE 'none'", "ELSE 'held'")],
             &["scan_lists_held_keys_of_its_prefix", "scan_lists_holders_of_records"],
+        ),
+    ]);
+}
+
+#[test]
+fn conditions_of_sessions_are_needed() {
+    expect_broken(&[
+        (
+            &[("obtain_under", "AND l.token IS NOT DISTINCT FROM $7", "")],
+            &["claim_that_has_seen_a_smaller_token_is_refused"],
+        ),
+        (
+            &[("obtain_under", "ELSE l.ends = 'infinity' AND", "ELSE")],
+            &["claim_refused_after_late_hand_over_stays_refused"],
+        ),
+        (
+            &[("obtain_under", "AND l.parent = $8 AND l.parent_token = $9", "")],
+            &["proof_of_another_session_grants_nothing"],
+        ),
+        (
+            &[("obtain_under", "WHEN h.granted = $2 AND h.ends > clock_timestamp()", "WHEN false")],
+            &["repeated_claim_under_session_is_granted_again"],
+        ),
+        (
+            &[("obtain_under", "ELSE 'infinity'", "ELSE clock_timestamp()")],
+            &["lease_under_session_outlasts_its_ttl"],
+        ),
+        (
+            &[("end_session", "(s.ends <= clock_timestamp() OR", "(true OR")],
+            &["session_that_is_held_is_not_ended"],
+        ),
+        (&[("evict", "AND isfinite(s.ends)", "")], &["lease_under_session_is_not_evicted"]),
+        (
+            &[("read_all", "h.token IS NOT NULL AND h.ends IS NULL AS ended", "false AS ended")],
+            &["end_of_expired_session_is_written", "released_session_has_ended"],
+        ),
+        (
+            &[("read_all", "CASE WHEN h.until > clock_timestamp()", "CASE WHEN false")],
+            &["reserved_key_shows_its_reservation"],
         ),
     ]);
 }

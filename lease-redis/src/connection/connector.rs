@@ -59,7 +59,8 @@ pub(crate) enum SharedConnection {
 }
 
 pub(crate) enum Subscriber {
-    PubSub(PubSub),
+    /// The watch is empty if commands do not follow the Sentinels either.
+    PubSub(PubSub, Option<MasterWatch>),
     Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
@@ -189,11 +190,17 @@ impl Connector {
         let refused = |error: RedisError| ServerFault::from_redis(server, &error);
         match self {
             Self::Standalone { client, .. } => {
-                Ok(Subscriber::PubSub(client.get_async_pubsub().await.map_err(refused)?))
+                Ok(Subscriber::PubSub(client.get_async_pubsub().await.map_err(refused)?, None))
             }
-            Self::Sentinel { sentinels, .. } => {
-                let master = sentinels.master().await?.client;
-                Ok(Subscriber::PubSub(master.get_async_pubsub().await.map_err(refused)?))
+            Self::Sentinel { pool, sentinels } => {
+                let SentinelMaster { client, epoch, .. } = sentinels.master().await?;
+                let subscribed = client.get_async_pubsub().await.map_err(refused)?;
+                // The commands of an application's pool stay on the former master until its demotion.
+                let watch = match pool {
+                    MasterPool::Own(_) => Some(MasterWatch::start(sentinels, epoch)),
+                    MasterPool::Given(_) => None,
+                };
+                Ok(Subscriber::PubSub(subscribed, watch))
             }
             Self::Shard { client, config } => {
                 let (pushed, pushes) = mpsc::unbounded_channel();
@@ -208,7 +215,9 @@ impl Connector {
                 Err(ServerFault::misconfigured(NO_SINGLE_CONNECTION))
             }
             #[cfg(feature = "simulation")]
-            Self::Dialed(line) => Ok(Subscriber::PubSub(line.subscriber().await.map_err(refused)?)),
+            Self::Dialed(line) => {
+                Ok(Subscriber::PubSub(line.subscriber().await.map_err(refused)?, None))
+            }
         }
     }
 }

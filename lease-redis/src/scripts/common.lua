@@ -153,10 +153,16 @@ local function has_queue(text)
     return string.find(text, '^[qb]', 34) ~= nil
 end
 
+-- Returns the number of clients that receive messages of this channel from this server. Without the right to
+-- count, the script fails.
+local function subscribers(channel)
+    return redis.call('PUBSUB', 'NUMSUB', channel)[2]
+end
+
 -- Grants the key to the first claim of its queue that was renewed within its ttl, as a lock with `mark`.
 -- Returns whether it granted the key. The claim `present` gets the grant as the reply of the script. Any
--- other grant is published: nonce, request number, token and lease. A grant without a receiver goes to the
--- next claim.
+-- other grant is published: nonce, request number, token and lease. A claim without a subscriber is skipped.
+-- Its message is not published: Redis also sends messages to replicas, which may deliver them.
 local function settle(lease, tokens, mark, present)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
     local nonce = redis.call('LPOP', queue)
@@ -165,17 +171,13 @@ local function settle(lease, tokens, mark, present)
         if place then
             redis.call('HDEL', waiters, nonce)
             local request, renewed, ttl, channel, lessee = string.match(place, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
-            if now() < (renewed + ttl) * 1000 then
+            if now() < (renewed + ttl) * 1000 and (nonce == present or subscribers(channel) > 0) then
                 local token = take_token(tokens)
                 write_lock(lease, string.format('%sh%s%s 0 %.0f %s', nonce, mark, request, token, lessee), ttl)
-                if nonce == present then
-                    return true
+                if nonce ~= present then
+                    redis.pcall('PUBLISH', channel, string.format('%s %s %.0f %s', nonce, request, token, lease))
                 end
-                local message = string.format('%s %s %.0f %s', nonce, request, token, lease)
-                if redis.pcall('PUBLISH', channel, message) ~= 0 then
-                    return true
-                end
-                redis.call('DEL', lease)
+                return true
             end
         end
         nonce = redis.call('LPOP', queue)
@@ -185,7 +187,8 @@ end
 
 local function leave_queue(lease, nonce)
     if redis.call('HDEL', lease .. ':waiters', nonce) == 1 then
-        redis.call('LREM', lease .. ':queue', 1, nonce)
+        -- A nonce without a place is skipped.
+        redis.pcall('LREM', lease .. ':queue', 1, nonce)
     end
 end
 
@@ -202,7 +205,7 @@ end
 -- The key becomes a record. Waiters that are notified query the key at once.
 local function dissolve_queue(lease)
     local queue, waiters = lease .. ':queue', lease .. ':waiters'
-    for _, nonce in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+    for _, nonce in ipairs(redis.pcall('LRANGE', queue, 0, -1)) do
         local place = redis.call('HGET', waiters, nonce)
         local channel = place and string.match(place, '^%d+ %d+ %d+ (%S+)')
         if channel then
@@ -364,8 +367,16 @@ local function notify_waiters(text, publish, channel)
     end
 end
 
+-- A release frees the key even if its user may not use the queue.
+local function grants_next(lease, tokens, mark)
+    local done, granted = pcall(function()
+        return settle(lease, tokens, mark)
+    end)
+    return done and granted
+end
+
 local function end_lock(lease, text, tokens, publish, channel)
-    if has_queue(text) and settle(lease, tokens, string.sub(text, 34, 34)) then
+    if has_queue(text) and grants_next(lease, tokens, string.sub(text, 34, 34)) then
         return
     end
     redis.call('DEL', lease)

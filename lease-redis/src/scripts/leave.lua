@@ -12,6 +12,12 @@ if text then
     return 1
 end
 if redis.call('EXISTS', lease) == 0 then
-    settle(lease, tokens, 'q')
+    grants_next(lease, tokens, 'q')
+    return 0
 end
-return 0
+-- An earlier claim of this nonce may hold a record.
+if redis.call('HGET', lease, 'granted') ~= nonce or not remove_end(lease) then
+    return 0
+end
+notify(lease, 'PUBLISH', ARGV[2])
+return 1

@@ -34,7 +34,7 @@ local function release(lease, nonce)
     if not text then
         if tokens and redis.pcall('EXISTS', lease .. ':queue') == 1 then
             leave_queue(lease, nonce)
-            settle(lease, tokens, 'q')
+            grants_next(lease, tokens, 'q')
         end
         return 0
     end

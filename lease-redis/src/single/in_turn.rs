@@ -98,7 +98,7 @@ impl Node {
             .number(u64::from(joining == Joining::Allowed));
         match self.call(&call).await {
             Ok(answer) => self.read_place(claim, &answer),
-            // A Redis user that was created for an earlier version has no rights to lists.
+            // A Redis user that was created for an earlier version has no rights to queues.
             Err(fault) if fault.kind == StoreErrorKind::Denied => Ok(Enqueued::NoQueue),
             Err(fault) => Err(fault),
         }
@@ -116,9 +116,13 @@ impl Node {
                 };
             }
         };
-        if let [word, ahead, left] = &items[..]
+        if let [word, ahead, left, receivers] = &items[..]
             && text(word).as_deref() == Some("queued")
         {
+            // The server skips a waiter without a subscription. Commands may have moved to a promoted server.
+            if *receivers == Value::Int(0) && self.grants().has_listeners() {
+                self.watches.reconnect();
+            }
             let ahead = text(ahead).and_then(|ahead| ahead.parse().ok());
             let left =
                 text(left).and_then(|left| left.parse::<i64>().ok()).ok_or_else(unreadable)?;

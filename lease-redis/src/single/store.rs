@@ -37,6 +37,7 @@ impl LockStore for RedisStore {
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         let node = &self.node;
+        node.grants().note_released(grant.nonce);
         if let Some(length) = reserved {
             let call = node.reserve_call(grant, length);
             return Ok(Box::pin(node.call_bool(&call)).await.map(drop)?);

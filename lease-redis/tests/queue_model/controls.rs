@@ -139,6 +139,15 @@ fn caller_that_is_skipped_gives_two_holders() {
     }
 }
 
+/// Redis sends messages to replicas, too.
+#[test]
+fn message_to_a_waiter_on_a_replica_gives_two_holders() {
+    for skip in [Skip::Removes, Skip::Passes] {
+        let setup = Setup { skip, cuts: 1, ..three() };
+        finds(Rule::CountBeforePublish, Violation::HeldByTwo, setup);
+    }
+}
+
 #[test]
 fn grant_taken_back_later_gives_two_holders() {
     let setup = Setup { skip: Skip::Removes, cuts: 1, ..right() };

@@ -15,7 +15,9 @@
 //! `cargo test -p lease-redis --test queue_model -- --ignored --nocapture`
 //!
 //! The model omits four clients or more, two keys, requests that are refused for lack of memory, and two
-//! masters at once. In the model, a renewal without a place enters the queue. The real server refuses such a
+//! masters at once. It also omits the marks of locks: the lock of a plain claim that overtakes the queue has no mark
+//! until the next renewal, so its release may leave the key free beside a waiter. In the model, a subscription on a
+//! replica counts as closed. In the model, a renewal without a place enters the queue. The real server refuses such a
 //! renewal, which equals a lost request. The order is promised only among waiters in the queue, because a
 //! plain `SET NX` overtakes the queue if the lock has expired.
 #![expect(

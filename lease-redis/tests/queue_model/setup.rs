@@ -90,6 +90,9 @@ pub(crate) enum Rule {
     NewNonceAfterEnd,
     /// The answer contains the grant, so the caller of a script needs no message.
     CallerIsHeard,
+    /// The server publishes a grant only if it has a subscriber. Without the rule, a waiter whose subscription is on a
+    /// replica receives the message of a grant that the script takes back.
+    CountBeforePublish,
     /// The server takes a grant back only in the script that made it.
     SkipInOneScript,
     /// After a loss of data, tokens continue from the server's time.

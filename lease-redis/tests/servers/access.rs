@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore, Obtained};
+use lease_core::store::{Beat, Enqueued, Heartbeat, LeaseTable, LockStore, Notice, Obtained};
 use lease_core::{Attributes, Change, StoreErrorKind, Value, Written};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_test_servers::claims::{self, fresh_key, soon};
@@ -10,7 +10,8 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServe
 
 use futures_util::StreamExt;
 
-use crate::setting::{TTL, eventually, one_at, quorum_at, servers};
+use crate::in_turn::places;
+use crate::setting::{TTL, claim, eventually, key, obtain, one, one_at, quorum_at, servers};
 
 /// Returns the README's command that creates the user, with the rights `further` added.
 fn rights(further: &[&str]) -> String {
@@ -70,6 +71,18 @@ async fn locks(store: &dyn LockStore) {
     store.release(&again, None).await.unwrap();
 }
 
+async fn queues(store: &RedisStore) {
+    let held = obtain(store, "a").await;
+    let waiter = claim("waiter");
+    let mut notices = places(store).listen(&waiter).await.unwrap();
+    let answer = places(store).enqueue(&waiter).await.unwrap();
+    assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
+    store.release(&held, None).await.unwrap();
+    let notice = soon(notices.next()).await;
+    assert!(matches!(notice, Notice::Granted(..)), "{notice:?}");
+    places(store).leave(&waiter).await.unwrap();
+}
+
 async fn records(store: &dyn LeaseTable) {
     let key = fresh_key("record");
     let attributes =
@@ -95,6 +108,7 @@ async fn documented_rights_suffice_on_one_server() {
     let store = one_at(as_user(vec![servers[0].url()]).remove(0)).await;
 
     locks(&store).await;
+    queues(&store).await;
     records(&store).await;
     assert_eq!(denied(&servers[0]), "", "the server denied a command silently");
 }
@@ -184,6 +198,29 @@ async fn documented_rights_suffice_behind_sentinels() {
 
     locks(&store).await;
     assert_eq!(denied(&started.servers[0]), "");
+}
+
+/// Two users share a key, and only one of them may use queues.
+#[tokio::test]
+async fn user_without_rights_to_queues_releases_a_queued_key() {
+    let Some(servers) = servers::<1>() else { return };
+    let without = rights(&[]).replace("+rpush +lpop +lrem +lpos +lrange +pubsub|numsub ", "");
+    assert!(!without.contains("lpop"), "{without}");
+    assert_eq!(servers[0].command(&without), "OK");
+    let restricted = one_at(as_user(vec![servers[0].url()]).remove(0)).await;
+    let other = one(&servers[0]).await;
+    let held = obtain(&restricted, "a").await;
+    let waiter = claim("waiter");
+    let _notices = places(&other).listen(&waiter).await.unwrap();
+    let answer = places(&other).enqueue(&waiter).await.unwrap();
+    assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
+    assert_eq!(places(&restricted).enqueue(&claim("b")).await.unwrap(), Enqueued::NoQueue);
+
+    restricted.release(&held, None).await.unwrap();
+
+    assert_eq!(other.holder(&key()).await.unwrap(), None);
+    let answer = places(&other).renew(&waiter.repeated()).await.unwrap();
+    assert!(matches!(answer, Enqueued::Granted(..)), "{answer:?}");
 }
 
 fn denied(server: &RedisServer) -> String {

@@ -278,6 +278,56 @@ async fn grant_of_a_claim_that_has_left_is_released() {
     .await;
 }
 
+/// A late request of a claim joins the queue after the lease of the claim was released.
+#[tokio::test]
+async fn grant_of_a_claim_whose_lease_was_released_is_released() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let held = obtain(&store, "a").await;
+    let late = claim("late");
+    let mut notices = places(&store).listen(&late).await.unwrap();
+    places(&store).enqueue(&late).await.unwrap();
+    store.release(&held, None).await.unwrap();
+    let Notice::Granted(grant, _) = soon(notices.next()).await else { panic!("a grant") };
+    drop(notices);
+    let _other = places(&store).listen(&claim("other")).await.unwrap();
+    store.release(&grant, None).await.unwrap();
+    let held = obtain(&store, "b").await;
+    places(&store).enqueue(&late).await.unwrap();
+
+    store.release(&held, None).await.unwrap();
+
+    eventually("the key is free", async || {
+        store.holder(&key()).await.unwrap().is_none().then_some(())
+    })
+    .await;
+}
+
+/// Counts the requests of fifty waiters of their own processes while the key is held.
+#[tokio::test]
+async fn waiters_at_rest_send_at_most_four_requests_per_ttl() {
+    const COUNT: u32 = 50;
+    const SHORT: Duration = Duration::from_secs(3);
+    let Some([server]) = servers() else { return };
+    let proxy = Proxy::start(server.address(), Wire::Redis).await.unwrap();
+    let url = format!("redis://{}", proxy.address());
+    let _held = lease(&locker(one(&server).await, SHORT)).await;
+    let mut waiters = Waiters::new();
+    for name in 0..COUNT {
+        waiters.add(name as usize, locker(one_at(url.clone()).await, SHORT), 1);
+    }
+    until_queued(&server, COUNT as usize).await;
+    let (before, clock) = (proxy.requests_with("EVAL"), BootClock::new());
+    let began = clock.now();
+
+    tokio::time::sleep(3 * SHORT).await;
+
+    let sent = u32::try_from(proxy.requests_with("EVAL") - before).unwrap();
+    let ttls = clock.now().since(began).div_duration_f64(SHORT);
+    let limit = f64::from(4 * COUNT) * (ttls + 1.0);
+    assert!(f64::from(sent) <= limit, "{sent} requests in {ttls} ttls");
+}
+
 /// Starts to count when all lockers wait.
 async fn requests_per_hand_over(count: usize, hand_overs: usize) -> Option<f64> {
     let [server] = servers()?;

@@ -1,9 +1,9 @@
 //! Requests for a queue in orders that only delays and promotions can cause.
 
 use lease_core::store::{
-    Beat, Claim, Enqueued, Grant, Heartbeat, LockStore, Notice, Notices, Obtained,
+    Beat, Claim, Enqueued, Grant, Heartbeat, LeaseTable, LockStore, Notice, Notices, Obtained,
 };
-use lease_core::{GrantId, LossCause};
+use lease_core::{Attributes, GrantId, LossCause};
 use lease_redis::RedisStore;
 use lease_test_servers::claims::soon;
 use lease_test_servers::redis::RedisServer;
@@ -136,4 +136,25 @@ async fn release_after_expiry_grants_the_key_to_the_next_waiter() {
 
     assert_eq!(next_grant(&mut listening).await.nonce, next.nonce);
     assert_eq!(queued(&server), 0);
+}
+
+/// The answer to the claim was lost, and the waiter repeats the claim in the queue.
+#[tokio::test]
+async fn record_held_by_the_claim_of_a_waiter_is_granted_or_freed() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    assert!(store.create(&key(), &Attributes::new()).await.unwrap());
+    let waiter = claim("waiter");
+    let Obtained::Granted(lost, _) = store.obtain(&waiter).await.unwrap() else {
+        panic!("the key is free")
+    };
+
+    let answer = places(&store).enqueue(&waiter.clone().repeated()).await.unwrap();
+
+    let Enqueued::Granted(grant, _) = answer else { panic!("{answer:?}") };
+    assert_eq!((grant.token, grant.request), (lost.token, lost.request));
+    let other = places(&store).enqueue(&claim("other")).await.unwrap();
+    assert_eq!(other, Enqueued::NoQueue);
+    places(&store).leave(&waiter).await.unwrap();
+    assert_eq!(store.holder(&key()).await.unwrap(), None);
 }

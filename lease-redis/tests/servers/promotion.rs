@@ -1,13 +1,15 @@
 //! Replicas that are promoted. Rows are those of the README's table *What happens when*.
 
-use lease_core::store::{Beat, Heartbeat, LockStore};
+use lease_core::store::{Beat, Enqueued, Heartbeat, LockStore, Notice};
 use lease_core::{LeaseKey, StoreErrorKind};
 use lease_redis::RedisStore;
-use lease_test_servers::claims;
+use lease_test_servers::claims::{self, soon};
+use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::{PATIENT, RedisSentinel, RedisServer, available, until};
 
+use crate::in_turn::{places, queued};
 use crate::setting::{
-    TTL, assert_superseded, claim, eventually, has_lease, key, obtain, one, servers, text,
+    TTL, assert_superseded, claim, eventually, has_lease, key, obtain, one, one_at, servers, text,
 };
 
 fn stop_replicas(servers: &RedisSentinel) {
@@ -77,6 +79,108 @@ async fn store_leaves_a_former_master_that_accepts_writes() {
     assert!(matches!(extended, Ok(Heartbeat::Extended)), "{extended:?}");
 }
 
+/// As in the test above, but a waiter only listens.
+#[tokio::test]
+async fn subscription_leaves_a_former_master_that_accepts_writes() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::that_promotes();
+    let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+    let store = store.with_timeout(PATIENT).connect().await.unwrap();
+    let waiter = claim("waiter");
+    let mut notices = places(&store).listen(&waiter).await.unwrap();
+    let [former, replicas @ ..] = servers.servers.as_slice() else { panic!("no master") };
+    assert!(listens(former));
+    former.command("ACL SETUSER default -slaveof -replicaof");
+
+    let failover = format!("SENTINEL FAILOVER {}", RedisSentinel::MASTER);
+    assert_eq!(servers.sentinels[0].command(&failover), "OK");
+
+    assert_eq!(soon(notices.next()).await, Notice::Missed);
+    eventually("the subscription is on the promoted server", async || {
+        let _notices = places(&store).listen(&waiter).await.ok()?;
+        replicas.iter().any(|server| server.is_master() && listens(server)).then_some(())
+    })
+    .await;
+    assert!(former.is_master(), "the former master was demoted");
+}
+
+fn listens(server: &RedisServer) -> bool {
+    channels_of_grants(server).contains(":grants:")
+}
+
+fn channels_of_grants(server: &RedisServer) -> String {
+    let channels = "redis.call('PUBSUB', 'CHANNELS', '*:grants:*')";
+    server.command(&format!("EVAL \"return table.concat({channels}, ' ')\" 0"))
+}
+
+fn follow(replica: &RedisServer, master: &RedisServer) {
+    replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
+    let linked = || replica.reports_replication("master_link_status:up");
+    until("the replica is up to date", linked);
+}
+
+fn swap(master: &RedisServer, replica: &RedisServer) {
+    replica.command("REPLICAOF NO ONE");
+    follow(master, replica);
+}
+
+/// The first waiter still listens to the demoted server, which receives the messages of its master.
+#[tokio::test]
+async fn waiter_on_a_replica_gets_no_grant_that_was_taken_back() {
+    let Some([first, second]) = servers() else { return };
+    follow(&second, &first);
+    let demoted = one(&first).await;
+    let held = obtain(&demoted, "a").await;
+    let (skipped, next) = (claim("skipped"), claim("next"));
+    let mut of_skipped = places(&demoted).listen(&skipped).await.unwrap();
+    let answer = places(&demoted).enqueue(&skipped).await.unwrap();
+    assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
+    until("the replica has the queue", || queued(&second) == 1);
+    let channel = channels_of_grants(&first);
+    swap(&first, &second);
+    let promoted = one(&second).await;
+    let mut of_next = places(&promoted).listen(&next).await.unwrap();
+    let answer = places(&promoted).enqueue(&next).await.unwrap();
+    assert!(matches!(answer, Enqueued::Queued(_)), "{answer:?}");
+
+    promoted.release(&held, None).await.unwrap();
+
+    let Notice::Granted(grant, _) = soon(of_next.next()).await else { panic!("a grant") };
+    assert_eq!(grant.nonce, next.nonce);
+    // This message comes after all others.
+    let nonce = skipped.nonce.get().simple();
+    let publish =
+        format!("return redis.call('PUBLISH', '{}', '{nonce} 0 0 lease:{{job}}')", channel.trim());
+    second.command(&format!("EVAL \"{publish}\" 0"));
+    assert_eq!(soon(of_skipped.next()).await, Notice::Missed);
+}
+
+/// The name of the server leads to the promoted replica, but the subscription of the waiter stays.
+#[tokio::test]
+async fn subscription_follows_the_commands_to_a_promoted_replica() {
+    let Some([first, second]) = servers() else { return };
+    follow(&second, &first);
+    let link = Link::start(first.address()).await.unwrap();
+    let store = one_at(link.url()).await;
+    let _held = obtain(&store, "a").await;
+    let waiter = claim("waiter");
+    let mut listening = vec![places(&store).listen(&waiter).await.unwrap()];
+    places(&store).enqueue(&waiter).await.unwrap();
+    until("the replica has the queue", || queued(&second) == 1);
+
+    link.lead_to(second.address());
+    swap(&first, &second);
+
+    eventually("the subscription is on the promoted server", async || {
+        drop(places(&store).renew(&waiter).await);
+        listening.push(places(&store).listen(&waiter).await.ok()?);
+        listens(&second).then_some(())
+    })
+    .await;
+}
+
 /// In redisson, a grant on one replica sufficed, and a replica without the grant could be promoted.
 #[tokio::test]
 async fn grant_on_too_few_replicas_is_released() {
@@ -107,11 +211,6 @@ async fn grant_on_too_few_replicas_is_released() {
 #[tokio::test]
 async fn token_is_not_repeated_after_failover_and_failback() {
     let Some([first, second]) = servers() else { return };
-    let follow = |replica: &RedisServer, master: &RedisServer| {
-        replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
-        let linked = || replica.reports_replication("master_link_status:up");
-        until("the replica is up to date", linked);
-    };
     let store = one(&first).await;
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();

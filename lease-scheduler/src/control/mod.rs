@@ -1,14 +1,16 @@
 //! Lists, pauses, resumes, triggers and repairs jobs, from any process.
 //!
 //! Start with [`JobControl`]. `record.rs` has the control record of a job, which commands are written to,
-//! `record_access.rs` reads and writes it under its lease, `trigger.rs` triggers and their answers, `status.rs` the status of a job, `query.rs` queries of the history.
+//! `record_access.rs` reads and writes it under its lease, `trigger.rs` triggers and their answers, `status.rs` the
+//! status of a job, `query.rs` queries of the history, `mark_reset.rs` the result of a repair.
 //! `docs/design/031-job-commands.md` has the reasons.
 
+pub(crate) mod mark_reset;
 mod query;
 mod record;
 mod record_access;
 mod status;
-mod trigger;
+pub(crate) mod trigger;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,12 +29,13 @@ pub use self::record::Pause;
 use self::record::StoredAnswer;
 pub(crate) use self::record::{ControlRecord, control_key, job_of};
 pub use self::status::JobStatus;
-pub(crate) use self::trigger::Request;
-pub use self::trigger::{Trigger, TriggerAnswer, TriggerNumber, TriggerState, Triggered};
 use crate::clock::{SystemWallClock, WallClock};
+use crate::control::mark_reset::MarkReset;
+use crate::control::trigger::{
+    Request, Trigger, TriggerAnswer, TriggerNumber, TriggerState, Triggered,
+};
 use crate::history::PastRun;
 use crate::job_record::{self, JobRecord};
-use crate::reconcile::MarkReset;
 
 /// Lists, pauses, resumes, triggers and repairs the jobs of a table, from any process. It needs no bodies.
 ///

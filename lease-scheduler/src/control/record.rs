@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use lease_core::{Attributes, Change, InvalidInput, LeaseKey, StoreError, StoreErrorKind, Value};
 
 use crate::control::trigger::{Request, TriggerAnswer, TriggerNumber};
-use crate::history::text;
+use crate::text::text;
 
 /// The trigger of a job and the last answers, as read from the job's control record. [`read_pause`] reads the pause.
 #[derive(Debug, Clone, Default)]

@@ -10,8 +10,8 @@ use crate::control::record::{ControlRecord, Pause, job_of, read_pause};
 use crate::control::trigger::TriggerNumber;
 use crate::history::{Ending, PastRun};
 use crate::job_record::{JobRecord, is_job};
-use crate::run::error_chain;
 use crate::schedule::Schedule;
+use crate::text::error_chain;
 
 /// The status of a job: its schedule, its next ticks, whether it is paused, and its runs.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{Attributes, FencingToken, InvalidInput, Value};
 
-use crate::history::text;
+use crate::text::text;
 
 /// A request to run a job once, with arguments. [`JobControl::trigger`](crate::JobControl::trigger) sends it.
 ///
@@ -28,9 +28,9 @@ use crate::history::text;
 #[derive(Debug, Clone)]
 #[must_use = "a trigger does nothing until it is sent"]
 pub struct Trigger {
-    pub(super) arguments: Attributes,
-    pub(super) id: Option<String>,
-    pub(super) start_within: Duration,
+    pub(crate) arguments: Attributes,
+    pub(crate) id: Option<String>,
+    pub(crate) start_within: Duration,
 }
 
 /// The number of a trigger. Each trigger of a job has a larger number than all earlier ones.
@@ -132,7 +132,7 @@ impl Trigger {
     }
 
     /// Checks the length of the id and of the arguments.
-    pub(super) fn check(&self) -> Result<(), InvalidInput> {
+    pub(crate) fn check(&self) -> Result<(), InvalidInput> {
         let length = self.id.as_ref().map_or(0, String::len);
         if length > LONGEST_ID {
             return Err(InvalidInput::new(format!(
@@ -148,7 +148,7 @@ impl Trigger {
         Ok(())
     }
 
-    pub(super) fn request(&self, token: FencingToken, by: &str, now: Timestamp) -> Request {
+    pub(crate) fn request(&self, token: FencingToken, by: &str, now: Timestamp) -> Request {
         let wait = SignedDuration::try_from(self.start_within).unwrap_or(SignedDuration::MAX);
         Request {
             number: TriggerNumber(token.get()),
@@ -191,7 +191,7 @@ impl TriggerAnswer {
         }
     }
 
-    pub(super) fn read(name: &str) -> Option<Self> {
+    pub(crate) fn read(name: &str) -> Option<Self> {
         let all = [Self::Started, Self::JobRuns, Self::Expired, Self::Disabled, Self::Withdrawn];
         all.into_iter().find(|answer| answer.name() == name)
     }

@@ -17,6 +17,8 @@ mod breaking;
 mod commands;
 mod dying;
 mod ending;
+#[cfg(feature = "export")]
+mod export_job;
 mod exporting;
 mod fleets;
 mod forgetful;

@@ -1,4 +1,5 @@
-//! Creates the tables in a new file, or checks that the file belongs to this crate.
+//! Creates the tables in a new file, or checks that the file belongs to this crate. Upgrades a file of an
+//! earlier version.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -9,11 +10,13 @@ use rusqlite::{Connection, Error, TransactionBehavior};
 
 use crate::error::{Fault, is_busy};
 use crate::file::settings::Settings;
-use crate::statements::CREATE_TABLES;
+use crate::statements::{CREATE_TABLES, UPGRADE};
 
 /// The number is `Leas` in ASCII.
 const APPLICATION: i64 = 0x4c65_6173;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// The first version. A file of this version is upgraded.
+const FIRST_VERSION: i64 = 1;
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Does not write to a file of another program.
@@ -41,18 +44,22 @@ pub(crate) fn prepare(
 
 fn prepare_once(connection: &Connection, path: &Path) -> Result<(), Fault> {
     let fault = |error: Error| Fault::from_sqlite(path, &error);
-    if owner(connection).map_err(fault)?.is_ours(path)? {
+    if owner_at_one_moment(connection).map_err(fault)?.content(path)? == Content::Current {
         return enter_wal(connection, path);
     }
     enter_wal(connection, path)?;
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
             .map_err(fault)?;
-    if !owner(&transaction).map_err(fault)?.is_ours(path)? {
-        transaction.execute_batch(CREATE_TABLES).map_err(fault)?;
-        transaction.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
-        transaction.pragma_update(None, "user_version", VERSION).map_err(fault)?;
+    match owner(&transaction).map_err(fault)?.content(path)? {
+        Content::Current => return Ok(()),
+        Content::Nothing => {
+            transaction.execute_batch(CREATE_TABLES).map_err(fault)?;
+            transaction.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
+        }
+        Content::Earlier => transaction.execute_batch(UPGRADE).map_err(fault)?,
     }
+    transaction.pragma_update(None, "user_version", VERSION).map_err(fault)?;
     transaction.commit().map_err(fault)
 }
 
@@ -80,10 +87,24 @@ fn enter_wal(connection: &Connection, path: &Path) -> Result<(), Fault> {
         .map_err(|error| Fault::from_sqlite(path, &error))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// The file is empty.
+    Nothing,
+    /// The tables of an earlier version of this crate.
+    Earlier,
+    Current,
+}
+
 struct Owner {
     application: i64,
     version: i64,
     tables: i64,
+}
+
+/// Reads in one transaction. Otherwise a process that creates the tables meanwhile would look like another program.
+fn owner_at_one_moment(connection: &Connection) -> Result<Owner, Error> {
+    owner(&*connection.unchecked_transaction()?)
 }
 
 fn owner(connection: &Connection) -> Result<Owner, Error> {
@@ -96,11 +117,11 @@ fn owner(connection: &Connection) -> Result<Owner, Error> {
 }
 
 impl Owner {
-    /// Returns false for an empty file.
-    fn is_ours(&self, path: &Path) -> Result<bool, Fault> {
+    /// Returns an error if the file belongs to another program, or to a later version.
+    fn content(&self, path: &Path) -> Result<Content, Fault> {
         let shown = path.display();
         if self.application == 0 && self.version == 0 && self.tables == 0 {
-            return Ok(false);
+            return Ok(Content::Nothing);
         }
         if self.application != APPLICATION {
             return Err(Fault::misconfigured(format!(
@@ -114,12 +135,42 @@ impl Owner {
                 self.version
             )));
         }
-        if self.version < VERSION || self.tables == 0 {
+        if self.version < FIRST_VERSION || self.tables == 0 {
             return Err(Fault::corrupt(format!(
                 "{shown} has the mark of lease-sqlite, but not its tables: stop all processes that use it, then \
                  restore it from a backup or remove it"
             )));
         }
-        Ok(true)
+        Ok(if self.version < VERSION { Content::Earlier } else { Content::Current })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn connect(path: &Path) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
+        connection
+    }
+
+    #[test]
+    fn file_that_another_process_creates_is_not_of_another_program() {
+        for _round in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = &folder.path().join("leases.db");
+            let (creator, other) = (connect(path), connect(path));
+            thread::scope(|scope| {
+                scope.spawn(move || while prepare_once(&creator, path).is_err() {});
+
+                // SQLite may report that the file is busy.
+                let content =
+                    || owner_at_one_moment(&other).map(|owner| owner.content(path).unwrap());
+                while !matches!(content(), Ok(Content::Current)) {}
+            });
+        }
     }
 }

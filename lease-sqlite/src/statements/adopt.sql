@@ -8,7 +8,9 @@ UPDATE lease SET
     request = :request,
     lessee = :lessee,
     ttl = :ttl,
-    ends = boot_time() + :ttl,
+    ends = iif(:parent IS NULL, boot_time() + :ttl, 9223372036854775807),
+    parent = :parent,
+    parent_token = :parent_token,
     beat = 0,
     record = iif(:attributes = '{}', record, 'lasting'),
     attributes = json_patch(attributes, :attributes)

@@ -26,6 +26,9 @@ CREATE TABLE lease (
     record      TEXT NOT NULL CHECK (record IN ('temporary', 'lasting', 'deleted')),
     -- A JSON object. A value is an array: ["S", "text"], ["N", "1.5"], ["NULL"] and so on.
     attributes  TEXT NOT NULL DEFAULT '{}',
+    -- The session of the grant, if `ends` is the largest integer: its key and its token.
+    parent       TEXT,
+    parent_token INTEGER,
     CHECK ((nonce IS NULL) = (ends IS NULL)),
     CHECK (ends IS NULL OR (token IS NOT NULL AND lessee IS NOT NULL AND ttl >= 0)),
     CHECK (until IS NULL OR reserved >= 0)
@@ -41,3 +44,20 @@ INSERT INTO floor (id, token) VALUES (1, 0);
 CREATE TRIGGER lease_removed AFTER DELETE ON lease BEGIN
     UPDATE floor SET token = max(token, coalesce(old.token, 0)) WHERE id = 1;
 END;
+
+-- The claims that wait for a key, in turn.
+CREATE TABLE waiter (
+    -- The order of arrival.
+    place      INTEGER PRIMARY KEY AUTOINCREMENT,
+    key        TEXT NOT NULL,
+    nonce      TEXT NOT NULL,
+    -- The largest number of the claim's requests that have arrived.
+    request    INTEGER NOT NULL,
+    lessee     TEXT NOT NULL,
+    ttl        INTEGER NOT NULL CHECK (ttl >= 0),
+    attributes TEXT NOT NULL,
+    -- The boot time at which the place expires, unless it is renewed.
+    boot       TEXT NOT NULL,
+    ends       INTEGER NOT NULL,
+    UNIQUE (key, nonce)
+) STRICT;

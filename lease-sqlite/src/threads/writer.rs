@@ -6,9 +6,15 @@ use std::time::Duration;
 use crate::database::Database;
 use crate::error::Fault;
 use crate::threads::queue::{ClosesAtEnd, Queue, Request, Taken};
+use crate::threads::watches::Watches;
 
-/// Pokes `reader` after each transaction, which may free keys.
-pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>) {
+/// Pokes `reader` after each transaction, which may free keys, unless nobody waits for a key.
+pub(crate) fn work(
+    database: &Database,
+    queue: &Arc<Queue>,
+    reader: &Arc<Queue>,
+    watches: &Watches,
+) {
     let _closes = ClosesAtEnd(queue);
     let mut cleaning = Cleaning::default();
     loop {
@@ -18,9 +24,12 @@ pub(crate) fn work(database: &Database, queue: &Arc<Queue>, reader: &Arc<Queue>)
             Taken::Closed => return,
         };
         let outcome = transact(database, &mut requests);
-        reader.poke();
         for request in requests {
             request.answer(outcome.as_ref().copied());
+        }
+        // A watch that begins later reads what this transaction has written.
+        if !watches.is_empty() {
+            reader.poke();
         }
         cleaning.clean_if_due(database);
     }

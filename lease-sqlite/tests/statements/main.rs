@@ -7,7 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod in_turn;
 mod scenarios;
+mod sessions;
 mod world;
 
 use std::future::Future;
@@ -36,14 +38,14 @@ fn passes<F: Future<Output = ()> + 'static>(
 }
 
 macro_rules! scenarios {
-    ($($scenario:ident, $($statement:literal: $old:literal => $new:literal;)*)*) => {
+    ($module:ident: $($scenario:ident, $($statement:literal: $old:literal => $new:literal;)*)*) => {
         $(
             #[test]
             fn $scenario() {
-                assert!(passes(scenarios::$scenario, &[]), "fails on correct statements");
+                assert!(passes($module::$scenario, &[]), "fails on correct statements");
                 $(
                     let sabotage: &'static [Sabotage] = &[($statement, $old, $new)];
-                    let is_kept = passes(scenarios::$scenario, sabotage);
+                    let is_kept = passes($module::$scenario, sabotage);
                     assert!(!is_kept, "{} keeps the promise without {:?}", $statement, $old);
                 )*
             }
@@ -52,6 +54,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    scenarios:
     held_key_is_refused,
         "obtain": "(l.ends IS NULL OR l.ends <= boot_time())" => "1";
     expired_key_is_granted_again,
@@ -130,7 +133,7 @@ scenarios! {
         "list": "ORDER BY key" => "ORDER BY key DESC";
     lease_of_another_boot_gets_one_more_ttl,
         "obtain": "l.boot = boot_id()" => "1";
-        "first_seen": "ends = boot_time() + iif(ends IS NULL, NULL, ttl)" => "ends = ends";
+        "first_seen": "boot_time() + iif(ends IS NULL, NULL, ttl)" => "ends";
     reservation_of_another_boot_lasts_once_more,
         "first_seen": "until = boot_time() + iif(until IS NULL, NULL, reserved)" => "until = until";
     second_process_does_not_extend_leases,
@@ -147,4 +150,62 @@ scenarios! {
         "remove": "AND coalesce(ends, freed, 0) <= boot_time() - max(coalesce(ttl, 0), :kept)" => "AND :kept IS NOT NULL";
         "remove": "max(coalesce(ttl, 0), :kept)" => "min(0, :kept)";
         "remove": "WHERE record" => "WHERE 0 AND record";
+}
+
+scenarios! {
+    sessions:
+    lease_under_session_outlasts_its_ttl,
+        "obtain_under": "iif(:parent IS NULL, boot_time() + :ttl, 9223372036854775807)" => "boot_time() + :ttl";
+        "adopt": "iif(:parent IS NULL, boot_time() + :ttl, 9223372036854775807)" => "boot_time() + :ttl";
+    claim_is_refused_if_its_token_is_no_longer_current,
+        "obtain_under": "l.token IS :seen" => "1";
+        "obtain_under": "max(coalesce(l.token, 0) + 1, excluded.token)" => "excluded.token";
+    end_of_another_session_frees_no_key,
+        "obtain_under": "l.parent = :former AND" => "";
+        "obtain_under": "AND l.parent_token = :former_token" => "AND :former_token > 0";
+    key_that_has_left_its_session_is_refused,
+        "obtain_under": "l.ends = 9223372036854775807 AND" => "";
+    key_whose_last_lease_is_open_is_refused,
+        "obtain_under": "l.ends IS NULL," => "1,";
+    claim_is_refused_if_its_row_was_removed,
+        "obtain_under": "WHERE :seen IS NULL OR EXISTS (SELECT 1 FROM lease WHERE key = :key)" => "WHERE 1";
+    session_is_ended_only_after_its_ttl,
+        "end_session": "l.ends <= boot_time())" => "1)";
+    end_of_a_former_session_changes_no_later_one,
+        "end_session": "(l.token IS NULL OR l.token <= :token)" => "1";
+    session_without_its_grant_gets_an_end_mark,
+        "end_session": ":token > (SELECT token FROM floor) OR" => "";
+        "end_session": "iif(l.ends IS NULL, l.token IS NOT :token," => "iif(l.ends IS NULL, 0,";
+    session_of_another_boot_gets_one_more_ttl,
+        "end_session": "l.boot = boot_id()" => "1";
+        "first_seen": "iif(ends = 9223372036854775807, ends," => "iif(0, ends,";
+    count_keeps_other_attributes,
+        "count": "json_patch(l.attributes, excluded.attributes)" => "excluded.attributes";
+        "count": "    record = 'lasting'," => "    record = record,";
+}
+
+scenarios! {
+    in_turn:
+    waiters_are_granted_in_the_order_of_arrival,
+        "queue": "ORDER BY place" => "ORDER BY place DESC";
+        "dequeue": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+        "dequeue": "AND nonce = :nonce" => "AND nonce IS NULL AND :nonce IS NULL";
+    place_expires_unless_it_is_renewed,
+        "queue": "AND ends > boot_time()" => "";
+        "renew": "ends = boot_time() + :ttl" => "ends = ends + 0 * :ttl";
+    place_of_another_boot_has_expired,
+        "queue": "AND boot = boot_id()" => "";
+        "renew": "boot = boot_id()," => "";
+    grant_names_the_largest_request,
+        "renew": "max(request, :request)" => ":request";
+    renewal_of_another_claim_is_no_renewal,
+        "renew": "AND nonce = :nonce" => "AND :nonce IS NOT NULL";
+    queue_of_another_key_is_left_alone,
+        "queue": "WHERE key = :key" => "WHERE :key IS NOT NULL";
+    expired_places_are_removed,
+        "remove_places": "ends <= boot_time()" => "0";
+        "remove_places": "boot <> boot_id() OR" => "1 OR";
+    transferred_key_is_granted_to_its_waiter,
+        "obtain": "OR l.only_for IS excluded.lessee" => "";
+    reservation_is_noticed_once_by_waiters,
 }

@@ -382,6 +382,8 @@ pub(crate) async fn write_after_a_reboot_belongs_to_the_new_boot(world: World) {
 pub(crate) async fn row_of_another_boot_is_not_removed(world: World) {
     let store = world.open().await;
     store.granted(&claim("a")).await;
+    // The store's thread answers, then cleans. So the second answer comes after the cleaning.
+    store.refused(&claim("b")).await;
     world.machine.reboot(Duration::from_secs(7200));
 
     store.cleans(&world, Duration::from_secs(11)).await;
@@ -446,7 +448,7 @@ impl Handle {
         assert_eq!(self.beat(current, 1).await, Heartbeat::Extended);
     }
 
-    async fn cleans(&self, world: &World, after: Duration) {
+    pub(crate) async fn cleans(&self, world: &World, after: Duration) {
         world.pass(after);
         let mut probe = claim("probe");
         probe.key = key("probe");

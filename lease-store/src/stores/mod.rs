@@ -5,6 +5,8 @@
 
 #[cfg(feature = "dynamodb")]
 pub(crate) mod dynamodb;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 #[cfg(feature = "memory")]
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]

@@ -78,8 +78,10 @@ async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
         Store::Sqlite => Server::file(),
         _ => Server::redis(),
     };
-    let servers =
-        spawn_blocking(move || (0..count).map(|_| start()).collect::<Result<Vec<_>, _>>());
+    let servers = spawn_blocking(move || match store {
+        Store::Etcd => Server::etcd_cluster(count),
+        _ => (0..count).map(|_| start()).collect::<Result<Vec<_>, _>>(),
+    });
     let servers = servers.await??;
     for address in servers.iter().filter_map(|server| server.address_for(0)) {
         match store {
@@ -112,6 +114,7 @@ async fn link(
         let places: Vec<_> = links.iter().map(|link| link.address().to_string()).collect();
         stores.push(match (setup.store, servers.first()) {
             (_, Some(Server::File(file))) => file.address(),
+            (Store::Etcd, _) => format!("etcd://{}", places.join(",")),
             (Store::Postgres, _) => format!("postgres://{}", places.join(",")),
             (Store::Dynamodb, _) => format!("dynamodb://{}/{TABLE}", places.join(",")),
             _ => format!("redis://{}", places.join(",")),

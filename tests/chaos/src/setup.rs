@@ -72,16 +72,21 @@ impl Setup {
             }
             _ if single && self.pause != FREQUENT => "--pause is for overlapping faults",
             _ if single && self.load.is_some() => "--load is for overlapping faults",
-            _ if self.load.is_some() && matches!(self.store, Store::Postgres | Store::Sqlite) => {
+            _ if self.load.is_some()
+                && matches!(self.store, Store::Postgres | Store::Etcd | Store::Sqlite) =>
+            {
                 "--load is for redis, quorum and dynamodb"
             }
             _ if single
-                && matches!(self.store, Store::Dynamodb | Store::Postgres | Store::Sqlite) =>
+                && matches!(
+                    self.store,
+                    Store::Dynamodb | Store::Postgres | Store::Etcd | Store::Sqlite
+                ) =>
             {
                 "--faults single is for the stores in Redis"
             }
             _ if !single && matches!(self.store, Store::Sentinel | Store::Cluster) => {
-                "--faults overlapping is for redis, quorum, dynamodb, postgres and sqlite"
+                "--faults overlapping is for redis, quorum, dynamodb, postgres, etcd and sqlite"
             }
             _ if !single && self.clocks == Clocks::Step => {
                 "--clocks step is for single faults: overlapping ones include clocks"

@@ -16,6 +16,8 @@ pub(crate) enum Store {
     Dynamodb,
     /// A PostgreSQL server with a standby, half of the workers behind PgBouncer
     Postgres,
+    /// A cluster of three members of etcd
+    Etcd,
     /// A file of SQLite
     Sqlite,
     /// A Redis master and two replicas behind three Sentinels
@@ -37,7 +39,7 @@ impl Store {
     pub(crate) fn servers(self) -> usize {
         match self {
             Self::Redis | Self::Dynamodb | Self::Postgres | Self::Sqlite => 1,
-            Self::Sentinel => 3,
+            Self::Sentinel | Self::Etcd => 3,
             Self::Cluster => 6,
             Self::Quorum => 5,
         }
@@ -60,6 +62,7 @@ impl fmt::Display for Store {
             Self::Quorum => "a quorum of five Redis servers",
             Self::Dynamodb => "DynamoDB",
             Self::Postgres => "PostgreSQL",
+            Self::Etcd => "etcd",
             Self::Sqlite => "SQLite",
             Self::Sentinel => "Redis behind Sentinels",
             Self::Cluster => "a Redis Cluster",

@@ -8,6 +8,7 @@
 
 use std::process::Command;
 
+use lease_test_servers::etcd::EtcdServer;
 use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::redis::{VALKEY, available};
 use lease_test_servers::tools::{libfaketime, tool};
@@ -91,6 +92,17 @@ fn postgres_keeps_its_promises() {
     let Some(ended) = run("postgres", &[]) else { return };
 
     ended.kept_all_promises();
+}
+
+#[test]
+fn etcd_keeps_its_promises() {
+    if EtcdServer::version().is_empty() {
+        return;
+    }
+    let Some(ended) = run("etcd", &[]) else { return };
+
+    ended.kept_all_promises();
+    assert_eq!(ended.count("documented overlaps"), 0);
 }
 
 #[test]
@@ -238,7 +250,7 @@ fn answers_given_to_wrong_claims_are_found() {
 #[test]
 fn invalid_arguments_are_rejected_with_a_message() {
     for (arguments, sentence) in [
-        (&["--store", "etcd"][..], "invalid value 'etcd' for '--store <STORE>'"),
+        (&["--store", "zookeeper"][..], "invalid value 'zookeeper' for '--store <STORE>'"),
         (&["--store", "redis", "--minutes", "-1"], "minutes are a number above 0"),
         (&["--store", "redis", "--minutes", "soon"], "minutes are a number above 0"),
         (&["--minutes", "1"], "--store <STORE>"),
@@ -246,7 +258,7 @@ fn invalid_arguments_are_rejected_with_a_message() {
         (&["--store", "dynamodb", "--faults", "single"], "is for the stores in Redis"),
         (
             &["--store", "cluster", "--faults", "overlapping"],
-            "is for redis, quorum, dynamodb, postgres and sqlite",
+            "is for redis, quorum, dynamodb, postgres, etcd and sqlite",
         ),
         (&["--store", "quorum", "--clocks", "step"], "is for single faults"),
         (&["--store", "sentinel", "--only", "migrate-slot"], "not on Redis behind Sentinels"),

@@ -40,12 +40,15 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 39] = [
+const LONG: [(&str, &str, u32); 43] = [
     ("lease-chaos", "chaos", 97),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 35),
+    ("lease-cli", "serve", 10),
     ("lease-dynamodb", "conformance", 88),
     ("lease-dynamodb", "live", 140),
+    ("lease-etcd", "conformance", 65),
+    ("lease-etcd", "servers", 30),
     ("lease-examples", "programs", 27),
     ("lease-export", "export", 42),
     ("lease-export", "kills", 7),
@@ -62,10 +65,11 @@ const LONG: [(&str, &str, u32); 39] = [
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),
     ("lease-memory", "session_trials", 16),
+    ("lease-metrics", "prometheus", 9),
     ("lease-multilang", "daemon", 64),
-    ("lease-postgres", "conformance", 40),
+    ("lease-postgres", "conformance", 440),
     ("lease-postgres", "misconfiguration", 30),
-    ("lease-postgres", "servers", 90),
+    ("lease-postgres", "servers", 150),
     ("lease-redis", "conformance", 32),
     ("lease-redis", "lock_model", 9),
     ("lease-redis", "misconfiguration", 13),
@@ -73,7 +77,7 @@ const LONG: [(&str, &str, u32); 39] = [
     ("lease-redis", "proposal_model", 15),
     ("lease-redis", "queue_model", 9),
     ("lease-redis", "servers", 148),
-    ("lease-scheduler", "jobs", 133),
+    ("lease-scheduler", "jobs", 90),
     ("lease-scheduler", "redis", 32),
     ("lease-shard-tests", "shards", 41),
     ("lease-simulation-tests", "simulation", 365),

@@ -18,8 +18,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::port::free_port;
-use crate::process::Process;
 use crate::proxy::{Proxy, Wire};
+use crate::tools::process::Process;
 use crate::tools::tool;
 
 /// A DynamoDB server. A drop stops the server, unless the server ran before the test.

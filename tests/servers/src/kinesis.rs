@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::port::free_port;
-use crate::process::Process;
+use crate::tools::process::Process;
 use crate::tools::tool;
 
 /// A Kinesis server. A drop stops the server.

@@ -1,7 +1,7 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`postgres`], [`dynamodb`] or [`kinesis`]. Each module has its own feature,
-//! so a test of one store does not compile the others. [`proxy`] injects faults between client and
+//! Start at [`redis`], [`postgres`], [`etcd`], [`dynamodb`] or [`kinesis`]. Each module has its own
+//! feature, so a test of one store does not compile the others. [`proxy`] injects faults between client and
 //! server. The helpers panic if something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
 
@@ -12,16 +12,25 @@ pub mod claims;
 pub mod dynamodb;
 #[cfg(feature = "model")]
 pub mod dynamodb_model;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod gate_log;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
-#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "dynamodb",
+    feature = "etcd",
+    feature = "kinesis",
+    feature = "postgres",
+    feature = "prometheus",
+    feature = "redis"
+))]
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "dynamodb", feature = "kinesis"))]
-mod process;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 pub mod promises;
 pub mod proxy;
 #[cfg(feature = "redis")]

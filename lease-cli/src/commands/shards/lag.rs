@@ -48,15 +48,20 @@ pub(super) async fn lags(
         .flatten()
         .map(|name| (name, KinesisSource::new(&client, name).with_request_timeout(TIMEOUT)))
         .collect();
-    let asked = shards.iter().zip(&names).map(|(shard, name)| {
-        let source = name.as_ref().and_then(|name| sources.get(name));
-        async move {
-            match (shard, source) {
-                (Some(shard), Some(source)) => lag(source, shard).await.map(Some),
-                _ => Ok(None),
+    // Collected: a future with a closure that borrows cannot move to another thread.
+    let asked: Vec<_> = shards
+        .iter()
+        .zip(&names)
+        .map(|(shard, name)| {
+            let source = name.as_ref().and_then(|name| sources.get(name));
+            async move {
+                match (shard, source) {
+                    (Some(shard), Some(source)) => lag(source, shard).await.map(Some),
+                    _ => Ok(None),
+                }
             }
-        }
-    });
+        })
+        .collect();
     let answers: Vec<Result<Option<Duration>, SourceError>> =
         stream::iter(asked).buffered(AT_ONCE).collect().await;
     if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {

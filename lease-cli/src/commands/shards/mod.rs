@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use lease_core::store::LeaseRecord;
 
-use self::records::{records, text_of};
+use self::records::records;
+pub(crate) use self::records::text_of;
 use crate::arguments::ShardsArguments;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Record;
 
@@ -21,16 +22,35 @@ pub(crate) async fn shards(
     context: &Context,
     arguments: &ShardsArguments,
 ) -> Result<Exit, Failure> {
-    let prefix = format!("{}/shards/", arguments.application);
+    let prefix = prefix_of(arguments);
     let rows = records(context, &prefix).await?;
-    #[cfg(feature = "kinesis")]
-    let lags = lag::lags(arguments, &rows).await?;
-    // Only Kinesis knows the lag.
-    #[cfg(not(feature = "kinesis"))]
-    let lags = vec![None; rows.len()];
+    let lags = lags(arguments, &rows).await?;
     let shards: Vec<_> = rows.iter().zip(lags).map(|(row, lag)| shard(row, &prefix, lag)).collect();
     context.output.list(&shards)?;
     Ok(Exit::SUCCESS)
+}
+
+/// What the keys of the rows of an application start with.
+pub(crate) fn prefix_of(arguments: &ShardsArguments) -> String {
+    format!("{}/shards/", arguments.application)
+}
+
+/// Returns the lag of each row, if it is known.
+#[cfg(feature = "kinesis")]
+pub(crate) async fn lags(
+    arguments: &ShardsArguments,
+    rows: &[LeaseRecord],
+) -> Result<Vec<Option<Duration>>, Failure> {
+    lag::lags(arguments, rows).await
+}
+
+/// Only Kinesis knows the lag.
+#[cfg(not(feature = "kinesis"))]
+pub(crate) async fn lags(
+    _arguments: &ShardsArguments,
+    rows: &[LeaseRecord],
+) -> Result<Vec<Option<Duration>>, Failure> {
+    std::future::ready(Ok(vec![None; rows.len()])).await
 }
 
 fn shard(row: &LeaseRecord, prefix: &str, lag: Option<Duration>) -> Record {

@@ -6,12 +6,12 @@ use futures_util::TryStreamExt;
 use lease_core::store::{LeaseRecord, LeaseTable};
 use lease_core::{Attributes, Value};
 
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::store;
 
 /// An attribute as text. `None` if it is missing, or neither a text nor a number.
-pub(super) fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+pub(crate) fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     match attributes.get(name)? {
         Value::Text(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

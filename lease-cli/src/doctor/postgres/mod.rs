@@ -8,7 +8,7 @@ mod tls;
 use tokio_postgres::{Client, Config, Row};
 
 use self::standbys::standbys;
-use super::{Finding, Grade, clock, seconds_since_1970};
+use super::{Finding, Grade, clock};
 use crate::exit::sentence;
 
 /// Checks the servers of `url`. The URL may name a primary and its standbys.
@@ -32,7 +32,7 @@ pub(crate) async fn examine(url: &str) -> Vec<Finding> {
         findings.push(persistence(&primary.commit, &primary.fsync));
         findings.push(schema(primary.has_table, table));
         findings.extend(standbys(&primary.client).await);
-        findings.push(clock(primary.ahead));
+        findings.push(clock::compare(primary.ahead));
     }
     findings
 }
@@ -70,7 +70,7 @@ impl Server {
             commit: row.get(2),
             fsync: row.get(3),
             has_table: row.get(4),
-            ahead: row.get::<_, f64>(5) - seconds_since_1970(),
+            ahead: row.get::<_, f64>(5) - clock::seconds_since_1970(),
         })
     }
 }

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, InfoDict, RedisError, RedisResult, cmd};
 
 use super::address::Address;
-use crate::doctor::{Finding, Grade, PATIENCE, clock, seconds_since_1970};
+use crate::doctor::{Finding, Grade, PATIENCE, clock};
 
 /// A server that has answered `INFO`.
 pub(super) struct Server {
@@ -76,7 +76,9 @@ impl Server {
         let time: Result<(f64, f64), RedisError> =
             cmd("TIME").query_async(&mut self.connection).await;
         match time {
-            Ok((seconds, micros)) => clock(seconds + micros / 1e6 - seconds_since_1970()),
+            Ok((seconds, micros)) => {
+                clock::compare(seconds + micros / 1e6 - clock::seconds_since_1970())
+            }
             Err(error) => Finding::unknown("clock", error),
         }
     }

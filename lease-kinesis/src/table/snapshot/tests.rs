@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use lease_core::{Attempt, Lease, Locker, Written};
 use lease_memory::MemoryStore;
+use lease_test_servers::warnings::Warnings;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
-use crate::captured_log::CapturedLog;
 use crate::names::ShardName;
 use crate::plan::decide::{Decision, decide};
 use crate::plan::fleet::MemberTracker;
@@ -211,7 +211,7 @@ async fn unreadable_row_is_logged_and_other_rows_are_read() {
         }
         assert!(table.create(&key, &attributes).await.unwrap());
     }
-    let (captured, _listening) = CapturedLog::listen();
+    let (captured, _listening) = Warnings::listen_from(tracing::Level::INFO);
 
     let snapshot =
         Snapshot::take(&table, &application, &mut LogThrottles::default()).await.unwrap();

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use lease_core::store::LeaseTable;
 use lease_core::{Attributes, LeaseKey};
 use lease_memory::MemoryStore;
+use lease_test_servers::warnings::Warnings;
 
 use super::*;
-use crate::captured_log::CapturedLog;
 use crate::processor::{Outcome, RecordProcessor, ShardContext};
 use crate::shard::HashKeyRange;
 use crate::source::{Fetched, ReadFrom, ShardIterator, SourceError, SourceErrorKind};
@@ -78,7 +78,7 @@ const WARNED: &str = "row belongs to no listed shard";
 
 #[tokio::test(start_paused = true)]
 async fn row_of_another_stream_stays_and_is_logged_once() {
-    let (log, _listening) = CapturedLog::listen();
+    let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
     let table = table().await;
     work(&table, OneShard::called("shardId-000000000002"));
 
@@ -95,7 +95,7 @@ async fn row_of_another_stream_stays_and_is_logged_once() {
 
 #[tokio::test(start_paused = true)]
 async fn open_shard_with_ended_row_is_logged_once() {
-    let (log, _listening) = CapturedLog::listen();
+    let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
     let table = Arc::new(MemoryStore::new());
     let row = Attributes::from([("checkpoint".to_owned(), "SHARD_END".into())]);
     assert!(table.create(&key(), &row).await.unwrap());
@@ -110,7 +110,7 @@ async fn open_shard_with_ended_row_is_logged_once() {
 
 #[tokio::test(start_paused = true)]
 async fn stray_row_is_removed_after_retention_and_warning() {
-    let (log, _listening) = CapturedLog::listen();
+    let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
     let table = table().await;
     work(&table, OneShard::called("shardId-000000000009"));
 
@@ -126,7 +126,7 @@ async fn stray_row_is_removed_after_retention_and_warning() {
 #[tokio::test(start_paused = true)]
 async fn row_of_another_initial_position_is_logged() {
     for (time, times) in [(1_636_609_142_000_u64, 0), (1_636_609_142_000_000, 1)] {
-        let (log, _listening) = CapturedLog::listen();
+        let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
         let table = Arc::new(MemoryStore::new());
         let row = Attributes::from([
             ("checkpoint".to_owned(), "AT_TIMESTAMP".into()),
@@ -168,7 +168,7 @@ impl Source for NoStream {
 
 #[tokio::test(start_paused = true)]
 async fn lasting_failures_are_logged_rarely() {
-    let (log, _listening) = CapturedLog::listen();
+    let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
     let table = table().await;
     let odd = Attributes::from([("checkpoint".to_owned(), "nowhere".into())]);
     assert!(table.create(&"shop/shards/shardId-7".parse().unwrap(), &odd).await.unwrap());

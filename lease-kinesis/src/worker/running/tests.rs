@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use lease_core::store::{Claim, LockStore, Nonce, Obtained};
 use lease_core::{LeaseOptions, Lessee};
 use lease_memory::MemoryStore;
+use lease_test_servers::warnings::Warnings;
 use tokio::time::sleep;
 
 use super::*;
-use crate::captured_log::CapturedLog;
 use crate::processor::{Outcome, RecordProcessor, ShardContext};
 use crate::{Application, Batch, Checkpointer, SimStream, Worker};
 
@@ -23,7 +23,7 @@ impl RecordProcessor for Idle {
 /// The log message names all possible causes.
 #[tokio::test(start_paused = true)]
 async fn own_row_held_by_earlier_process_is_logged() {
-    let (log, _listening) = CapturedLog::listen();
+    let (log, _listening) = Warnings::listen_from(tracing::Level::INFO);
     let table = MemoryStore::new();
     let ttl = Duration::from_secs(30);
     let name: Lessee = "me".parse().unwrap();

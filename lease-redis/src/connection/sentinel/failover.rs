@@ -2,13 +2,14 @@
 //!
 //! After `SENTINEL FAILOVER`, the former master accepts writes until Sentinel demotes it, about 10 s later.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::PubSubStream;
 use redis::{Client, ConnectionInfo, RedisResult};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -18,29 +19,35 @@ use crate::connection::sentinel::master::{Epoch, Sentinels};
 /// Dropping the last clone ends the tasks of the watch.
 #[derive(Clone)]
 pub(crate) struct MasterWatch {
-    replaced: Arc<AtomicBool>,
+    replaced: watch::Receiver<bool>,
     _tasks: Arc<JoinSet<()>>,
 }
 
 impl MasterWatch {
     /// The first announcement of another master suffices.
     pub(crate) fn start(sentinels: &Arc<Sentinels>, epoch: Epoch) -> Self {
-        let replaced = Arc::new(AtomicBool::new(false));
+        let (announce, replaced) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for index in 0..sentinels.all.len() {
-            let (sentinels, replaced) = (Arc::clone(sentinels), Arc::clone(&replaced));
+            let (sentinels, announce) = (Arc::clone(sentinels), announce.clone());
             tasks.spawn(async move {
                 if let Some(sentinel) = sentinels.all.get(index) {
                     sentinels.wait_for_another(sentinel, epoch).await;
                 }
-                replaced.store(true, Ordering::Release);
+                announce.send_replace(true);
             });
         }
         Self { replaced, _tasks: Arc::new(tasks) }
     }
 
     pub(crate) fn is_replaced(&self) -> bool {
-        self.replaced.load(Ordering::Acquire)
+        *self.replaced.borrow()
+    }
+
+    pub(crate) async fn replaced(mut self) {
+        if self.replaced.wait_for(|replaced| *replaced).await.is_err() {
+            pending::<()>().await;
+        }
     }
 }
 

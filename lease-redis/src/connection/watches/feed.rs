@@ -39,7 +39,7 @@ pub(super) async fn next(feed: &mut Option<Feed>) -> Option<FeedEvent> {
 impl Feed {
     pub(super) fn new(subscriber: Subscriber) -> Self {
         match subscriber {
-            Subscriber::PubSub(connection) => {
+            Subscriber::PubSub(connection, watch) => {
                 let (sink, messages) = connection.split();
                 let events = messages.map(|message| {
                     let channel = message.get_channel::<String>();
@@ -48,7 +48,14 @@ impl Feed {
                         FeedEvent::Message(channel, payload)
                     })
                 });
-                Self { control: SubscriberControl::PubSub(sink), events: events.boxed() }
+                let replaced = async move {
+                    match watch {
+                        Some(watch) => watch.replaced().await,
+                        None => pending().await,
+                    }
+                };
+                let events = events.take_until(replaced).boxed();
+                Self { control: SubscriberControl::PubSub(sink), events }
             }
             Subscriber::Shard(connection, pushes) => {
                 let pushes = stream::unfold(pushes, |mut pushes| async move {

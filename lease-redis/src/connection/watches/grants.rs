@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lease_core::Attributes;
 use lease_core::FencingToken;
-use lease_core::store::{BootClock, Claim, Clock, Moment, Notice, RequestNumber};
+use lease_core::store::{BootClock, Claim, Clock, Moment, Nonce, Notice, RequestNumber};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -25,6 +25,8 @@ struct Shared {
     listeners: HashMap<String, Listener>,
     /// A server may grant a late request of such a claim until the given time.
     left: HashMap<String, Moment>,
+    /// A late request of such a claim may join the queue again after its lease was released.
+    waited: HashMap<String, Moment>,
     purge_at: usize,
     late: Option<LateGrants>,
 }
@@ -55,9 +57,14 @@ pub(crate) struct Listening {
 impl Grants {
     pub(crate) fn new(channel: String) -> Self {
         let (late, lates) = unbounded_channel();
-        let (listeners, left) = (HashMap::new(), HashMap::new());
-        let shared =
-            Shared { last_id: 0, listeners, left, purge_at: MIN_PURGE_AT, late: Some(lates) };
+        let shared = Shared {
+            last_id: 0,
+            listeners: HashMap::new(),
+            left: HashMap::new(),
+            waited: HashMap::new(),
+            purge_at: MIN_PURGE_AT,
+            late: Some(lates),
+        };
         Self { channel, clock: BootClock::new(), late, shared: Mutex::new(shared) }
     }
 
@@ -73,7 +80,10 @@ impl Grants {
     pub(crate) fn listen(self: &Arc<Self>, claim: &Claim) -> Listening {
         let (notify, notices) = unbounded_channel();
         let nonce = nonce_text(claim.nonce);
+        let now = self.clock.now();
         let mut shared = self.shared();
+        shared.purge(now);
+        shared.waited.insert(nonce.clone(), now + claim.ttl * KEPT_FOR);
         shared.last_id += 1;
         let id = shared.last_id;
         shared.listeners.insert(nonce.clone(), Listener { id, claim: claim.clone(), notify });
@@ -89,11 +99,20 @@ impl Grants {
     pub(crate) fn note_left(&self, claim: &Claim) {
         let now = self.clock.now();
         let mut shared = self.shared();
-        if shared.left.len() >= shared.purge_at {
-            shared.left.retain(|_, until| *until > now);
-            shared.purge_at = (shared.left.len() * 2).max(MIN_PURGE_AT);
-        }
+        shared.purge(now);
         shared.left.insert(nonce_text(claim.nonce), now + claim.ttl * KEPT_FOR);
+    }
+
+    /// The claim is never repeated after the release of its lease, either.
+    pub(crate) fn note_released(&self, nonce: Nonce) {
+        let mut shared = self.shared();
+        if shared.waited.is_empty() {
+            return;
+        }
+        let nonce = nonce_text(nonce);
+        if let Some(until) = shared.waited.remove(&nonce) {
+            shared.left.insert(nonce, until);
+        }
     }
 
     /// The message has a nonce, the number of the request, a token and a lease. The number is 0 if the queue
@@ -128,6 +147,16 @@ impl Grants {
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock()
+    }
+}
+
+impl Shared {
+    fn purge(&mut self, now: Moment) {
+        if self.left.len() + self.waited.len() >= self.purge_at {
+            self.left.retain(|_, until| *until > now);
+            self.waited.retain(|_, until| *until > now);
+            self.purge_at = ((self.left.len() + self.waited.len()) * 2).max(MIN_PURGE_AT);
+        }
     }
 }
 

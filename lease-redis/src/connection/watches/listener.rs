@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::store::Change;
+use lease_core::store::{BootClock, Change, Clock, Moment};
 use redis::RedisResult;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
@@ -21,8 +21,17 @@ use crate::error::ServerFault;
 
 #[derive(Debug)]
 pub(super) enum ListenerCommand {
-    Watch { channel: String, id: u64, watch: NewWatch },
-    Unwatch { channel: String, id: u64 },
+    Watch {
+        channel: String,
+        id: u64,
+        watch: NewWatch,
+    },
+    Unwatch {
+        channel: String,
+        id: u64,
+    },
+    /// The server that executes the commands has no subscription of this client.
+    Reconnect,
 }
 
 #[derive(Debug)]
@@ -38,6 +47,7 @@ pub(super) struct Listener {
     limit: Duration,
     channels: HashMap<String, Channel>,
     feed: Option<Feed>,
+    connected_at: Moment,
     subscribing: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
     grants: Arc<Grants>,
 }
@@ -68,7 +78,8 @@ impl Listener {
         grants: Arc<Grants>,
     ) -> Self {
         let (channels, subscribing) = (HashMap::new(), FuturesUnordered::new());
-        Self { server, connector, limit, channels, feed: None, subscribing, grants }
+        let (feed, connected_at) = (None, BootClock::new().now());
+        Self { server, connector, limit, channels, feed, connected_at, subscribing, grants }
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<ListenerCommand>) {
@@ -85,7 +96,7 @@ impl Listener {
                     Some(FeedEvent::Message(_, grant)) => self.grants.deliver(&grant),
                     Some(FeedEvent::Unsubscribed(channel)) => self.drop_channel(&channel),
                     Some(FeedEvent::Interrupted) => self.wake_all(),
-                    None => self.disconnect("closed by the server"),
+                    None => self.disconnect("closed, or the master was replaced"),
                 },
                 Some((channel, result)) = self.subscribing.next() => self.confirm(&channel, result),
                 command = commands.recv() => match command {
@@ -93,6 +104,7 @@ impl Listener {
                         self.watch(channel, id, watch).await;
                     }
                     Some(ListenerCommand::Unwatch { channel, id }) => self.unwatch(&channel, id),
+                    Some(ListenerCommand::Reconnect) => self.reconnect(),
                     // The store and all its watches were dropped.
                     None => return,
                 },
@@ -109,7 +121,9 @@ impl Listener {
         }
         if self.feed.is_none() {
             match self.connect().await {
-                Ok(feed) => self.feed = Some(feed),
+                Ok(feed) => {
+                    (self.feed, self.connected_at) = (Some(feed), BootClock::new().now());
+                }
                 Err(fault) => {
                     drop(watch.registered.send(Err(fault)));
                     return;
@@ -204,6 +218,13 @@ impl Listener {
         self.grants.missed();
     }
 
+    /// Several waiters may report the same connection, and the next connection may lead to the same server.
+    fn reconnect(&mut self) {
+        if self.feed.is_some() && BootClock::new().now().since(self.connected_at) >= MIN_AGE {
+            self.disconnect("on another server than the commands");
+        }
+    }
+
     fn unwatch(&mut self, name: &str, id: u64) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.waiting.retain(|(one, _)| *one != id);
@@ -254,6 +275,9 @@ fn timed_out() -> redis::RedisError {
 }
 
 const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// A younger connection is not closed because of a missing subscription.
+const MIN_AGE: Duration = Duration::from_secs(1);
 
 const CHECK: Duration = Duration::from_secs(5);
 

@@ -72,6 +72,11 @@ impl Watches {
         self.registered(is_registered).await
     }
 
+    /// Opens another connection for the subscriptions, if the current one leads to another server than the commands.
+    pub(crate) fn reconnect(&self) {
+        drop(self.listener().send(ListenerCommand::Reconnect));
+    }
+
     async fn registered(
         &self,
         is_registered: oneshot::Receiver<Result<(), ServerFault>>,

@@ -94,7 +94,7 @@ impl Simulation {
                 |tick: Timestamp| secs(5 + tick.as_second().unsigned_abs() / 60 * 37 % 101);
             let body = self.jobs[job].log.body_of_lengths(name, length);
             let job = Job::new(key(job), body).on(schedule()).concurrency(concurrency);
-            job.history_length(200).unwrap()
+            job.history_length(60).unwrap()
         });
         let connection = Faulty::new(self.harness.store.clone())
             .with_latency(std::time::Duration::from_millis(2));
@@ -184,7 +184,7 @@ impl Simulation {
         }
     }
 
-    /// Reads the histories. They keep 200 runs, which is more than between two calls.
+    /// Reads the histories. They keep 60 runs. Between two calls are at most 80 minutes, 16 ticks and 20 triggers.
     async fn observe(&mut self) {
         for (job, seen) in &mut self.jobs {
             let runs = self.control.history(job, &RunQuery::new()).await.unwrap();

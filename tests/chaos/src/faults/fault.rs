@@ -53,6 +53,7 @@ pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
         Store::Quorum => &QUORUM,
         Store::Dynamodb => &DYNAMODB,
         Store::Postgres => &POSTGRES,
+        Store::Etcd => &ETCD,
         Store::Sqlite => &SQLITE,
         // Runs on these stores inject only single faults.
         Store::Sentinel | Store::Cluster => &[],
@@ -127,6 +128,19 @@ const POSTGRES: [(u32, Fault); 12] = [
     (4, Fault::Server(ServerFault::Killed)),
     (6, Fault::Server(ServerFault::ConnectionsKilled)),
     (2, Fault::Server(ServerFault::FailedOver)),
+];
+
+const ETCD: [(u32, Fault); 10] = [
+    (14, Fault::Worker(WorkerFault::Killed)),
+    (14, Fault::Worker(WorkerFault::Stopped)),
+    (8, Fault::Worker(WorkerFault::ClockStepped)),
+    (10, Fault::Link(LinkFault::Cut)),
+    (5, Fault::Link(LinkFault::SlowRequests)),
+    (5, Fault::Link(LinkFault::SlowReplies)),
+    (10, Fault::Link(LinkFault::RequestsHeld)),
+    (10, Fault::Link(LinkFault::RepliesHeld)),
+    (8, Fault::Server(ServerFault::Stopped)),
+    (8, Fault::Server(ServerFault::Killed)),
 ];
 
 const SQLITE: [(u32, Fault); 4] = [

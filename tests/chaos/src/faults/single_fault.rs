@@ -69,7 +69,7 @@ impl SingleFault {
                 Self::KillReplica,
                 Self::KillConnections,
             ],
-            Store::Dynamodb | Store::Postgres | Store::Sqlite => Vec::new(),
+            Store::Dynamodb | Store::Postgres | Store::Etcd | Store::Sqlite => Vec::new(),
         };
         if clocks == Clocks::Step && !kinds.is_empty() {
             kinds.extend([Self::ClockForward, Self::ClockBack]);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use lease_core::store::micros_since_1970;
+use lease_test_servers::etcd::EtcdServer;
 use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::redis::VALKEY;
 use lease_test_servers::tools::find;
@@ -254,6 +255,7 @@ fn versions(setup: &Setup) -> String {
     let server = match setup.store {
         Store::Dynamodb => "dynoxide 3.2.0, a DynamoDB on SQLite".to_owned(),
         Store::Postgres => PostgresServer::version(),
+        Store::Etcd => EtcdServer::version(),
         Store::Sqlite => format!("SQLite {}", rusqlite::version()),
         _ if setup.faults == Faults::Single && setup.clocks == Clocks::InStep => {
             format!("Redis {}", version_of("redis-server".into()))

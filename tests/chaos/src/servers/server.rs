@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use lease_test_servers::etcd::EtcdServer;
 use lease_test_servers::redis::{RedisServer, VALKEY, free_port};
 use lease_test_servers::tools::{find, find_libfaketime};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +22,7 @@ pub(crate) enum Server {
     Redis(RedisServer),
     DynamoDb(DynamoDb),
     Postgres(Box<Postgres>),
+    Etcd(EtcdServer),
     File(SharedFile),
 }
 
@@ -74,6 +76,11 @@ impl Server {
         Ok(Self::Postgres(Box::new(Postgres::start()?)))
     }
 
+    pub(crate) fn etcd_cluster(count: usize) -> Result<Vec<Self>, Failure> {
+        let members = EtcdServer::cluster(count, &[]).ok_or_else(|| not_installed("etcd"))?;
+        Ok(members.into_iter().map(Self::Etcd).collect())
+    }
+
     pub(crate) fn file() -> Result<Self, Failure> {
         Ok(Self::File(SharedFile::new()?))
     }
@@ -95,6 +102,7 @@ impl Server {
             Self::Redis(server) => server.address(),
             Self::DynamoDb(server) => server.address(),
             Self::Postgres(server) => server.address_for(worker),
+            Self::Etcd(server) => ([127, 0, 0, 1], server.port()).into(),
             Self::File(_) => return None,
         })
     }
@@ -105,6 +113,7 @@ impl Server {
             Self::Redis(server) => server.hang(),
             Self::DynamoDb(server) => server.signal(Signal::STOP)?,
             Self::Postgres(server) => server.primary.hang(),
+            Self::Etcd(server) => server.hang(),
             Self::File(_) => (),
         }
         Ok(())
@@ -115,6 +124,7 @@ impl Server {
             Self::Redis(server) => server.go_on(),
             Self::DynamoDb(server) => server.signal(Signal::CONT)?,
             Self::Postgres(server) => server.primary.resume(),
+            Self::Etcd(server) => server.resume(),
             Self::File(file) => file.unlock()?,
         }
         Ok(())
@@ -126,6 +136,7 @@ impl Server {
             Self::Redis(server) => server.kill(),
             Self::DynamoDb(server) => server.kill(),
             Self::Postgres(server) => server.primary.kill(),
+            Self::Etcd(server) => server.kill(),
             Self::File(_) => (),
         }
     }
@@ -135,6 +146,7 @@ impl Server {
             Self::Redis(server) => server.start_again(),
             Self::DynamoDb(server) => server.start_again()?,
             Self::Postgres(server) => server.primary.start_again(),
+            Self::Etcd(server) => server.start_again(),
             Self::File(_) => (),
         }
         Ok(())
@@ -152,7 +164,7 @@ impl Server {
         match self {
             Self::Redis(server) => server.set_clock(&offset),
             Self::DynamoDb(server) => std::fs::write(server.folder.join("clock"), offset)?,
-            Self::Postgres(_) | Self::File(_) => (),
+            Self::Postgres(_) | Self::Etcd(_) | Self::File(_) => (),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lease_core::store::LockStore;
 use lease_dynamodb::DynamoDbStore;
+use lease_etcd::{EtcdRegister, EtcdStore};
 use lease_postgres::PostgresStore;
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_sqlite::SqliteStore;
@@ -15,7 +16,7 @@ use crate::servers::postgres;
 
 /// Opens `redis://HOST:PORT` (several, separated by commas, are a quorum),
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, `dynamodb://HOST:PORT/TABLE`,
-/// `postgres://HOST:PORT`, or `sqlite://PATH`.
+/// `postgres://HOST:PORT`, `etcd://HOST:PORT,…`, or `sqlite://PATH`.
 ///
 /// A quorum keeps its rejoin delay: a server that restarted empty must not vote before the
 /// forgotten leases have expired. The short ttls of a run make the delay short.
@@ -38,6 +39,11 @@ pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn Loc
         Some(("postgres", place)) => {
             let builder = PostgresStore::builder(postgres::url(place));
             Arc::new(builder.with_timeout(TIMEOUT).connect().await?)
+        }
+        Some(("etcd", places)) => {
+            let members = places.split(',').map(|place| format!("http://{place}"));
+            let register = EtcdRegister::builder(members).with_timeout(TIMEOUT);
+            Arc::new(EtcdStore::new(register.connect().await?))
         }
         Some(("sqlite", path)) => {
             Arc::new(SqliteStore::builder(path).with_timeout(TIMEOUT).open().await?)

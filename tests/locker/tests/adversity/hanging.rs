@@ -73,7 +73,7 @@ impl LockStore for PartlyHanging {
 struct LeastMargin(std::sync::Mutex<Option<Duration>>);
 
 impl Metrics for LeastMargin {
-    fn heartbeat(&self, _key: &LeaseKey, _latency: Duration, margin: Duration) {
+    fn heartbeat(&self, _: &LeaseKey, _: Duration, margin: Duration, _: Duration) {
         let mut least = self.0.lock().unwrap();
         *least = Some(least.map_or(margin, |least| least.min(margin)));
     }

@@ -9,6 +9,7 @@ mod losing;
 mod obtaining;
 mod releasing;
 mod runtimes;
+mod spans;
 mod waiting;
 
 use std::time::Duration;

@@ -59,11 +59,6 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     command
 }
 
-pub(crate) fn signal(id: u32, signal: &str) {
-    let sent = Command::new("kill").args([signal, &id.to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "signal {signal} to {id}");
-}
-
 fn is_root() -> bool {
     let user = Command::new("id").arg("-u").output().expect("the program id");
     user.stdout.trim_ascii() == b"0"

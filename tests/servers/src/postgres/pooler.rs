@@ -5,8 +5,9 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Folder, PostgresServer, signal, unprivileged};
+use super::{Folder, PostgresServer, unprivileged};
 use crate::port::free_port;
+use crate::tools::signal::signal;
 use crate::tools::tool;
 
 /// A PgBouncer on a free port, which runs each transaction on any connection of its pool. A drop

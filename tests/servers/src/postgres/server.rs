@@ -1,14 +1,16 @@
 //! One PostgreSQL server.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Folder, give, signal, unprivileged};
+use super::{Folder, give, unprivileged};
 use crate::port::free_port;
+use crate::tools::signal::signal;
 use crate::tools::{find, tool};
 
 /// A PostgreSQL server on a free port, with the superuser `postgres` without a password. A drop
@@ -205,6 +207,11 @@ impl PostgresServer {
     /// The URL of a database, as `login`, which is `NAME` or `NAME:PASSWORD`.
     pub fn url_of(&self, login: &str, database: &str) -> String {
         format!("postgres://{login}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    }
+
+    /// The address at which the server listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// The folder of the server's data.

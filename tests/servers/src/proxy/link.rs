@@ -36,6 +36,7 @@ pub enum Flow {
 
 #[derive(Debug, Clone, Copy)]
 struct State {
+    server: SocketAddr,
     requests: Flow,
     replies: Flow,
     is_down: bool,
@@ -62,9 +63,9 @@ impl Link {
     }
 
     async fn with_flow(server: SocketAddr, flow: Flow) -> io::Result<Self> {
-        let state = State { requests: flow, replies: flow, is_down: false, cuts: 0 };
+        let state = State { server, requests: flow, replies: flow, is_down: false, cuts: 0 };
         let (state, states) = watch::channel(state);
-        let listener = Listener::start(move |client| connect(client, server, states.clone()));
+        let listener = Listener::start(move |client| connect(client, states.clone()));
         Ok(Self { state, listener: listener.await? })
     }
 
@@ -76,6 +77,11 @@ impl Link {
     /// The address as a URL of Redis.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
+    }
+
+    /// Lets new connections lead to `server`, like a name whose address changes.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.state.send_modify(|state| state.server = server);
     }
 
     /// Changes how bytes flow from clients to the server.
@@ -117,8 +123,8 @@ impl Link {
     }
 }
 
-async fn connect(client: TcpStream, server: SocketAddr, states: watch::Receiver<State>) {
-    let State { is_down, cuts, .. } = *states.borrow();
+async fn connect(client: TcpStream, states: watch::Receiver<State>) {
+    let State { server, is_down, cuts, .. } = *states.borrow();
     if is_down {
         return;
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::VALKEY;
 use crate::port::free_port;
+use crate::tools::signal::signal;
 use crate::tools::{libfaketime, tool};
 
 /// A redis-server on a free port. A drop kills the server.
@@ -237,10 +238,9 @@ impl RedisServer {
         self.signal("-CONT");
     }
 
-    fn signal(&self, signal: &str) {
+    fn signal(&self, name: &str) {
         if let Some(process) = &self.process {
-            let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
-            assert!(sent.is_ok_and(|status| status.success()), "signal {signal}");
+            signal(process.id(), name);
         }
     }
 

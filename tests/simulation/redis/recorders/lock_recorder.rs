@@ -127,7 +127,7 @@ impl LockRecorder {
         }
     }
 
-    /// Scripts undo a grant that no client receives.
+    /// A script publishes each grant that it does not answer.
     fn granted_in_turn(&self, ran: &Ran<'_>) {
         for (_channel, message) in ran.published {
             let mut parts = std::str::from_utf8(message).unwrap().splitn(4, ' ');

@@ -28,6 +28,9 @@ pub enum Call {
     Enqueue,
     /// [`InTurn::leave`](crate::store::InTurn::leave).
     Leave,
+    /// [`InTurn::listen`](crate::store::InTurn::listen). The call can [`Fail`](Fault::Fail) or
+    /// [`Hang`](Fault::Hang), but [`choose`](super::Faulty::choose) does not see it.
+    Listen,
 }
 
 /// A fault of one request.

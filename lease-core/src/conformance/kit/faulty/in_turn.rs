@@ -10,7 +10,8 @@ use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::conformance::kit::faulty::{Call, Faulty};
+use crate::conformance::kit::faulty::fault::unanswered;
+use crate::conformance::kit::faulty::{Call, Fault, Faulty};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::grant::Claim;
 use crate::store::in_turn::{Enqueued, InTurn, Notice, Notices};
@@ -20,6 +21,12 @@ use crate::store::lock_store::LockStore;
 #[async_trait]
 impl<S: LockStore> InTurn for Faulty<S> {
     async fn listen(&self, claim: &Claim) -> Result<Notices, StoreError> {
+        let fault = self.plan().take_planned(Call::Listen);
+        match fault {
+            Some(Fault::Fail) => return Err(unanswered()),
+            Some(Fault::Hang) => return pending().await,
+            _ => (),
+        }
         let (answer, answered) = oneshot::channel();
         let (notify, notices) = mpsc::unbounded_channel();
         let (store, latency, claim) = (Arc::clone(&self.store), self.latency, claim.clone());

@@ -21,9 +21,12 @@ impl Plan {
     }
 
     pub(super) fn take_fault(&mut self, call: Call) -> Option<Fault> {
+        self.take_planned(call).or_else(|| self.choose.as_mut().and_then(|choose| choose(call)))
+    }
+
+    pub(super) fn take_planned(&mut self, call: Call) -> Option<Fault> {
         *self.calls.entry(call).or_default() += 1;
         let next = self.next.get_mut(&call).and_then(VecDeque::pop_front);
         next.or_else(|| self.every.get(&call).copied())
-            .or_else(|| self.choose.as_mut().and_then(|choose| choose(call)))
     }
 }

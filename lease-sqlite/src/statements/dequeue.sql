@@ -1,0 +1,2 @@
+-- Removes a claim from the queue of its key.
+DELETE FROM waiter WHERE key = :key AND nonce = :nonce

@@ -43,19 +43,24 @@ impl State {
         }
     }
 
-    /// Ends the successor, if it is over, and the sessions after it.
+    /// Ends the successor, if it is over, and the sessions after it. Also ends sessions without a counter.
     fn watch_ring(&mut self, setup: &Setup, me: usize) {
         let own = (me, Session { worker: me, token: self.processes[me].token }.slot(setup));
         let after =
             slots().filter(|place| *place > own).chain(slots().filter(|place| *place < own));
+        let mut is_past_successor = false;
         for (worker, slot) in after {
             let listed = self.processes[me].listed[worker][slot];
-            let is_in_ring = listed.count > 0 || setup.has(Rule::UncountedStaysInRing);
-            if worker == me || !listed.is_known || !is_in_ring {
+            let is_counted = listed.count > 0;
+            let is_in_ring = is_counted || setup.has(Rule::UncountedStaysInRing);
+            let is_watched =
+                !is_past_successor || !is_counted && setup.has(Rule::UncountedIsWatched);
+            if worker == me || !listed.is_known || !is_in_ring || !is_watched {
                 continue;
             }
             if !listed.has_ended && !self.ends(setup, Session { worker, token: listed.token }) {
-                return;
+                is_past_successor = true;
+                continue;
             }
             let listed = &mut self.processes[me].listed[worker][slot];
             (listed.has_ended, listed.is_member) = (true, false);

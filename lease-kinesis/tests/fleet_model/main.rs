@@ -2,15 +2,16 @@
 //!
 //! See docs/design/025-fleets.md for the protocol. The model takes the claims of lease-core as atomic:
 //! `lease-memory/tests/session_model` searches these. Here, processes crash, lose their sessions and start again
-//! under the same names. Counters and rows are removed, claims are not answered, and readers miss notices. After
-//! each step, the search stops all faults, and lets the live workers tick a few times. Then one live worker must
-//! read the shard, and all workers must know that. No worker lists all rows as an audit, and no random choice
-//! helps the ring.
+//! under the same names. Counters and rows are removed, claims and counts are not answered, and readers miss
+//! notices. After each step, the search stops all faults, and lets the live workers tick a few times. Then one
+//! live worker must read the shard, all workers must know that, and no worker may repeat a claim that is refused.
+//! No worker lists all rows as an audit, and no random choice helps the ring.
 //!
 //! Start with `setup` for the rules, then `state`. `worker` has a tick. `controls` leaves out one rule at a time:
 //! the search then prints the shortest path to a broken promise.
 //!
-//! The model omits requests that arrive late, and reservations. `look` reads all rows at one moment.
+//! The model omits requests that arrive late, and reservations. `look` reads all rows at one moment. The full
+//! size: `cargo test --release -p lease-kinesis --test fleet_model -- --ignored --nocapture`.
 #![expect(
     clippy::indexing_slicing,
     clippy::print_stdout,

@@ -37,6 +37,13 @@ impl Model for Fleet {
         if state.shard == Holder::Expiring {
             steps.then(Step::ExpiringLeaseEnds, |state| state.shard = Holder::Free);
         }
+        let claimed = state.faults.claims_of_earlier_mode;
+        if state.shard == Holder::Free && claimed < self.setup.claims_of_earlier_mode {
+            steps.then(Step::EarlierModeObtains, |state| {
+                state.shard = Holder::Expiring;
+                state.faults.claims_of_earlier_mode += 1;
+            });
+        }
         let may_remove = state.faults.removed_rows < self.setup.removed_rows;
         if may_remove && state.counters.iter().flatten().any(|count| *count > 0) {
             steps.then(Step::CountersAreRemoved, |state| {
@@ -87,9 +94,12 @@ impl Steps<'_> {
         if process.may_count(setup) {
             self.act(me, Action::Counts, |state| state.count(setup, me));
         }
+        if process.must_restore {
+            self.act(me, Action::RestoresCounter, |state| state.restore_counter(setup, me));
+        }
         self.act(me, Action::Looks, |state| state.look(setup, me));
         if !process.must_count && !process.must_list {
-            self.act(me, Action::Acts, |state| state.act(setup, me));
+            self.act(me, Action::Acts, |state| _ = state.act(setup, me));
         }
         if process.notices.kept > 0 && !process.must_write && !process.must_count {
             self.act(me, Action::ForgetsNotices, |state| state.processes[me].forget_notices());
@@ -136,6 +146,12 @@ impl Steps<'_> {
                 state.faults.removed_rows += 1;
             });
         }
+        if process.may_count(setup) && faults.unanswered_counts < setup.unanswered_counts {
+            self.act(me, Action::CountsWithoutAnswer, |state| {
+                state.count_without_answer(setup, me);
+                state.faults.unanswered_counts += 1;
+            });
+        }
         let may_claim = process.token > 0 && !process.reads && process.claim == Unclear::None;
         if may_claim && !process.must_list && faults.unclear_claims < setup.unclear_claims {
             self.act(me, Action::ClaimsWithoutAnswer, |state| {
@@ -152,12 +168,14 @@ fn violation(setup: &Setup, mut state: State) -> Option<Violation> {
         return None;
     }
     if state.shard == Holder::Expiring {
+        let mut lasting = state;
+        if tick_all(setup, &mut lasting) {
+            return Some(Violation::Repeated);
+        }
         state.shard = Holder::Free;
     }
-    for _round in 0..ROUNDS {
-        for me in 0..setup.workers {
-            tick(setup, &mut state, me);
-        }
+    if tick_all(setup, &mut state) {
+        return Some(Violation::Repeated);
     }
     let is_read = |(me, process): (usize, &Process)| {
         let holds = |session: super::state::Session| {
@@ -174,14 +192,24 @@ fn violation(setup: &Setup, mut state: State) -> Option<Violation> {
     live.any(|(me, process)| !is_right(me, process)).then_some(Violation::Mistaken)
 }
 
-fn tick(setup: &Setup, state: &mut State, me: usize) {
+/// Returns whether a claim was refused in the last round.
+fn tick_all(setup: &Setup, state: &mut State) -> bool {
+    let mut is_refused = false;
+    for _round in 0..ROUNDS {
+        is_refused = (0..setup.workers).fold(false, |is, me| tick(setup, state, me) || is);
+    }
+    is_refused
+}
+
+/// Returns whether a claim was refused.
+fn tick(setup: &Setup, state: &mut State, me: usize) -> bool {
     if state.processes[me].token == 0 {
         if state.rows[me].is_held {
             state.rows[me].has_expired = true;
         }
         let has_next = usize::from(state.rows[me].token) < SESSIONS;
         if !state.processes[me].is_alive || !has_next {
-            return;
+            return false;
         }
         state.obtain(me);
     }
@@ -191,11 +219,14 @@ fn tick(setup: &Setup, state: &mut State, me: usize) {
     if state.processes[me].must_write {
         state.write(me);
     }
-    if state.processes[me].must_count {
+    if state.processes[me].may_count(setup) {
         state.count(setup, me);
     }
+    if state.processes[me].must_restore {
+        state.restore_counter(setup, me);
+    }
     state.look(setup, me);
-    state.act(setup, me);
+    state.act(setup, me)
 }
 
 /// Enough for a notice of a notice.

@@ -10,6 +10,9 @@ pub(crate) struct Setup {
     pub(crate) removed_rows: u8,
     pub(crate) unclear_claims: u8,
     pub(crate) hand_overs: u8,
+    pub(crate) unanswered_counts: u8,
+    /// Workers of the earlier mode obtain the shard under a lease with a ttl.
+    pub(crate) claims_of_earlier_mode: u8,
     /// Whether a lease with a ttl holds the shard at first.
     pub(crate) first_lease: FirstLease,
     pub(crate) without: Option<Rule>,
@@ -29,10 +32,16 @@ pub(crate) enum Rule {
     WriteBeforeCount,
     /// A worker whose counter is missing counts again.
     LostCounterReturns,
+    /// A counter that was removed continues above its former value.
+    ReturnedCounterExceeds,
+    /// A request that is not answered may have counted.
+    UnansweredCountIsCounted,
     /// A reader that misses notices lists all rows.
     GapLists,
     /// A session without a counter stays in the ring until its end was seen.
     UncountedStaysInRing,
+    /// All workers that know a session without a counter watch it.
+    UncountedIsWatched,
     /// A session whose row is absent is ended.
     AbsentRowIsEnded,
     /// A worker whose claim was refused reads the row.
@@ -53,6 +62,8 @@ impl Setup {
             removed_rows: 0,
             unclear_claims: 0,
             hand_overs: 0,
+            unanswered_counts: 0,
+            claims_of_earlier_mode: 0,
             first_lease: FirstLease::None,
             without: None,
         }

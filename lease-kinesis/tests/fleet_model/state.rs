@@ -58,6 +58,10 @@ pub(crate) struct Process {
     pub(crate) notices: Notices,
     pub(crate) must_write: bool,
     pub(crate) must_count: bool,
+    /// The counter of its session has never exceeded this number.
+    pub(crate) counted: u8,
+    /// The counter has begun again, and the worker must set it to `counted`.
+    pub(crate) must_restore: bool,
     pub(crate) claim: Unclear,
     pub(crate) listed: [[Listed; SESSIONS]; WORKERS],
     /// The holder of the shard, as last read.
@@ -98,6 +102,8 @@ pub(crate) struct Faults {
     pub(crate) removed_rows: u8,
     pub(crate) unclear_claims: u8,
     pub(crate) hand_overs: u8,
+    pub(crate) unanswered_counts: u8,
+    pub(crate) claims_of_earlier_mode: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,10 +112,12 @@ pub(crate) enum Violation {
     Orphaned,
     /// A live worker believes that another session holds the shard, or none.
     Mistaken,
+    /// A worker repeats a claim that is refused again and again.
+    Repeated,
 }
 
 impl Violation {
-    pub(crate) const ALL: [Self; 2] = [Self::Orphaned, Self::Mistaken];
+    pub(crate) const ALL: [Self; 3] = [Self::Orphaned, Self::Mistaken, Self::Repeated];
 }
 
 impl fmt::Display for State {

@@ -6,6 +6,7 @@ use std::fmt;
 pub(crate) enum Step {
     Worker(usize, Action),
     ExpiringLeaseEnds,
+    EarlierModeObtains,
     CountersAreRemoved,
 }
 
@@ -14,6 +15,8 @@ pub(crate) enum Action {
     ObtainsSession,
     Writes,
     Counts,
+    CountsWithoutAnswer,
+    RestoresCounter,
     Looks,
     Acts,
     ForgetsNotices,

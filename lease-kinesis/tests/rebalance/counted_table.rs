@@ -22,6 +22,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
 
 use crate::fleet::Costs;
+use crate::read_units;
 
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -124,8 +125,10 @@ impl CountedTable {
         self.traffic().costs.writes += 1;
     }
 
-    fn reads(&self, rows: usize) {
-        self.traffic().costs.reads += rows as u64;
+    fn reads(&self, rows: usize, half_units: u64) {
+        let mut traffic = self.traffic();
+        traffic.costs.reads += rows as u64;
+        traffic.costs.half_units += half_units;
     }
 }
 
@@ -156,7 +159,7 @@ impl LockStore for CountedTable {
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        self.reads(1);
+        self.reads(1, read_units::CONSISTENT);
         self.store.holder(key).await
     }
 
@@ -196,8 +199,10 @@ impl Sessions for CountedTable {
     }
 
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
-        self.reads(keys.len());
-        self.store.read_all(keys).await
+        let read = self.store.read_all(keys).await;
+        let records = read.iter().map(|record| record.as_ref().ok().and_then(Option::as_ref));
+        self.reads(keys.len(), read_units::of_keys(records));
+        read
     }
 
     async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
@@ -209,15 +214,17 @@ impl Sessions for CountedTable {
 #[async_trait]
 impl LeaseTable for CountedTable {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
-        self.reads(1);
-        self.store.read(key).await
+        let read = self.store.read(key).await;
+        let record = read.as_ref().ok().and_then(Option::as_ref);
+        self.reads(1, read_units::of_keys([record]));
+        read
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
         let records = self.store.list(prefix);
         let listing = async move {
             let listed: Vec<_> = records.collect().await;
-            self.reads(listed.len());
+            self.reads(listed.len(), read_units::of_list(listed.iter().flatten()));
             stream::iter(listed)
         };
         stream::once(listing).flatten().boxed()

@@ -15,6 +15,7 @@ mod kcl2;
 mod kcl3;
 mod measure;
 mod model;
+mod read_units;
 mod real_workers;
 mod rest;
 mod scenario;

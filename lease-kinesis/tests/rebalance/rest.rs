@@ -1,9 +1,9 @@
-//! What a fleet under sessions reads and writes while nothing changes.
+//! What a fleet under sessions reads and writes while nothing changes, and while workers are replaced.
 //!
 //! The full sizes take minutes: `cargo test --release -p lease-kinesis --test rebalance rest:: -- --ignored
 //! --nocapture`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,39 +29,62 @@ impl RecordProcessor for Idle {
 }
 
 struct Fleet {
-    handles: Vec<WorkerHandle>,
+    store: MemoryStore,
+    stream: SimStream,
+    handles: BTreeMap<usize, WorkerHandle>,
     traffic: Arc<Mutex<Traffic>>,
-    _running: JoinSet<()>,
+    running: JoinSet<()>,
 }
 
 impl Fleet {
     fn start(workers: usize, shards: u16) -> Self {
         let (store, stream) = (MemoryStore::new(), SimStream::new(shards));
-        let traffic = Arc::<Mutex<Traffic>>::default();
-        let (mut handles, mut running) = (Vec::new(), JoinSet::new());
+        let (traffic, running) = (Arc::default(), JoinSet::new());
+        let mut fleet = Self { store, stream, handles: BTreeMap::new(), traffic, running };
         for number in 0..workers {
-            let table = CountedTable::direct(store.clone(), Arc::clone(&traffic));
-            let worker = Worker::builder("shop", table, stream.clone(), |_: &ShardContext| Idle)
-                .with_name(format!("worker-{number}").parse().unwrap())
-                .with_seed(number as u64)
-                .with_initial_position(InitialPosition::TrimHorizon)
-                // The reads of the stream are not measured.
-                .with_idle_pause(Duration::from_hours(1))
-                .with_session()
-                .build()
-                .unwrap();
-            handles.push(worker.handle());
-            running.spawn(async { worker.run().await.unwrap() });
+            fleet.join(number);
         }
-        Self { handles, traffic, _running: running }
+        fleet
+    }
+
+    fn join(&mut self, number: usize) {
+        let table = CountedTable::direct(self.store.clone(), Arc::clone(&self.traffic));
+        let factory = |_: &ShardContext| Idle;
+        let worker = Worker::builder("shop", table, self.stream.clone(), factory)
+            .with_name(format!("worker-{number}").parse().unwrap())
+            .with_seed(number as u64)
+            .with_initial_position(InitialPosition::TrimHorizon)
+            // The reads of the stream are not measured.
+            .with_idle_pause(Duration::from_hours(1))
+            .with_session()
+            .build()
+            .unwrap();
+        self.handles.insert(number, worker.handle());
+        self.running.spawn(async { worker.run().await.unwrap() });
+    }
+
+    fn leave(&mut self, number: usize) {
+        self.handles.remove(&number).unwrap().stop();
+    }
+
+    /// The most read units of one second, during `seconds`.
+    async fn peak(&self, seconds: u32) -> f64 {
+        let mut peak = 0;
+        for _second in 0..seconds {
+            let before = self.costs().half_units;
+            sleep(Duration::from_secs(1)).await;
+            peak = peak.max(self.costs().half_units - before);
+        }
+        crate::whole(peak) / 2.0
     }
 
     async fn until_shared(&self, shards: usize) {
         for _second in 0..600 {
             let shares: Vec<_> =
-                self.handles.iter().map(|handle| handle.status().shards.len()).collect();
+                self.handles.values().map(|handle| handle.status().shards.len()).collect();
             let different: BTreeSet<_> = shares.iter().collect();
-            if shares.iter().sum::<usize>() == shards && different.len() == 1 {
+            let is_even = different.len() == 1 || shards % shares.len() > 0 && different.len() == 2;
+            if shares.iter().sum::<usize>() == shards && is_even {
                 return;
             }
             sleep(Duration::from_secs(1)).await;
@@ -88,7 +111,11 @@ async fn at_rest(workers: usize, shards: u16) -> (f64, f64) {
     let per_second = |count: u64| crate::whole(count) / 600.0;
     let (rows, writes) =
         (per_second(after.reads - before.reads), per_second(after.writes - before.writes));
-    println!("{workers} workers, {shards} shards: {rows:.1} rows/s, {writes:.2} writes/s");
+    let units = per_second(after.half_units - before.half_units) / 2.0;
+    println!(
+        "{workers} workers, {shards} shards at rest: {rows:.1} rows/s, {units:.1} read units/s, \
+         {writes:.2} writes/s"
+    );
     (rows, writes)
 }
 
@@ -114,3 +141,48 @@ async fn fleet_of_two_hundred_under_sessions_at_rest() {
 
     assert!(rows <= 500.0 && writes <= 62.0, "{rows} rows/s, {writes} writes/s");
 }
+
+/// Replaces a few workers, one each half minute. Returns the most read units of one second.
+async fn deploy(workers: usize, shards: u16) -> f64 {
+    let mut fleet = Fleet::start(workers, shards);
+    fleet.until_shared(usize::from(shards)).await;
+    sleep(Duration::from_mins(3)).await;
+
+    let (before, mut peak) = (fleet.costs(), 0.0_f64);
+    for old in 0..REPLACED {
+        fleet.join(workers + old);
+        peak = peak.max(fleet.peak(15).await);
+        fleet.leave(old);
+        peak = peak.max(fleet.peak(15).await);
+    }
+    let after = fleet.costs();
+
+    let seconds = 30.0 * crate::whole(REPLACED as u64);
+    let units = crate::whole(after.half_units - before.half_units) / 2.0 / seconds;
+    let writes = crate::whole(after.writes - before.writes) / seconds;
+    println!(
+        "{workers} workers, {shards} shards in a deploy: {units:.0} read units/s, at most {peak:.0}, \
+         {writes:.1} writes/s"
+    );
+    fleet.until_shared(usize::from(shards)).await;
+    peak
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "takes minutes in a release build"]
+async fn deploy_of_fifty_under_sessions() {
+    let peak = deploy(50, 1_000).await;
+
+    assert!(peak < 3_000.0, "{peak} read units/s");
+}
+
+/// One partition of `DynamoDB` gives 3,000 read units per second.
+#[tokio::test(start_paused = true)]
+#[ignore = "takes minutes in a release build"]
+async fn deploy_of_two_hundred_under_sessions() {
+    let peak = deploy(200, 10_000).await;
+
+    assert!(peak < 3_000.0, "{peak} read units/s");
+}
+
+const REPLACED: usize = 4;

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::store::{LeaseRecord, LeaseTable, Parent, Sessions, within};
-use lease_core::{Change, Lease, LeaseKey, StoreError, StoreErrorKind};
+use lease_core::{Change, Lease, LeaseKey, StoreError, StoreErrorKind, Written};
 use tokio::time::Instant;
 use tracing::debug;
 
 use self::notices::Notices;
+use self::ring::change_counters;
 use self::roster::{News, Roster, SessionId};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
@@ -37,6 +38,8 @@ pub(crate) struct View {
     notices: Notices,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
     must_count: bool,
+    /// The counter of this session has never exceeded this number.
+    counted: i64,
     /// Shards whose claim or release may not be answered. `true` if other workers may believe that this
     /// worker holds the shard.
     unsettled: BTreeMap<LeaseKey, bool>,
@@ -78,6 +81,7 @@ impl View {
             rows: Rows::default(),
             notices: Notices::default(),
             must_count: false,
+            counted: 0,
             unsettled: BTreeMap::new(),
             is_behind: false,
             listed: None,
@@ -95,7 +99,7 @@ impl View {
         self.roster.start(parent.clone());
         self.own = Some((id, parent));
         self.notices = Notices::default();
-        self.must_count = true;
+        (self.must_count, self.counted) = (true, 0);
     }
 
     /// Adds the notices to a change of the worker's own row.
@@ -109,13 +113,25 @@ impl View {
     }
 
     /// Counts, so that the other workers read the worker's own row. The row must be written before: a reader
-    /// of an older row would not read the row again.
+    /// of an older row would not read the row again. A counter that was removed would repeat numbers that
+    /// readers have seen, so it continues above these numbers.
     pub(crate) async fn count(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
         let Some((own, _)) = self.own.as_ref().filter(|_| self.must_count) else { return Ok(()) };
         let settings = &worker.settings;
         let (key, name) = (settings.application.changes(), own.to_string());
+        let before = self.counted;
+        // A request that is not answered may have counted.
+        self.counted = before.saturating_add(1);
         let counted = sessions(&*settings.table)?.count(&key, &name);
-        within(settings.options.request_timeout(), counted).await?;
+        let counted = within(settings.options.request_timeout(), counted).await?;
+        if counted <= before {
+            debug!(counted, before, "own counter was removed");
+            let restored = Change::new().set(name, self.counted);
+            if change_counters(worker, &restored).await? != Written::Applied {
+                return Ok(());
+            }
+        }
+        self.counted = self.counted.max(counted);
         self.must_count = false;
         Ok(())
     }

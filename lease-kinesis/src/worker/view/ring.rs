@@ -66,11 +66,14 @@ impl View {
         Ok(())
     }
 
-    /// The successor comes first.
+    /// The successor comes first. A session without a counter is watched by all that know it: its predecessor
+    /// may not know it.
     fn watched(&self, ring: &[SessionId], name: &Lessee) -> Vec<SessionId> {
         let others = ring.len().saturating_sub(1);
         let any = any_below(others, name, self.ticks).and_then(|place| ring.get(place + 1));
-        ring.first().into_iter().chain(any).cloned().collect()
+        let uncounted = ring.iter().skip(1).filter(|id| self.roster.is_uncounted(id));
+        let uncounted = uncounted.filter(|id| Some(*id) != any);
+        ring.first().into_iter().chain(any).chain(uncounted).cloned().collect()
     }
 
     /// Many workers may crash at once. So the worker continues along the ring until a session lives.
@@ -112,7 +115,7 @@ impl View {
         if change.removed().next().is_none() {
             return;
         }
-        match remove(worker, &change).await {
+        match change_counters(worker, &change).await {
             Ok(Written::Applied) => debug!("counters of ended sessions removed"),
             // Another worker removes counters at this moment, or did so a moment ago.
             Ok(_) => (),
@@ -124,14 +127,18 @@ impl View {
     }
 }
 
-async fn remove(worker: &WorkerParts, change: &Change) -> Result<Written, StoreError> {
+/// Changes the row `changes` under a lease. Returns [`Written::Unexpected`] if another worker has the lease.
+pub(super) async fn change_counters(
+    worker: &WorkerParts,
+    change: &Change,
+) -> Result<Written, StoreError> {
     let key = worker.settings.application.changes();
     let Attempt::Obtained(lease) = worker.locker.obtain(&key).await? else {
         return Ok(Written::Unexpected);
     };
-    let removed = lease.update(&*worker.settings.table, change).await;
+    let written = lease.update(&*worker.settings.table, change).await;
     lease.release().await?;
-    removed
+    written
 }
 
 /// Only a written end, or a larger token, proves the end. An absent row and a passed expiry do not.

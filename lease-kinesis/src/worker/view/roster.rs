@@ -177,6 +177,11 @@ impl Roster {
         ring.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Whether the row `changes` no longer lists the session. Another worker may never have seen its counter.
+    pub(crate) fn is_uncounted(&self, id: &SessionId) -> bool {
+        self.listed.get(id).is_some_and(|session| session.count.is_none())
+    }
+
     pub(crate) fn parent(&self, id: &SessionId) -> Option<&Parent> {
         self.listed.get(id).map(|session| &session.parent)
     }

@@ -1,4 +1,5 @@
 use async_trait::async_trait;
+use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::LockStore;
 use lease_core::{Attempt, Locker, Written};
 use lease_memory::MemoryStore;
@@ -27,7 +28,7 @@ struct Looking {
 }
 
 impl Looking {
-    async fn new(table: &MemoryStore, name: &str) -> Self {
+    async fn new(table: &(impl LeaseTable + Clone), name: &str) -> Self {
         let factory = |_: &ShardContext| Idle;
         let worker = Worker::builder("shop", table.clone(), SimStream::new(4), factory);
         let worker = worker.with_name(name.parse().unwrap()).with_session().build().unwrap();
@@ -81,6 +82,12 @@ async fn create(table: &MemoryStore, shards: &[usize]) {
         let row = row::new_row(&listed[shard % 4], &Position::TrimHorizon);
         assert!(table.create(&key(*shard), &row).await.unwrap());
     }
+}
+
+async fn delete_counters(table: &MemoryStore) {
+    let changes = "shop/changes".parse().unwrap();
+    let lease = Locker::new(table.clone()).obtain(&changes).await.unwrap().into_lease().unwrap();
+    lease.delete(table.clone()).await.unwrap();
 }
 
 async fn obtain(looking: &mut Looking, shard: usize) -> Lease {
@@ -230,12 +237,46 @@ async fn removed_counter_keeps_the_session_until_its_row_ends() {
     b.report().await;
     assert_eq!(a.shards().await, ["1 of b"]);
 
-    let changes = a.worker.settings.application.changes();
-    let lease = Locker::new(table.clone()).obtain(&changes).await.unwrap().into_lease().unwrap();
-    lease.delete(table.clone()).await.unwrap();
+    delete_counters(&table).await;
 
     assert_eq!(a.shards().await, ["1 of b"]);
     b.session.take().unwrap().abandon();
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(a.shards().await, ["1"]);
+}
+
+/// Without the restoration, the counter would repeat the number that the reader has seen.
+#[tokio::test(start_paused = true)]
+async fn removed_counter_returns_above_its_former_value() {
+    let table = MemoryStore::new();
+    create(&table, &[1]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    assert_eq!(a.shards().await, ["1"]);
+
+    delete_counters(&table).await;
+    let _lease = obtain(&mut b, 1).await;
+    b.report().await;
+
+    assert!(!b.view.has_notices());
+    assert_eq!(a.shards().await, ["1 of b"]);
+}
+
+/// The request may have counted, and a reader may have seen the number.
+#[tokio::test(start_paused = true)]
+async fn number_of_unanswered_count_does_not_return() {
+    let store = MemoryStore::new();
+    let table = Faulty::new(store.clone());
+    create(&store, &[1]).await;
+    let mut a = Looking::new(&table, "a").await;
+    let mut b = Looking::new(&table, "b").await;
+
+    b.view.own_row_changes();
+    table.next(Call::Write, Fault::LoseReply);
+    b.view.count(&b.worker).await.unwrap_err();
+    assert_eq!(a.shards().await, ["1"], "a has seen the number 2");
+    delete_counters(&store).await;
+    let _lease = obtain(&mut b, 1).await;
+    b.report().await;
+
+    assert_eq!(a.shards().await, ["1 of b"]);
 }

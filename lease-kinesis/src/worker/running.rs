@@ -453,7 +453,10 @@ impl Running {
         let (settings, me) = (&worker.settings, &worker.me);
         if !*row_is_written {
             let change = fleet::change(me);
-            let change = view.as_ref().map_or(change.clone(), |view| view.write(change));
+            let change = match view {
+                Some(view) => view.write(change),
+                None => change,
+            };
             // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
             let written = settings.table.update(row.grant(), &change);
             // Without an answer, the next tick writes the row again.

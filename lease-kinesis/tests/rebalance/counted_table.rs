@@ -201,7 +201,7 @@ impl Sessions for CountedTable {
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
         let read = self.store.read_all(keys).await;
         let records = read.iter().map(|record| record.as_ref().ok().and_then(Option::as_ref));
-        self.reads(keys.len(), read_units::of_keys(records));
+        self.reads(keys.len(), read_units::of_keys(&records.collect::<Vec<_>>()));
         read
     }
 
@@ -216,7 +216,7 @@ impl LeaseTable for CountedTable {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         let read = self.store.read(key).await;
         let record = read.as_ref().ok().and_then(Option::as_ref);
-        self.reads(1, read_units::of_keys([record]));
+        self.reads(1, read_units::of_keys(&[record]));
         read
     }
 
@@ -224,7 +224,8 @@ impl LeaseTable for CountedTable {
         let records = self.store.list(prefix);
         let listing = async move {
             let listed: Vec<_> = records.collect().await;
-            self.reads(listed.len(), read_units::of_list(listed.iter().flatten()));
+            let records: Vec<_> = listed.iter().flatten().collect();
+            self.reads(listed.len(), read_units::of_list(&records));
             stream::iter(listed)
         };
         stream::once(listing).flatten().boxed()

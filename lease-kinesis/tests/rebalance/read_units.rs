@@ -10,17 +10,16 @@ use lease_core::{Attributes, Value};
 /// Of a row up to 4 KB.
 pub(crate) const CONSISTENT: u64 = 2;
 
-pub(crate) fn of_keys(records: impl IntoIterator<Item = Option<&LeaseRecord>>) -> u64 {
-    let per_record = |record: Option<&LeaseRecord>| record.map_or(1, size).div_ceil(PAGE).max(1);
-    let pages: Vec<_> = records.into_iter().map(per_record).collect();
-    match pages.as_slice() {
-        [only] => only * CONSISTENT,
-        all => all.iter().sum(),
+pub(crate) fn of_keys(records: &[Option<&LeaseRecord>]) -> u64 {
+    let pages = |record: &Option<&LeaseRecord>| record.map_or(1, size).div_ceil(PAGE);
+    match records {
+        [only] => pages(only) * CONSISTENT,
+        all => all.iter().map(pages).sum(),
     }
 }
 
-pub(crate) fn of_list(records: impl Iterator<Item = &LeaseRecord>) -> u64 {
-    records.map(size).sum::<u64>().div_ceil(PAGE)
+pub(crate) fn of_list(records: &[&LeaseRecord]) -> u64 {
+    records.iter().map(|record| size(record)).sum::<u64>().div_ceil(PAGE)
 }
 
 fn size(record: &LeaseRecord) -> u64 {

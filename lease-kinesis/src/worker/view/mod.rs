@@ -271,7 +271,9 @@ impl View {
                 News::Gap => self.is_behind = true,
                 News::Shards(shards) => {
                     // At once, because the caller may drop this call.
-                    shards.iter().for_each(|key| self.rows.doubt(key.clone()));
+                    for key in &shards {
+                        self.rows.doubt(key.clone());
+                    }
                     all.extend(shards);
                 }
             }
@@ -302,7 +304,9 @@ impl View {
         if is_first || differing.len() > MOST_READS {
             return Ok(BTreeSet::new());
         }
-        differing.iter().for_each(|key| self.rows.doubt(key.clone()));
+        for key in &differing {
+            self.rows.doubt(key.clone());
+        }
         differing.retain(|key| !known.contains(key) && !reading.contains(key));
         Ok(differing)
     }

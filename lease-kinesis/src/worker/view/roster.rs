@@ -93,7 +93,9 @@ impl Roster {
         }
         let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
         let former: Vec<_> = self.listed.keys().filter(is_former).cloned().collect();
-        former.iter().for_each(|id| self.found_ended(id));
+        for id in &former {
+            self.found_ended(id);
+        }
         self.listed.retain(|_, session| session.count.is_some() || !session.has_ended);
         self.ended.retain(|id| self.listed.contains_key(id));
         self.listed.get(own).is_some_and(|session| session.count.is_some())

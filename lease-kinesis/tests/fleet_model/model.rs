@@ -196,7 +196,10 @@ fn violation(setup: &Setup, mut state: State) -> Option<Violation> {
 fn tick_all(setup: &Setup, state: &mut State) -> bool {
     let mut is_refused = false;
     for _round in 0..ROUNDS {
-        is_refused = (0..setup.workers).fold(false, |is, me| tick(setup, state, me) || is);
+        is_refused = false;
+        for me in 0..setup.workers {
+            is_refused |= tick(setup, state, me);
+        }
     }
     is_refused
 }

@@ -11,10 +11,10 @@ use lease_core::{Attributes, Value};
 pub(crate) const CONSISTENT: u64 = 2;
 
 pub(crate) fn of_keys(records: &[Option<&LeaseRecord>]) -> u64 {
-    let pages = |record: &Option<&LeaseRecord>| record.map_or(1, size).div_ceil(PAGE);
+    let pages = |record: Option<&LeaseRecord>| record.map_or(1, size).div_ceil(PAGE);
     match records {
-        [only] => pages(only) * CONSISTENT,
-        all => all.iter().map(pages).sum(),
+        [only] => pages(*only) * CONSISTENT,
+        all => all.iter().map(|record| pages(*record)).sum(),
     }
 }
 

@@ -66,7 +66,10 @@ impl Looking {
         let placement = snapshot.placement(|row| self.view.is_live(row));
         let text = |(key, holder): (LeaseKey, Option<_>)| {
             let shard = key.as_str().rsplit('-').next().unwrap().trim_start_matches('0').to_owned();
-            holder.map_or(shard.clone(), |holder| format!("{shard} of {holder}"))
+            match holder {
+                Some(holder) => format!("{shard} of {holder}"),
+                None => shard,
+            }
         };
         placement.into_iter().map(text).collect()
     }

@@ -1,5 +1,6 @@
 //! What only workers under sessions do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,9 +18,10 @@ fn attributes(fleet: &SimulatedFleet, key: &str) -> Attributes {
 }
 
 fn delete(fleet: &mut SimulatedFleet, key: &str) {
-    let (store, key) = (fleet.store.clone(), key.parse().unwrap());
+    let (store, key) = (Arc::clone(&fleet.store), key.parse().unwrap());
     fleet.simulation.network().spawn(async move {
-        let lease = Locker::new(store.clone()).obtain(&key).await.unwrap().into_lease().unwrap();
+        let lease =
+            Locker::new(Arc::clone(&store)).obtain(&key).await.unwrap().into_lease().unwrap();
         lease.delete(store).await.unwrap();
     });
     fleet.run_for(Duration::from_millis(10));

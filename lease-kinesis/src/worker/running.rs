@@ -1,5 +1,6 @@
 //! The loop of a running worker: its ticks, and its part of the plan.
 
+mod comparing;
 mod leaving;
 mod reading;
 mod reporting;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::log_throttle::{LogLevel, LogThrottle, LogThrottles};
 use crate::plan::decide::{Decision, Surplus, begin, decide};
@@ -190,17 +191,8 @@ impl Running {
     }
 
     async fn tick(&mut self, begun: Instant) -> Tick {
-        let mut failed = Tick::Failed;
         self.forget_old_notices();
-        let is_there = match self.be_there().await {
-            Ok(()) => self.row.is_some(),
-            Err(cause) => {
-                let cause = &cause as &dyn std::error::Error;
-                warn!(error = cause, "worker's own row not written");
-                failed = Tick::Unanswered;
-                false
-            }
-        };
+        let (is_there, failed) = self.write_own_row().await;
         // A leaving worker can hand over its shards without its own row.
         if !is_there && self.deadline.is_none() {
             return failed;
@@ -255,6 +247,18 @@ impl Running {
         self.act(decision).await;
         self.claim(taken).await;
         if is_there { looked } else { failed }
+    }
+
+    /// Returns whether the worker holds its own row, and the tick's result if it does not.
+    async fn write_own_row(&mut self) -> (bool, Tick) {
+        match self.be_there().await {
+            Ok(()) => (self.row.is_some(), Tick::Failed),
+            Err(cause) => {
+                let cause = &cause as &dyn std::error::Error;
+                warn!(error = cause, "worker's own row not written");
+                (false, Tick::Unanswered)
+            }
+        }
     }
 
     /// Reports `Changing` if another worker should claim a shard that became free a moment ago. That worker
@@ -358,68 +362,6 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Starts a due comparison in its own task, because a stream may answer late or never.
-    fn synchronise(&mut self, snapshot: &Arc<Snapshot>, members: &[Member]) {
-        if !self.may_compare() {
-            return;
-        }
-        if !self.comparison_is_due(members) && !self.worker.sync.is_new_to(snapshot) {
-            return;
-        }
-        let begun = now();
-        self.is_reshaped = false;
-        let (sync, locker) = (Arc::clone(&self.worker.sync), self.worker.locker.clone());
-        let snapshot = Arc::clone(snapshot);
-        let compare = async move {
-            let compared = timeout(SYNC_TIMEOUT, sync.synchronise(&snapshot, &locker)).await;
-            (begun, compared.unwrap_or(SyncResult::Failed))
-        };
-        self.comparing.spawn(compare.in_current_span());
-    }
-
-    fn may_compare(&self) -> bool {
-        self.deadline.is_none() && self.comparing.is_empty()
-    }
-
-    fn is_first(&self, members: &[Member]) -> bool {
-        let first = members.iter().map(|member| &member.name).min();
-        first == Some(&self.worker.me.name)
-    }
-
-    fn comparison_is_due(&self, members: &[Member]) -> bool {
-        let settings = &self.worker.settings;
-        // The other workers compare rarely, in case the first worker fails.
-        let is_first = self.is_first(members);
-        let turns = match &self.view {
-            _ if is_first => 1,
-            None => 5,
-            // A comparison needs a list of all rows. So all of these workers together list a few times per
-            // interval, whatever their number is.
-            Some(_) => members.len().max(1).saturating_mul(3),
-        };
-        let interval =
-            settings.sync_interval.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
-        // An early comparison creates the rows of all children of a reshard. So all workers soon plan with
-        // the final number of shards.
-        let is_early = self.is_reshaped && (is_first || self.view.is_none());
-        let interval = if is_early { interval.min(settings.tick()) } else { interval };
-        self.synchronised.is_none_or(|last| last.elapsed() >= interval)
-    }
-
-    /// Returns whether the next tick is due at once.
-    fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
-        // A comparison needs a list of all rows. So under a session, only the first worker retries at once.
-        let leaves_it = self.view.is_some() && !self.is_first(&self.members);
-        // After any other result, the next tick compares again: no worker reads a shard without a row.
-        let is_done = match compared {
-            SyncResult::Unchanged => true,
-            SyncResult::Failed => leaves_it,
-            SyncResult::Changed => false,
-        };
-        self.synchronised = is_done.then_some(begun);
-        compared == SyncResult::Changed
-    }
-
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
@@ -505,5 +447,3 @@ enum Tick {
 
 /// During this pause, the worker that should claim a free shard lists the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
-
-const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

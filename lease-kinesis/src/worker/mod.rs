@@ -3,8 +3,9 @@
 //! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick
 //! and executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected`
 //! watches shards that other workers will hand over. `missing_shards` delays further attempts at a shard that
-//! the stream does not have. `view` reads only changed rows, for a worker under a session. `coexistence` is for workers of other libraries on the same table. `parts` holds
-//! the state that a worker's tasks share. `simulated` sets the clock and the seed of a simulation.
+//! the stream does not have. `view` reads only changed rows, for a worker under a session. `coexistence` is for
+//! workers of other libraries on the same table. `parts` holds the state that a worker's tasks share.
+//! `simulated` sets the clock and the seed of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;

@@ -312,9 +312,12 @@ impl WorkerBuilder {
     /// Holds all shards under one session of the worker, and reads only the rows that have changed. So a fleet
     /// at rest sends one heartbeat per worker and tick, and reads three rows per worker and tick.
     ///
-    /// By default, each shard has heartbeats, and each worker lists all rows at each tick. Use a session for
-    /// fleets of more than about a hundred shards. All workers of an application must use the same mode. If
-    /// the modes differ, each shard still has one reader at most, but the shares differ.
+    /// **Experimental:** a shard may stay without a reader for minutes. Do not use this mode in production.
+    ///
+    /// By default, each shard has heartbeats, and each worker lists all rows at each tick. A session is meant for
+    /// fleets of more than about a hundred shards. All workers of an application must use the same mode, so stop
+    /// all workers before you change the mode. If the modes differ, each shard still has one reader at most, but
+    /// the shares differ, and workers under a session read many rows.
     ///
     /// If the store throttles the worker's own row, the worker may lose all of its shards at once. An operator
     /// evicts the worker's own row, since a store refuses to evict a lease under a session.

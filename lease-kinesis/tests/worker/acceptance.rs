@@ -283,7 +283,7 @@ fn evicted_lease_is_lost_and_shard_is_read_again() {
 
     assert!(fleet.evict(&key, token));
     fleet.until("the processor is notified", TTL * 2, |fleet| {
-        fleet.log.count(|event| event.kind == EventKind::LeaseLost) >= 1
+        fleet.log.count(|event| event.kind == EventKind::LeaseLost) == mode::LOST_OF_TWO
     });
 
     fleet.until_shared(&[("a", 2)]);

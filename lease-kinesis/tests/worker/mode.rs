@@ -14,3 +14,6 @@ pub(crate) fn evictable(shard: &LeaseKey, _worker: &str) -> LeaseKey {
 
 /// A worker first writes its own row.
 pub(crate) const OWN_WRITES: usize = 1;
+
+/// How many of two leases of a worker end with the eviction of [`evictable`].
+pub(crate) const LOST_OF_TWO: usize = 1;

@@ -14,3 +14,6 @@ pub(crate) fn evictable(_shard: &LeaseKey, worker: &str) -> LeaseKey {
 
 /// A worker first writes its own row, and then its counter.
 pub(crate) const OWN_WRITES: usize = 2;
+
+/// How many of two leases of a worker end with the eviction of [`evictable`]: all end with their session.
+pub(crate) const LOST_OF_TWO: usize = 2;

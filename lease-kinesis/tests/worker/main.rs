@@ -12,6 +12,7 @@ mod limits;
 mod listing;
 mod log;
 mod missing_shards;
+mod mode;
 mod outages;
 mod partial;
 mod pending;

@@ -46,8 +46,8 @@ impl<'a> QuorumClaim<'a> {
         Self { nodes, claim, ask: Ask::Adopt(grant), deadline: nodes.deadline(claim.ttl) }
     }
 
-    /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, the other
-    /// claims withdraw theirs, and all propose again.
+    /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, unless another
+    /// one may be a lease. The other claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
@@ -76,21 +76,8 @@ impl<'a> QuorumClaim<'a> {
                 RoundOutcome::Split(election) => {
                     nearest = election.read(Ballot::nearest);
                     self.expect_contenders(nearest.as_ref(), None);
-                    if self.keeps_votes(&election) {
-                        election.close(Stage::Over);
-                        last = Some(election);
-                        order = Order::AllAtOnce;
-                        // Proposes again at once, to obtain the votes that the other claims withdraw.
-                        if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
-                            sleep(self.pause(number)).await;
-                        }
-                    } else {
-                        election.refuse();
-                        order = self.order();
-                        // The claim that kept its votes has probably been granted after this pause.
-                        let took = self.nodes.clock.now().since(started);
-                        sleep(took * 2 + self.pause(number)).await;
-                    }
+                    order = self.after_split(&election, number, started).await;
+                    last = (election.stage() == Stage::Over).then_some(election).or(last);
                 }
                 RoundOutcome::Behind(ahead) => {
                     nearest = ahead;
@@ -109,6 +96,27 @@ impl<'a> QuorumClaim<'a> {
             election.refuse();
         }
         Ok(Outcome::Held(nearest))
+    }
+
+    /// Returns the order of the next round.
+    async fn after_split(&self, election: &OpenElection, number: u32, started: Moment) -> Order {
+        let nonce = nonce_text(self.claim.nonce);
+        let leads = election.read(|ballot| ballot.leads(&nonce));
+        if leads && !election.read(Ballot::holder_may_be_unknown) {
+            election.close(Stage::Over);
+            // Proposes again at once, to obtain the votes that the other claims withdraw.
+            if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
+                sleep(self.pause(number)).await;
+            }
+            return Order::AllAtOnce;
+        }
+        // The other claim may be a lease that has lost a node. A second vote for this claim would raise a node's
+        // bound, so that no heartbeat restores the lease on this node.
+        election.refuse();
+        // The claim that leads has probably been granted after this pause.
+        let ahead = if leads { Duration::ZERO } else { self.nodes.clock.now().since(started) * 2 };
+        sleep(ahead + self.pause(number)).await;
+        self.order()
     }
 
     /// Runs more than one round if nodes have larger counters. Usually no other claim competes.
@@ -182,11 +190,6 @@ impl<'a> QuorumClaim<'a> {
         let other = other.map(|other| &other.lessee);
         let until = now + held_for + CONTENDED_FOR;
         self.nodes.contention.refused(&self.claim.key, other, until, now);
-    }
-
-    fn keeps_votes(&self, election: &OpenElection) -> bool {
-        let nonce = nonce_text(self.claim.nonce);
-        election.read(|ballot| ballot.keeps_votes(&nonce))
     }
 
     /// The pause doubles in each round, and the nonce makes it random. So simultaneous claims do not collide

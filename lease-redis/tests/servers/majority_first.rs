@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::store::{Beat, BootClock, Clock, Grant, Heartbeat, LockStore};
+use lease_core::store::{Beat, BootClock, Clock, Grant, Heartbeat, LockStore, Nonce};
 use lease_core::{LeaseKey, LossCause};
 use lease_redis::RedisQuorum;
 use lease_test_servers::claims::{self, fresh_key};
 use lease_test_servers::redis::RedisServer;
+use uuid::Uuid;
 
 use crate::setting::{
     LEASE, TTL, claim, eventually, has_lease, key, lease, lines, locker, obtain, quorum, quorum_at,
@@ -289,6 +290,28 @@ async fn claim_is_refused_by_two_nodes_that_are_left() {
     let answer = fresh.obtain(&claim("other")).await.unwrap();
 
     assert_eq!(claims::held(answer).lessee, grant.lessee);
+}
+
+/// Before the first heartbeat, a lease is on two nodes that are left. The other claim leads the votes of the other two
+/// nodes, because its nonce is larger. It withdraws its votes in every round, so that the lease can be restored.
+#[tokio::test]
+async fn claim_with_as_many_votes_ends_no_lease() {
+    let Some(mut servers) = servers::<5>() else { return };
+    let lines = lines(&servers).await;
+    let store = quorum_at(urls_of(&lines)).await;
+    let grant = obtain_on_three(&store, &servers).await;
+    let lost = holding(&servers)[0];
+    let other = quorum_at(urls_of(&lines)).await;
+    servers[lost].kill();
+    let mut rival = claim("other");
+    rival.nonce = Nonce::new(Uuid::from_u128(u128::MAX));
+    assert!(rival.nonce.get() > grant.nonce.get());
+
+    let answer = other.obtain(&rival).await.unwrap();
+
+    assert_eq!(claims::held(answer).lessee, grant.lessee);
+    let beat = eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok());
+    assert_eq!(beat.await, Heartbeat::Extended);
 }
 
 /// On one node, the heartbeat overtakes the release, which waits in the client for the answer to another claim. The

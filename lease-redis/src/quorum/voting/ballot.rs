@@ -223,9 +223,9 @@ impl Ballot {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// The claim with the most votes keeps its votes. On a tie, the claim with the largest nonce keeps them.
-    /// All claims that see the same votes choose the same claim.
-    pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
+    /// The claim with the most votes leads. On a tie, the claim with the largest nonce leads. All claims that see
+    /// the same votes choose the same claim.
+    pub(crate) fn leads(&self, nonce: &str) -> bool {
         let own = (self.accepted(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
         self.accepted() > 0 && strongest.is_none_or(|rival| rival < own)

@@ -46,8 +46,8 @@ impl<'a> QuorumClaim<'a> {
         Self { nodes, claim, ask: Ask::Adopt(grant), deadline: nodes.deadline(claim.ttl) }
     }
 
-    /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, unless another
-    /// one may be a lease. The other claims withdraw theirs, and all propose again.
+    /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, the other
+    /// claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
@@ -59,7 +59,8 @@ impl<'a> QuorumClaim<'a> {
                 self.nodes.asked.take(self.claim.nonce);
             }
             let started = self.nodes.clock.now();
-            match self.run_round(order, above).await? {
+            let split = last.as_ref().map(|election: &OpenElection| election.proposal.token);
+            match self.run_round(order, above, split).await? {
                 RoundOutcome::Granted(token) => {
                     self.nodes.contention.granted(&self.claim.key);
                     return Ok(Outcome::Granted(token));
@@ -102,7 +103,7 @@ impl<'a> QuorumClaim<'a> {
     async fn after_split(&self, election: &OpenElection, number: u32, started: Moment) -> Order {
         let nonce = nonce_text(self.claim.nonce);
         let leads = election.read(|ballot| ballot.leads(&nonce));
-        if leads && !election.read(Ballot::holder_may_be_unknown) {
+        if leads {
             election.close(Stage::Over);
             // Proposes again at once, to obtain the votes that the other claims withdraw.
             if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
@@ -110,12 +111,10 @@ impl<'a> QuorumClaim<'a> {
             }
             return Order::AllAtOnce;
         }
-        // The other claim may be a lease that has lost a node. A second vote for this claim would raise a node's
-        // bound, so that no heartbeat restores the lease on this node.
         election.refuse();
         // The claim that leads has probably been granted after this pause.
-        let ahead = if leads { Duration::ZERO } else { self.nodes.clock.now().since(started) * 2 };
-        sleep(ahead + self.pause(number)).await;
+        let took = self.nodes.clock.now().since(started);
+        sleep(took * 2 + self.pause(number)).await;
         self.order()
     }
 
@@ -124,7 +123,7 @@ impl<'a> QuorumClaim<'a> {
         let mut above = handed.get();
         self.nodes.asked.take(self.claim.nonce);
         for _ in 0..ROUNDS {
-            match self.run_round(Order::AllAtOnce, above).await? {
+            match self.run_round(Order::AllAtOnce, above, None).await? {
                 RoundOutcome::Granted(token) => return Ok(Outcome::Granted(token)),
                 RoundOutcome::Held(holder) | RoundOutcome::Behind(holder) => {
                     return Ok(Outcome::Held(holder));

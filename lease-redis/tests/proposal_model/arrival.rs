@@ -63,7 +63,8 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             if accepted {
-                accept(setup, there, place, proposal);
+                let split = (!earlier && !claim.earlier_granted).then_some(claim.earlier);
+                accept(setup, there, place, proposal, split);
             }
             let granted = there.holder == name(place) && there.held == proposal;
             let link = &mut there.links[place];
@@ -141,13 +142,18 @@ impl<const N: usize> Steps<'_, N> {
 }
 
 /// A second vote for the same claim sets the former bound to the proposal, because the claim may have been
-/// granted before.
-fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, proposal: u8) {
-    let first = there.holder != name(place) || setup.leaves_out(Rule::SecondVoteLeavesTrace);
-    if !first {
-        there.former = proposal;
-    } else if there.holder != name(place) {
+/// granted before. If the last vote was for `split`, which was not granted, the former bound does not change.
+fn accept<const N: usize>(
+    setup: &Setup<N>,
+    there: &mut Node,
+    place: usize,
+    proposal: u8,
+    split: Option<u8>,
+) {
+    if there.holder != name(place) {
         there.former = there.bound;
+    } else if split != Some(there.held) && !setup.leaves_out(Rule::SecondVoteLeavesTrace) {
+        there.former = proposal;
     }
     (there.counter, there.bound, there.absent) = (proposal, proposal, false);
     (there.holder, there.held) = (name(place), proposal);

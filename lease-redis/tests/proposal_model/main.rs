@@ -91,6 +91,17 @@ const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "A's restore reaches node 3",
 ];
 
+/// As above, but B keeps its vote once, and proposes again.
+const RESTORED_AFTER_TWO_PROPOSALS: [&str; 7] = [
+    "B proposes 2",
+    "B's claim reaches node 3",
+    "B proposes 3 again",
+    "B's claim reaches node 3",
+    "B withdraws",
+    "B's withdrawal reaches node 3",
+    "A's restore reaches node 3",
+];
+
 const FIRST: [bool; 3] = [true, false, false];
 
 const ALL: [bool; 3] = [true; 3];

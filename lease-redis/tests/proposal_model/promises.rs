@@ -1,7 +1,10 @@
 //! The promises of the whole protocol, in the usual size.
 
 use crate::setup::Setup;
-use crate::{FIRST, RESTORED_AFTER_A_WITHDRAWAL, TOKENS, keeps, may_happen, on_time, sound};
+use crate::{
+    FIRST, RESTORED_AFTER_A_WITHDRAWAL, RESTORED_AFTER_TWO_PROPOSALS, TOKENS, keeps, may_happen,
+    on_time, sound,
+};
 
 #[test]
 fn tokens_are_unique_and_ordered() {
@@ -93,4 +96,14 @@ fn withdrawn_vote_leaves_the_node_to_the_former_holder() {
     sound("withdrawn", &begun);
     sound("withdrawn, right clocks", &on_time(begun));
     assert!(may_happen(&on_time(begun), &RESTORED_AFTER_A_WITHDRAWAL));
+}
+
+/// B keeps its votes after its first proposal, and withdraws them after its second one.
+#[test]
+fn votes_for_two_proposals_leave_the_node_to_the_former_holder() {
+    let repeating = [false, true, false];
+    let begun = Setup::<3> { withdrawing: 2, repeating, skew: 0, ..Setup::begun() };
+    sound("two proposals, withdrawn", &begun);
+    sound("two proposals, withdrawn, right clocks", &on_time(begun));
+    assert!(may_happen(&on_time(begun), &RESTORED_AFTER_TWO_PROPOSALS));
 }

@@ -215,6 +215,10 @@ impl<const N: usize> State<N> {
         let releasing = is(|link| matches!(link.freed, Freed::Releasing | Freed::Released));
         let asked = is(|link| link.vote == Vote::Asked || link.withdrawals & 1 << LAST != 0);
         let held = self.nodes.iter().any(|node| node.holder == name(place));
+        let earlier = self.claims[place].earlier;
+        let split = earlier > 0
+            && is(|link| link.vote == Vote::Asked)
+            && self.nodes.iter().any(|node| node.holder == name(place) && node.held == earlier);
         let claim = &mut self.claims[place];
         if claim.phase != Phase::Asking {
             claim.floor = 0;
@@ -235,7 +239,7 @@ impl<const N: usize> State<N> {
             claim.token = 0;
         }
         let late = claim.beat_earlier || claim.release_earlier || claim.earlier_granted;
-        if !duplicated && !late {
+        if !duplicated && !late && !split {
             claim.earlier = 0;
         }
         if !only_first {

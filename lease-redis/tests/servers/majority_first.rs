@@ -292,8 +292,9 @@ async fn claim_is_refused_by_two_nodes_that_are_left() {
     assert_eq!(claims::held(answer).lessee, grant.lessee);
 }
 
-/// Before the first heartbeat, a lease is on two nodes that are left. The other claim leads the votes of the other two
-/// nodes, because its nonce is larger. It withdraws its votes in every round, so that the lease can be restored.
+/// Before the first heartbeat, a lease is on two nodes that are left. The other claim has the votes of the other two
+/// nodes, and its nonce is larger. So it keeps its votes for several proposals. When it has withdrawn them, the lease is
+/// restored on these nodes.
 #[tokio::test]
 async fn claim_with_as_many_votes_ends_no_lease() {
     let Some(mut servers) = servers::<5>() else { return };

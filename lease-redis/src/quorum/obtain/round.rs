@@ -56,20 +56,21 @@ impl HolderQueries {
 }
 
 impl QuorumClaim<'_> {
-    /// The proposal is larger than `above`.
+    /// The proposal is larger than `above`. `split` is the last proposal, if its votes are still on the nodes.
     pub(super) async fn run_round(
         &self,
         order: Order,
         above: u64,
+        split: Option<FencingToken>,
     ) -> Result<RoundOutcome, ServerFault> {
         let until = self.nodes.clock.now() + self.nodes.vote_validity;
         let token = self.nodes.propose(above)?;
         if let Order::MajorityFirst(first) = order {
-            let election = Election::open(self.nodes, self.claim, token, Some(first));
+            let election = Election::open(self.nodes, self.claim, token, Some(first), split);
             self.ask_majority_first(&election, first).await;
             return self.count_votes(election, until).await;
         }
-        let election = Election::open(self.nodes, self.claim, token, None);
+        let election = Election::open(self.nodes, self.claim, token, None, split);
         let mut others: Vec<_> = (0..self.nodes.count()).collect();
         if order == Order::OneFirst {
             let mut queries = self.query_holder(election.proposal.waits);

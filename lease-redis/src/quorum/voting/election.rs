@@ -9,7 +9,7 @@ use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::asked::Places;
-use crate::quorum::nodes::lock_text::{Mark, text_of};
+use crate::quorum::nodes::lock_text::{Mark, digits, text_of};
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
 use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount};
 use crate::scripts::millis;
@@ -26,7 +26,8 @@ pub(crate) struct Proposal {
     pub(crate) key: String,
     /// The text of the lock if the node accepts the proposal.
     pub(crate) text: String,
-    /// The ttl is in milliseconds, after a `w` if this client waits for the key.
+    /// The ttl is in milliseconds, after a `w` if this client waits for the key. The claim's last proposal follows if
+    /// its votes are still on the nodes.
     pub(crate) ttl: String,
     pub(crate) waits: bool,
 }
@@ -51,23 +52,26 @@ pub(crate) enum Stage {
 }
 
 impl Election {
-    /// With `first`, asks only these nodes at first.
+    /// With `first`, asks only these nodes at first. `split` is the claim's last proposal if it was not granted, and
+    /// its votes were not withdrawn.
     pub(crate) fn open(
         nodes: &Arc<Nodes>,
         claim: &Claim,
         token: FencingToken,
         first: Option<Places>,
+        split: Option<FencingToken>,
     ) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
         // Other waiters may rely on this mark, because only a few of many woken waiters send a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
-        let ttl = millis(claim.ttl);
+        let (ttl, wait) = (millis(claim.ttl), if waits { "w" } else { "" });
+        let split = split.map(|split| format!(" {}", digits(split.get()))).unwrap_or_default();
         let proposal = Proposal {
             token,
             key: nodes.keys.lease(&claim.key).to_string(),
             text: text_of(claim.nonce, token, Beat::GRANTED, mark, lessee),
-            ttl: if waits { format!("w{ttl}") } else { ttl.to_string() },
+            ttl: format!("{wait}{ttl}{split}"),
             waits,
             claim,
         };

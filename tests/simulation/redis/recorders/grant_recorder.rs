@@ -53,6 +53,8 @@ struct Asked<'a> {
     text: &'a str,
     token: u64,
     ttl: Duration,
+    /// An earlier proposal of the claim. Its client has decided that this proposal was not granted.
+    split: Option<u64>,
 }
 
 impl GrantRecorder {
@@ -72,15 +74,19 @@ impl Recorder for GrantRecorder {
                 for place in 0..ran.keys.len() {
                     let (ttl, text) = (argument(1), argument(2 + place));
                     let key = key_of(&ran.keys[place]);
+                    let (ttl, split) = match ttl.split_once(' ') {
+                        Some((ttl, split)) => (ttl, Some(parsed(split))),
+                        None => (ttl, None),
+                    };
                     let ttl = millis(ttl.trim_start_matches('w'));
-                    let asked = Asked { key: &key, text, token: token_in(text), ttl };
+                    let asked = Asked { key: &key, text, token: token_in(text), ttl, split };
                     let is_accepted = ran.reply.number(place).is_some();
                     self.asked(ran, &asked, is_accepted, ran.before[place].as_ref());
                 }
             }
             "quorum/adopt" => {
                 let (text, ttl) = (argument(3), millis(argument(4)));
-                let asked = Asked { key: &key, text, token: token_in(text), ttl };
+                let asked = Asked { key: &key, text, token: token_in(text), ttl, split: None };
                 let is_accepted = matches!(ran.reply, Reply::Number(_));
                 if is_accepted {
                     self.take_back(ran.place, &key, argument(1), u64::MAX);
@@ -152,6 +158,10 @@ impl GrantRecorder {
                 "a released claim was granted again: server {} granted {} to {nonce}",
                 ran.place, asked.key
             ));
+        }
+        let last = before.filter(|held| held.nonce == nonce).map(|held| held.number);
+        if asked.split.is_some() && last == asked.split {
+            page.accepted.retain(|(of, token)| of != nonce || Some(*token) != last);
         }
         page.accepted.push(vote);
         if asked.token < proposal.token {

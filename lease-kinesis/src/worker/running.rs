@@ -22,6 +22,7 @@ use crate::plan::decide::{Decision, Surplus, begin, decide};
 use crate::plan::fleet::{self, MemberTracker};
 use crate::plan::{Member, MemberState, plan_amid};
 use crate::processor::ProcessorError;
+use crate::status::OpenWorker;
 use crate::table::snapshot::Snapshot;
 use crate::table::sync::SyncResult;
 use crate::time::now;
@@ -60,11 +61,13 @@ pub(crate) struct Running {
     stopped_by: Option<ProcessorError>,
     /// The end of the time for hand-overs. `None` until the worker leaves.
     deadline: Option<Instant>,
+    _open: OpenWorker,
 }
 
 impl Running {
     pub(crate) fn new(worker: WorkerParts) -> Self {
         Self {
+            _open: worker.status.open(),
             worker,
             row: None,
             row_is_written: false,
@@ -172,6 +175,7 @@ impl Running {
     }
 
     async fn tick(&mut self, begun: Instant) -> Tick {
+        self.worker.status.report_behind();
         let mut failed = Tick::Failed;
         let is_there = match self.be_there().await {
             Ok(()) => self.row.is_some(),
@@ -213,6 +217,7 @@ impl Running {
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        self.worker.status.planned(members.len(), &planned, &self.worker.me.name);
         let is_other = members != self.members;
         self.members = members;
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };

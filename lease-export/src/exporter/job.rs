@@ -115,6 +115,7 @@ impl Exporter {
             return Ok(Worked::Foreign(id, of));
         }
         let worked = self.work_on(&delivery, job).await;
+        self.measure_backlog_after_export().await;
         if worked.is_err()
             && let Err(error) = self.parts.queue.give_back(&delivery, returned_for(&delivery)).await
         {

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use lease_core::FencingToken;
+use lease_core::store::Clock;
 use tracing::warn;
 
 use crate::batch::{Batch, Packed, Packer, Record};
@@ -14,6 +15,7 @@ use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::exporter::failures::MOST_COUNTED;
+use crate::metrics::{RejectedTo, SentBatch};
 use crate::partition::Partitioner;
 use crate::sink::{BisectMode, Delivered, Refused, Retries, SinkCall};
 
@@ -237,16 +239,26 @@ impl<'a> Sending<'a> {
         let (token, Exporter { key, parts, put_limit, .. }) = (self.token, self.exporter);
         let (sink, partitioner) = (&*parts.sink, &self.partitioner);
         let call = SinkCall { sink, partitioner, token, limit: *put_limit, retries };
+        let (began, records_sent) = (self.exporter.clock.now(), records.len() as u64);
         // Boxed once per batch, to keep the caller's future small.
         let delivered = Box::pin(call.deliver(records, mode)).await;
+        let took = self.exporter.clock.now().since(began);
         let Delivered { taken, failed, refused, error } = delivered;
         let taken: Vec<_> = taken.iter().flat_map(Record::positions).collect();
+        let positions: Vec<_> = failed.iter().flat_map(Record::positions).collect();
+        let batch = SentBatch {
+            records: records_sent,
+            sent: taken.len() as u64,
+            failed: (positions.len() + refused.len()) as u64,
+            took,
+            is_ok: error.is_none(),
+        };
+        self.exporter.metrics.report(|metrics| metrics.batch(&batch));
         if !taken.is_empty() {
             self.exporter.failures.forget(&taken);
             let removed = parts.buffer.remove(token, &taken).await?;
             ExportError::unless_overtaken(token, removed)?;
         }
-        let positions: Vec<_> = failed.iter().flat_map(Record::positions).collect();
         self.exported.failed += positions.len() as u64;
         let counted = MOST_COUNTED.saturating_sub(self.failed.len());
         self.failed.extend(positions.into_iter().take(counted));
@@ -278,6 +290,12 @@ impl<'a> Sending<'a> {
             None => parts.buffer.set_aside(token, &[position]).await,
         };
         self.exporter.failures.forget(&[position]);
+        let to = match (&remove_unsendable, dead_letters) {
+            (Err(_), _) => RejectedTo::Pending,
+            (Ok(_), Some(_)) => RejectedTo::DeadLetters,
+            (Ok(_), None) => RejectedTo::Aside,
+        };
+        self.exporter.metrics.report(|metrics| metrics.rejected(why, to));
         match remove_unsendable {
             Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
             Err(error) => {

@@ -12,6 +12,7 @@ use super::properties::{Ignored, Properties};
 use super::region::AnyName;
 use super::{credentials, keys, region, start, stream, table};
 use crate::failure::Failure;
+use crate::metrics::target::{EmfSettings, Target};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -41,6 +42,9 @@ pub(crate) struct Settings {
     pub(crate) settling: Duration,
     pub(crate) answer_timeout: Option<Duration>,
     pub(crate) on_failure: OnChildFailure,
+    /// `None` without a property. The command line overrides it.
+    pub(crate) metrics: Option<Target>,
+    pub(crate) emf: EmfSettings,
     pub(crate) ignored: Ignored,
 }
 
@@ -109,6 +113,8 @@ impl Settings {
             on_failure: file
                 .choice("onChildFailure", &on_failure)
                 .unwrap_or(OnChildFailure::Restart),
+            metrics: file.parsed("metrics", str::parse),
+            emf: EmfSettings::read(file),
             ignored: Ignored::default(),
         };
         keys::sort_out(file);
@@ -311,6 +317,9 @@ mod tests {
             ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: must be the code"),
             ("onChildFailure = ignore", "must be one of restart, exit"),
             ("timeoutInSeconds = -1", "must be a whole number from 1 to 86400"),
+            ("metrics = localhost", "metrics = localhost: write a port, as in 9464, an IP address"),
+            ("metricsDimensions = Team", "write up to 28 pairs, as in Team=orders,Stage=test"),
+            ("metricsNamespace = :a", "metricsNamespace = :a: a namespace of CloudWatch has"),
             ("applicationName = a b", "application name \"a b\" is not valid"),
             ("AwsCredentialsProvider = Mine", "awsCredentialsProvider = Mine: "),
             ("fanoutConfig.consumerArn = x", "must be arn:aws:kinesis"),

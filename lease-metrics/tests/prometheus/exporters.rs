@@ -15,6 +15,7 @@ use lease_test_servers::port::free_port;
 use lease_test_servers::prometheus::PrometheusServer;
 use metrics_exporter_prometheus::PrometheusRecorder;
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 use crate::{builder, series};
 
@@ -75,9 +76,12 @@ async fn each_metric_of_exporter_is_scraped() {
         exporting.exporter.measure_backlog().await.unwrap();
         server.query("lease_export_oldest_seconds").await
     };
-    while oldest().await.iter().all(|age| *age <= 0.0) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_old = async {
+        while oldest().await.iter().all(|age| *age <= 0.0) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), is_old).await.unwrap();
     exporting.sink.refuse(["b".parse().unwrap()]);
     assert_eq!(exporting.exporter.flush_pending_events(None).await.unwrap(), 2);
 

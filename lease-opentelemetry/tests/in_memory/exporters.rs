@@ -32,7 +32,7 @@ async fn each_metric_of_exporter_is_exported() {
         .with_retries(Retries::new(0, Duration::ZERO, Duration::ZERO).unwrap())
         .with_metrics(Arc::new(metrics));
     exporter.enable().await.unwrap();
-    let event = |name: &str| Event::new(name.parse().unwrap(), &name).unwrap();
+    let event = |name: &str| Event::new(name.parse().unwrap(), &serde_json::json!(name)).unwrap();
     let _kept = buffer.append(&[event("a"), event("b"), event("c")]).await.unwrap();
 
     sink.respond([Response::Unavailable]);

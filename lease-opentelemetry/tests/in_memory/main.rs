@@ -1,11 +1,6 @@
 //! Each metric through the SDK of OpenTelemetry, with its exporter in memory.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod exporters;
 mod leases;

@@ -66,7 +66,7 @@ impl Documents<'_> {
             ("ExpiredIterator", "Count", json!(shard.expired)),
         ];
         if let Some(behind) = shard.behind {
-            first.push(("MillisBehindLatest", "Milliseconds", json!(behind.as_millis())));
+            first.push(("MillisBehindLatest", "Milliseconds", json!(millis(behind))));
         }
         self.line(lines, &of, &first);
         for calls in shard.process.0.chunks(MOST_VALUES) {
@@ -136,10 +136,14 @@ fn timed(
     names: [&'static str; 2],
     calls: &[(Duration, bool)],
 ) -> [(&'static str, &'static str, Value); 2] {
-    let millis: Vec<_> = calls.iter().map(|(took, _)| took.as_secs_f64() * 1000.0).collect();
+    let times: Vec<_> = calls.iter().map(|(took, _)| took.as_secs_f64() * 1000.0).collect();
     let successes: Vec<_> = calls.iter().map(|(_, is_ok)| u8::from(*is_ok)).collect();
     let [time, success] = names;
-    [(time, "Milliseconds", json!(millis)), (success, "Count", json!(successes))]
+    [(time, "Milliseconds", json!(times)), (success, "Count", json!(successes))]
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 const MOST_VALUES: usize = 100;
@@ -199,7 +203,8 @@ mod tests {
         OWN.shard(&mut lines, "shardId-0", &shard);
 
         let documents = documents(&lines);
-        let values = |name| documents.iter().filter_map(|one| one.get(name)?.as_array());
+        let values =
+            |name: &'static str| documents.iter().filter_map(move |one| one.get(name)?.as_array());
         let lengths: Vec<_> = values("UpdateLease.Time").map(Vec::len).collect();
         assert_eq!(lengths, [100, 100, 50]);
         let successes = values("UpdateLease.Success").flatten().filter(|value| **value == json!(1));

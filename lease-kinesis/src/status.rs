@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::metrics::guarded::Guarded;
 use crate::metrics::{Planned, ReadingEnd, WorkerMetrics};
 use crate::names::{ShardName, StreamId};
+use crate::plan::{Member, eligible};
 use crate::position::Position;
 use crate::record::Batch;
 use crate::shard::ShardId;
@@ -131,8 +132,7 @@ impl ShardStatus {
 // No method calls the metrics while it holds the lock: the metrics may read the status.
 impl StatusRegistry {
     pub(crate) fn new(metrics: Option<Arc<dyn WorkerMetrics>>) -> Self {
-        let metrics = metrics.map(Guarded).unwrap_or_default();
-        Self { state: Arc::default(), metrics }
+        Self { state: Arc::default(), metrics: Guarded(metrics) }
     }
 
     pub(crate) fn open(&self) -> OpenWorker {
@@ -140,21 +140,28 @@ impl StatusRegistry {
     }
 
     pub(crate) fn report_behind(&self) {
-        self.metrics.behind(&self.status().shards);
+        if self.metrics.are_read() {
+            self.metrics.behind(&self.status().shards);
+        }
     }
 
+    /// `shards` is the number of all shards, also of those that the plan assigns to no worker.
     pub(crate) fn planned(
         &self,
-        workers: usize,
+        shards: usize,
+        members: &[Member],
         planned: &BTreeMap<LeaseKey, Lessee>,
         me: &Lessee,
     ) {
+        if !self.metrics.are_read() {
+            return;
+        }
         let mut hasher = DefaultHasher::new();
         planned.hash(&mut hasher);
         let last = self.state().plan.replace(hasher.finish());
         let plan = Planned {
-            workers,
-            shards: planned.len(),
+            workers: eligible(members).len(),
+            shards,
             wanted: planned.values().filter(|worker| *worker == me).count(),
             has_changed: last.is_some_and(|last| last != hasher.finish()),
         };

@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::{Planned, ReadingEnd, Uncounted, WorkerMetrics};
+use super::{Planned, ReadingEnd, WorkerMetrics};
 use crate::names::ShardName;
 use crate::source::SourceErrorKind;
 use crate::status::ShardStatus;
 
-/// The application's metrics. A panic in a method ends no task of the worker.
-#[derive(Debug, Clone)]
-pub(crate) struct Guarded(pub(crate) Arc<dyn WorkerMetrics>);
-
-impl Default for Guarded {
-    fn default() -> Self {
-        Self(Arc::new(Uncounted))
-    }
-}
+/// The application's metrics, if it has any. A panic in a method ends no task of the worker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Guarded(pub(crate) Option<Arc<dyn WorkerMetrics>>);
 
 impl Guarded {
+    /// Without metrics, the worker computes no values for them.
+    pub(crate) fn are_read(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn count(&self, call: &'static str, count: impl FnOnce(&dyn WorkerMetrics)) {
-        if catch_unwind(AssertUnwindSafe(|| count(&*self.0))).is_err() {
+        let Some(metrics) = &self.0 else { return };
+        if catch_unwind(AssertUnwindSafe(|| count(&**metrics))).is_err() {
             error!(call, "metrics panicked");
         }
     }
@@ -45,7 +45,7 @@ impl WorkerMetrics for Guarded {
     }
 
     fn stopped(&self) {
-        self.count("stopped", |metrics| metrics.stopped());
+        self.count("stopped", WorkerMetrics::stopped);
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

@@ -62,8 +62,9 @@ pub trait WorkerMetrics: fmt::Debug + Send + Sync + 'static {
         let _ = (shard, records, bytes);
     }
 
-    /// A call of [`process_records`](crate::RecordProcessor::process_records) has ended after `took`. `is_ok` is false
-    /// if the processor failed, panicked, exceeded the time limit, or was interrupted by a lost lease.
+    /// A call of [`process_records`](crate::RecordProcessor::process_records) has ended after `took`. `is_ok` is true
+    /// if the processor returned [`Continue`](crate::Outcome::Continue) or [`Skip`](crate::Outcome::Skip). `is_ok` is
+    /// false if the processor failed, panicked, exceeded the time limit, or was interrupted by a lost lease.
     fn called(&self, shard: &ShardName, took: Duration, is_ok: bool) {
         let _ = (shard, took, is_ok);
     }
@@ -95,7 +96,8 @@ pub enum ReadingEnd {
 
 impl ReadingEnd {
     /// All reasons, to register them before the first event.
-    pub const ALL: [Self; 4] = [Self::HandedOver, Self::Lost, Self::ShardEnd, Self::Released];
+    pub const ALL: &'static [Self] =
+        &[Self::HandedOver, Self::Lost, Self::ShardEnd, Self::Released];
 
     /// The name in lower case, for the label of a metric.
     pub fn name(self) -> &'static str {
@@ -112,18 +114,13 @@ impl ReadingEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Planned {
-    /// The workers that the plan includes.
+    /// The workers that may get shards: they stay, and do not wait for a predecessor.
     pub workers: usize,
-    /// The shards that the plan assigns to a worker.
+    /// All shards that a worker can read now. This includes the shards that no worker may get because of the limits of
+    /// the workers, and the shards that workers of another library read.
     pub shards: usize,
     /// The shards that the plan assigns to this worker.
     pub wanted: usize,
     /// Whether this plan differs from this worker's last plan. False for the first plan.
     pub has_changed: bool,
 }
-
-/// A worker without metrics.
-#[derive(Debug)]
-pub(crate) struct Uncounted;
-
-impl WorkerMetrics for Uncounted {}

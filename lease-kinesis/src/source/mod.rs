@@ -160,7 +160,7 @@ pub enum SourceErrorKind {
 
 impl SourceErrorKind {
     /// All kinds, to register them before the first event.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: &'static [Self] = &[
         Self::ExpiredIterator,
         Self::NoSuchShard,
         Self::NoSuchStream,

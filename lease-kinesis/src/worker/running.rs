@@ -206,6 +206,7 @@ impl Running {
         let held = snapshot.placement();
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
+        let shards = held.len();
         let (held, taken) = self.share_with_others(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
@@ -217,7 +218,7 @@ impl Running {
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
-        self.worker.status.planned(members.len(), &planned, &self.worker.me.name);
+        self.worker.status.planned(shards, &members, &planned, &self.worker.me.name);
         let is_other = members != self.members;
         self.members = members;
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };

@@ -58,6 +58,7 @@ impl WorkerMetrics for Counted {
         self.count("changed", u64::from(plan.has_changed));
         self.events.lock().unwrap().insert("wanted".to_owned(), plan.wanted as u64);
         self.events.lock().unwrap().insert("workers".to_owned(), plan.workers as u64);
+        self.events.lock().unwrap().insert("shards".to_owned(), plan.shards as u64);
     }
 
     fn stopped(&self) {
@@ -150,6 +151,41 @@ async fn moved_shards_are_reported_by_both_workers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn plan_counts_shards_that_no_worker_may_get() {
+    let (table, stream, counted) = (table(), SimStream::new(4), Arc::new(Counted::default()));
+    let worker = setting::worker(&table, &stream, processors()).with_max_shards(1);
+    let worker = worker.with_metrics(Arc::clone(&counted) as _).build().unwrap();
+    let _running = tokio::spawn(worker.run());
+    until("one shard is read", SOON, || counted.held() == 1).await;
+
+    until("all shards are counted", SOON, || counted.of("shards") == 4).await;
+
+    assert_eq!((counted.of("wanted"), counted.held()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_counts_no_worker_that_waits_for_its_predecessor() {
+    let (table, stream) = (table(), SimStream::new(4));
+    let (old, new) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
+    let worker = setting::worker(&table, &stream, processors());
+    let worker = worker.with_metrics(Arc::clone(&old) as _).build().unwrap();
+    let name = worker.name().clone();
+    let (handle, running) = (worker.handle(), tokio::spawn(worker.run()));
+    until("the first worker reads all shards", SOON, || old.held() == 4).await;
+
+    let worker = setting::worker(&table, &stream, processors()).replacing(name);
+    let worker = worker.with_metrics(Arc::clone(&new) as _).build().unwrap();
+    let _running = tokio::spawn(worker.run());
+    until("the successor has a plan", IN_THE_END, || new.of("planned") > 0).await;
+
+    assert_eq!((new.of("workers"), new.of("wanted"), new.of("shards")), (1, 0, 4));
+    handle.stop();
+    running.await.unwrap().unwrap();
+    until("the successor reads all shards", IN_THE_END, || new.held() == 4).await;
+    assert_eq!(new.of("workers"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lag_grows_while_stream_does_not_answer() {
     let (table, stream, counted) = (table(), SimStream::new(1), Arc::new(Counted::default()));
     let worker = setting::worker(&table, &stream, processors());
@@ -183,6 +219,14 @@ impl WorkerMetrics for Panicking {
     }
 
     fn called(&self, _shard: &ShardName, _took: Duration, _is_ok: bool) {
+        panic!("injected by the test");
+    }
+
+    fn ended(&self, _shard: &ShardName, _end: ReadingEnd) {
+        panic!("injected by the test");
+    }
+
+    fn stopped(&self) {
         panic!("injected by the test");
     }
 }

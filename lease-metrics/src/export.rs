@@ -58,13 +58,14 @@ impl ExporterMetrics {
                 "exporter" => exporter, "reason" => reason, "to" => to.name()
             )
         };
-        let reasons = Unsendable::REASONS.into_iter();
-        let reasons = reasons.flat_map(|reason| RejectedTo::ALL.map(|to| (reason, to)));
+        let reasons = Unsendable::REASONS.iter();
+        let reasons =
+            reasons.flat_map(|reason| RejectedTo::ALL.iter().map(move |to| (*reason, *to)));
         Self {
             pending: now(names::EXPORT_PENDING),
             oldest: now(names::EXPORT_OLDEST_SECONDS),
             running: now(names::EXPORT_RUNNING),
-            exports: ExportEnd::ALL.map(|end| (end, export(end))).into(),
+            exports: ExportEnd::ALL.iter().map(|end| (*end, export(*end))).collect(),
             batch_ok: batch("ok"),
             batch_error: batch("error"),
             records: count(names::EXPORT_RECORDS),

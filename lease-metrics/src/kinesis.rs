@@ -1,6 +1,6 @@
 //! The adapter between the events of a worker of Kinesis and the `metrics` facade.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lease_kinesis::{
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::names;
 
 /// Reports the events of a worker of `lease-kinesis` to the recorder of the `metrics` facade. The label `stream` is the
-/// name that you give.
+/// name that you give. The label `application` distinguishes the plans of several workers in one process.
 ///
 /// # Examples
 ///
@@ -65,38 +65,43 @@ struct Timed {
 }
 
 impl KinesisMetrics {
-    /// Registers the metrics of a worker of one stream, with `stream` as the label. Install the recorder before.
+    /// Registers the metrics of a worker of one stream. The labels `stream` and `application` are `stream`. Install the
+    /// recorder before. Two workers in one process need different names.
     pub fn new(stream: impl Into<SharedString>) -> Self {
-        Self::register(stream.into(), [])
+        let stream = stream.into();
+        Self::register(stream.clone(), stream, [])
     }
 
-    /// Registers the metrics of a worker of several streams. The label is the id of the stream. A stream that is
-    /// missing here counts as `other`.
-    pub fn of_streams(streams: impl IntoIterator<Item = StreamId>) -> Self {
-        Self::register(SharedString::const_str("other"), streams)
+    /// Registers the metrics of a worker of several streams. The label `stream` is the id of the stream. A stream that
+    /// is missing here counts as `other`.
+    pub fn of_streams(
+        application: impl Into<SharedString>,
+        streams: impl IntoIterator<Item = StreamId>,
+    ) -> Self {
+        Self::register(application.into(), SharedString::const_str("other"), streams)
     }
 
-    fn register(others: SharedString, streams: impl IntoIterator<Item = StreamId>) -> Self {
+    fn register(
+        application: SharedString,
+        others: SharedString,
+        streams: impl IntoIterator<Item = StreamId>,
+    ) -> Self {
         names::describe_kinesis();
         let of = |stream: StreamId| {
-            let instruments = StreamInstruments::register(stream.to_string().into());
-            (stream, instruments)
+            let name = stream.to_string().into();
+            (stream, StreamInstruments::register(&application, name))
         };
         Self {
             streams: streams.into_iter().map(of).collect(),
-            others: StreamInstruments::register(others),
-            plan: PlanInstruments {
-                wanted: gauge!(names::KINESIS_SHARDS_WANTED),
-                planned: gauge!(names::KINESIS_SHARDS_PLANNED),
-                workers: gauge!(names::KINESIS_WORKERS),
-                changes: counter!(names::KINESIS_PLAN_CHANGES),
-            },
+            others: StreamInstruments::register(&application, others),
+            plan: PlanInstruments::register(&application),
             shards: None,
         }
     }
 
-    /// Also reports the lag of each shard, to the recorder that is installed for the process. Each shard that this worker has read is a time series of its own. The lag
-    /// of a shard that this worker no longer reads is 0.
+    /// Also reports the lag of each shard, to the recorder that is installed for the process. Each
+    /// shard that this worker has read is a time series of its own. The lag of a shard that this worker no longer reads
+    /// is 0.
     #[must_use]
     pub fn with_shards(mut self) -> Self {
         self.shards = Some(Mutex::default());
@@ -112,7 +117,14 @@ impl KinesisMetrics {
     }
 
     fn report_shards(&self, gauges: &mut BTreeMap<ShardName, Gauge>, shards: &[ShardStatus]) {
-        gauges.values().for_each(|lag| lag.set(0.0));
+        let read: BTreeSet<_> = shards.iter().map(ShardStatus::name).collect();
+        gauges.retain(|name, lag| {
+            let is_read = read.contains(name);
+            if !is_read {
+                lag.set(0.0);
+            }
+            is_read
+        });
         for shard in shards {
             let lag = gauges.entry(shard.name()).or_insert_with(|| {
                 let stream = self.of(shard.stream.as_ref()).name.clone();
@@ -124,21 +136,37 @@ impl KinesisMetrics {
     }
 }
 
+impl PlanInstruments {
+    fn register(application: &SharedString) -> Self {
+        let gauge = |name: &'static str| gauge!(name, "application" => application.clone());
+        Self {
+            wanted: gauge(names::KINESIS_SHARDS_WANTED),
+            planned: gauge(names::KINESIS_SHARDS_PLANNED),
+            workers: gauge(names::KINESIS_WORKERS),
+            changes: counter!(names::KINESIS_PLAN_CHANGES, "application" => application.clone()),
+        }
+    }
+}
+
 impl StreamInstruments {
     /// Registers all instruments, so that each is reported as zero before its first event.
-    fn register(name: SharedString) -> Self {
+    fn register(application: &SharedString, name: SharedString) -> Self {
+        let held = gauge!(names::KINESIS_SHARDS_HELD, "application" => application.clone(), "stream" => name.clone());
         let ended = |end: ReadingEnd| counter!(names::KINESIS_SHARDS_ENDED, "stream" => name.clone(), "end" => end.name());
         let failures = |kind: SourceErrorKind| counter!(names::KINESIS_READ_FAILURES, "stream" => name.clone(), "cause" => kind.name());
         Self {
-            held: gauge!(names::KINESIS_SHARDS_HELD, "stream" => name.clone()),
+            held,
             obtained: counter!(names::KINESIS_SHARDS_OBTAINED, "stream" => name.clone()),
-            ended: ReadingEnd::ALL.map(|end| (end, ended(end))).into(),
+            ended: ReadingEnd::ALL.iter().map(|end| (*end, ended(*end))).collect(),
             behind: gauge!(names::KINESIS_BEHIND_SECONDS, "stream" => name.clone()),
             records: counter!(names::KINESIS_RECORDS, "stream" => name.clone()),
             bytes: counter!(names::KINESIS_BYTES, "stream" => name.clone()),
             process: Timed::register(names::KINESIS_PROCESS_SECONDS, &name),
             checkpoint: Timed::register(names::KINESIS_CHECKPOINT_SECONDS, &name),
-            read_failures: SourceErrorKind::ALL.map(|kind| (kind, failures(kind))).into(),
+            read_failures: SourceErrorKind::ALL
+                .iter()
+                .map(|kind| (*kind, failures(*kind)))
+                .collect(),
             name,
         }
     }

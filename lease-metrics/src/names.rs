@@ -35,15 +35,15 @@ pub const JOB_DURATION_SECONDS: &str = "lease_job_duration_seconds";
 /// Time from a tick to the start of the body.
 pub const JOB_LATENESS_SECONDS: &str = "lease_job_lateness_seconds";
 
-/// Shards that this worker reads now, by stream. KCL: `CurrentLeases`.
+/// Shards that this worker reads now, by application and stream. KCL: `CurrentLeases`.
 pub const KINESIS_SHARDS_HELD: &str = "lease_kinesis_shards_held";
-/// Shards that the plan assigns to this worker. KCL: `NeededLeases` is this number, less the held shards.
+/// Shards that the plan assigns to this worker, by application. KCL: `NeededLeases` is this number, less the held shards.
 pub const KINESIS_SHARDS_WANTED: &str = "lease_kinesis_shards_wanted";
-/// Shards of the plan, of all workers. KCL: `TotalLeases`.
+/// All shards that a worker can read now, also those that no worker may get, by application. KCL: `TotalLeases`.
 pub const KINESIS_SHARDS_PLANNED: &str = "lease_kinesis_shards_planned";
 /// Workers of the plan. KCL: `NumWorkers`.
 pub const KINESIS_WORKERS: &str = "lease_kinesis_workers";
-/// Changes of the plan.
+/// Changes of the plan, by application.
 pub const KINESIS_PLAN_CHANGES: &str = "lease_kinesis_plan_changes_total";
 /// Shards that this worker obtained, by stream. KCL: `TakeLease.Success`.
 pub const KINESIS_SHARDS_OBTAINED: &str = "lease_kinesis_shards_obtained_total";
@@ -115,7 +115,7 @@ pub(crate) fn describe_jobs() {
 pub(crate) fn describe_kinesis() {
     describe_gauge!(KINESIS_SHARDS_HELD, "Shards that this worker reads now");
     describe_gauge!(KINESIS_SHARDS_WANTED, "Shards that the plan assigns to this worker");
-    describe_gauge!(KINESIS_SHARDS_PLANNED, "Shards of the plan, of all workers");
+    describe_gauge!(KINESIS_SHARDS_PLANNED, "Shards that a worker can read now");
     describe_gauge!(KINESIS_WORKERS, "Workers of the plan");
     describe_counter!(KINESIS_PLAN_CHANGES, "Changes of the plan");
     describe_counter!(KINESIS_SHARDS_OBTAINED, "Shards that this worker obtained");

@@ -81,7 +81,9 @@ impl ExporterMeter {
         }
         self.running.add(0, exporter);
         for reason in Unsendable::REASONS {
-            RejectedTo::ALL.into_iter().for_each(|to| self.count_rejected(0, reason, to));
+            for to in RejectedTo::ALL {
+                self.count_rejected(0, reason, *to);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The adapter between the events of a worker of Kinesis and a meter of OpenTelemetry.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lease_kinesis::{
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::instruments::{counter, measured, seconds, up_down};
 
 /// Reports the events of a worker of `lease-kinesis` to a meter of OpenTelemetry. The attribute `stream` is the name
-/// that you give.
+/// that you give. The attribute `application` distinguishes the plans of several workers in one process.
 ///
 /// # Examples
 ///
@@ -31,8 +31,9 @@ use crate::instruments::{counter, measured, seconds, up_down};
 pub struct KinesisMeter {
     streams: Vec<(StreamId, KeyValue)>,
     others: KeyValue,
+    application: KeyValue,
     instruments: Instruments,
-    /// The shards that this worker has read. `None` unless the lag of each shard is reported.
+    /// The shards that this worker read when it last reported its lag. `None` unless the lag of each shard is reported.
     shards: Option<Mutex<BTreeSet<ShardName>>>,
 }
 
@@ -55,31 +56,41 @@ struct Instruments {
 }
 
 impl KinesisMeter {
-    /// Returns an adapter for a worker of one stream, with the attribute `stream`. Reports its counters as zero.
+    /// Returns an adapter for a worker of one stream. The attributes `stream` and `application` are `stream`. Reports its
+    /// counters as zero. Two workers in one process need different names.
     pub fn new(stream: impl Into<StringValue>, meter: &Meter) -> Self {
-        Self::register(stream.into(), [], meter)
+        let stream = stream.into();
+        Self::register(stream.clone(), stream, [], meter)
     }
 
-    /// Returns an adapter for a worker of several streams. The attribute is the id of the stream. A stream that is
-    /// missing here counts as `other`.
-    pub fn of_streams(streams: impl IntoIterator<Item = StreamId>, meter: &Meter) -> Self {
-        Self::register("other".into(), streams, meter)
+    /// Returns an adapter for a worker of several streams. The attribute `stream` is the id of the stream. A stream
+    /// that is missing here counts as `other`.
+    pub fn of_streams(
+        application: impl Into<StringValue>,
+        streams: impl IntoIterator<Item = StreamId>,
+        meter: &Meter,
+    ) -> Self {
+        Self::register(application.into(), "other".into(), streams, meter)
     }
 
     fn register(
+        application: StringValue,
         others: StringValue,
         streams: impl IntoIterator<Item = StreamId>,
         meter: &Meter,
     ) -> Self {
         let instruments = Instruments::of(meter);
+        let application = KeyValue::new("application", application);
+        instruments.plan_changes.add(0, std::slice::from_ref(&application));
         let of = |name: StringValue| {
             let stream = KeyValue::new("stream", name);
-            instruments.report_zeros(&stream);
+            instruments.report_zeros(&application, &stream);
             stream
         };
         let others = of(others);
         let streams = streams.into_iter().map(|id| (id.clone(), of(id.to_string().into())));
-        Self { streams: streams.collect(), others, instruments, shards: None }
+        let streams = streams.collect();
+        Self { streams, others, application, instruments, shards: None }
     }
 
     /// Also reports the lag of each shard. Each shard that this worker has read is a time series of its own. The lag
@@ -100,14 +111,24 @@ impl KinesisMeter {
     }
 
     fn report_shards(&self, known: &mut BTreeSet<ShardName>, shards: &[ShardStatus]) {
-        known.extend(shards.iter().map(ShardStatus::name));
-        for name in known.iter() {
-            let shard = shards.iter().find(|shard| shard.name() == *name);
-            let behind = shard.map_or(Duration::ZERO, |shard| shard.behind);
-            let attributes =
-                [self.of(name).clone(), KeyValue::new("shard", name.shard.to_string())];
-            self.instruments.shard_behind.record(behind.as_secs_f64(), &attributes);
+        let read: BTreeMap<_, _> =
+            shards.iter().map(|shard| (shard.name(), shard.behind)).collect();
+        for (name, behind) in &read {
+            self.report_shard(name, *behind);
         }
+        for name in known.iter().filter(|name| !read.contains_key(*name)) {
+            self.report_shard(name, Duration::ZERO);
+        }
+        *known = read.into_keys().collect();
+    }
+
+    fn report_shard(&self, name: &ShardName, behind: Duration) {
+        let attributes = [self.of(name).clone(), KeyValue::new("shard", name.shard.to_string())];
+        self.instruments.shard_behind.record(behind.as_secs_f64(), &attributes);
+    }
+
+    fn held(&self, shard: &ShardName) -> [KeyValue; 2] {
+        [self.application.clone(), self.of(shard).clone()]
     }
 }
 
@@ -122,7 +143,7 @@ impl Instruments {
                 "lease_kinesis_shards_wanted",
                 "Shards that the plan assigns to this worker",
             ),
-            planned: measured("lease_kinesis_shards_planned", "Shards of the plan, of all workers"),
+            planned: measured("lease_kinesis_shards_planned", "Shards that a worker can read now"),
             workers: measured("lease_kinesis_workers", "Workers of the plan"),
             plan_changes: counter("lease_kinesis_plan_changes_total", "Changes of the plan"),
             obtained: counter(
@@ -147,9 +168,9 @@ impl Instruments {
     }
 
     /// Without them, an alarm could not distinguish a counter at zero from a missing one.
-    fn report_zeros(&self, stream: &KeyValue) {
+    fn report_zeros(&self, application: &KeyValue, stream: &KeyValue) {
         let alone = std::slice::from_ref(stream);
-        self.held.add(0, alone);
+        self.held.add(0, &[application.clone(), stream.clone()]);
         self.behind.record(0.0, alone);
         for counter in [&self.obtained, &self.records, &self.bytes] {
             counter.add(0, alone);
@@ -160,7 +181,6 @@ impl Instruments {
         for kind in SourceErrorKind::ALL {
             self.read_failures.add(0, &[stream.clone(), KeyValue::new("cause", kind.name())]);
         }
-        self.plan_changes.add(0, &[]);
     }
 }
 
@@ -170,25 +190,28 @@ impl WorkerMetrics for KinesisMeter {
     fn obtained(&self, shard: &ShardName) {
         let stream = std::slice::from_ref(self.of(shard));
         self.instruments.obtained.add(1, stream);
-        self.instruments.held.add(1, stream);
+        self.instruments.held.add(1, &self.held(shard));
     }
 
     fn ended(&self, shard: &ShardName, end: ReadingEnd) {
+        self.instruments.held.add(-1, &self.held(shard));
         let stream = self.of(shard).clone();
-        self.instruments.held.add(-1, std::slice::from_ref(&stream));
         self.instruments.ended.add(1, &[stream, KeyValue::new("end", end.name())]);
     }
 
     fn planned(&self, plan: &Planned) {
-        self.instruments.wanted.record(as_f64(plan.wanted), &[]);
-        self.instruments.planned.record(as_f64(plan.shards), &[]);
-        self.instruments.workers.record(as_f64(plan.workers), &[]);
-        self.instruments.plan_changes.add(u64::from(plan.has_changed), &[]);
+        let application = std::slice::from_ref(&self.application);
+        self.instruments.wanted.record(as_f64(plan.wanted), application);
+        self.instruments.planned.record(as_f64(plan.shards), application);
+        self.instruments.workers.record(as_f64(plan.workers), application);
+        self.instruments.plan_changes.add(u64::from(plan.has_changed), application);
     }
 
     fn stopped(&self) {
         let Instruments { wanted, planned, workers, .. } = &self.instruments;
-        [wanted, planned, workers].into_iter().for_each(|gauge| gauge.record(0.0, &[]));
+        for gauge in [wanted, planned, workers] {
+            gauge.record(0.0, std::slice::from_ref(&self.application));
+        }
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

@@ -68,7 +68,7 @@ async fn each_metric_of_worker_is_scraped() {
     for gauge in ["lease_kinesis_shards_wanted", "lease_kinesis_shards_planned"] {
         server.wait_for(gauge, is(2.0)).await;
     }
-    server.wait_for("lease_kinesis_workers", is(1.0)).await;
+    server.wait_for(r#"lease_kinesis_workers{application="clicks"}"#, is(1.0)).await;
     server.wait_for("lease_kinesis_plan_changes_total", |values| !values.is_empty()).await;
     let failed = r#"lease_kinesis_process_seconds_count{stream="clicks",result="error"}"#;
     server.wait_for(failed, is(1.0)).await;
@@ -89,7 +89,9 @@ async fn each_metric_of_worker_is_scraped() {
     let released = r#"lease_kinesis_shards_ended_total{stream="clicks",end="released"}"#;
     server.wait_for(released, is(2.0)).await;
     server.wait_for(r#"lease_kinesis_shards_held{stream="clicks"}"#, is(0.0)).await;
-    server.wait_for("lease_kinesis_shards_wanted", is(0.0)).await;
+    server.wait_for(r#"lease_kinesis_shards_wanted{application="clicks"}"#, is(0.0)).await;
+    // A shard that the worker no longer reads has the lag 0.
+    server.wait_for(of_shard, |values| *values == [0.0, 0.0]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,4 +114,25 @@ async fn number_of_series_does_not_depend_on_shards() {
     }
 
     assert!(numbers[0] > 15 && numbers[0] == numbers[1], "{numbers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_one_process_have_plans_of_their_own() {
+    let recorder = builder().build_recorder();
+    let mut workers = Vec::new();
+    for (name, shards) in [("clicks", 1), ("orders", 3)] {
+        let metrics = metrics::with_local_recorder(&recorder, || KinesisMetrics::new(name));
+        let worker = worker(&SimStream::new(shards), metrics);
+        workers.push(tokio::spawn(worker.run()));
+    }
+    let has = |line: &str| recorder.handle().render().lines().any(|one| one == line);
+    let all = async {
+        while !has(r#"lease_kinesis_shards_planned{application="clicks"} 1"#)
+            || !has(r#"lease_kinesis_shards_planned{application="orders"} 3"#)
+            || !has(r#"lease_kinesis_shards_held{application="orders",stream="orders"} 3"#)
+        {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(300), all).await.unwrap();
 }

@@ -56,10 +56,10 @@ async fn each_metric_of_worker_is_exported() {
 
     let values = exported.values();
     for (name, value) in [
-        ("lease_kinesis_shards_held stream=clicks", 1),
-        ("lease_kinesis_shards_wanted", 1),
-        ("lease_kinesis_shards_planned", 1),
-        ("lease_kinesis_workers", 1),
+        ("lease_kinesis_shards_held application=clicks stream=clicks", 1),
+        ("lease_kinesis_shards_wanted application=clicks", 1),
+        ("lease_kinesis_shards_planned application=clicks", 1),
+        ("lease_kinesis_workers application=clicks", 1),
         ("lease_kinesis_shards_obtained_total stream=clicks", 1),
         ("lease_kinesis_shards_ended_total end=lost stream=clicks", 0),
         ("lease_kinesis_records_total stream=clicks", 1),
@@ -77,13 +77,43 @@ async fn each_metric_of_worker_is_exported() {
     ] {
         assert!(values.get(name).is_some_and(|value| *value > 0), "{name}: {values:#?}");
     }
-    assert!(values.contains_key("lease_kinesis_plan_changes_total"));
+    assert!(values.contains_key("lease_kinesis_plan_changes_total application=clicks"));
     stream.set_faults(Faults::default());
     handle.stop();
     running.await.unwrap().unwrap();
     let values = exported.values();
-    assert_eq!(values["lease_kinesis_shards_held stream=clicks"], 0);
+    assert_eq!(values["lease_kinesis_shards_held application=clicks stream=clicks"], 0);
     assert_eq!(values["lease_kinesis_shards_ended_total end=released stream=clicks"], 1);
     assert_eq!(values["lease_kinesis_behind_seconds stream=clicks"], 0);
-    assert_eq!(values["lease_kinesis_shards_wanted"], 0);
+    let of_shard = "lease_kinesis_shard_behind_seconds shard=shardId-000000000000 stream=clicks";
+    assert_eq!(values[of_shard], 0);
+    assert_eq!(values["lease_kinesis_shards_wanted application=clicks"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_one_process_have_plans_of_their_own() {
+    let exported = Exported::new();
+    let meter = exported.provider.meter("leases");
+    let mut workers = Vec::new();
+    for (name, shards) in [("clicks", 1), ("orders", 3)] {
+        let factory = |_: &ShardContext| Checkpointing;
+        let worker = Worker::builder(name, MemoryStore::new(), SimStream::new(shards), factory)
+            .with_metrics(Arc::new(KinesisMeter::new(name, &meter)))
+            .build()
+            .unwrap();
+        let handle = worker.handle();
+        workers.push(tokio::spawn(worker.run()));
+        let all_read = async {
+            while handle.status().shards.len() < usize::from(shards) {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), all_read).await.unwrap();
+    }
+    sleep(Duration::from_secs(60)).await;
+
+    let values = exported.values();
+    assert_eq!(values["lease_kinesis_shards_planned application=clicks"], 1);
+    assert_eq!(values["lease_kinesis_shards_planned application=orders"], 3);
+    assert_eq!(values["lease_kinesis_shards_held application=orders stream=orders"], 3);
 }

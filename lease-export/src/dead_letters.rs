@@ -54,7 +54,7 @@ pub enum Unsendable {
 
 impl Unsendable {
     /// The names of all reasons, to register them before the first event.
-    pub const REASONS: [&'static str; 3] = ["too_large", "failed", "refused"];
+    pub const REASONS: &'static [&'static str] = &["too_large", "failed", "refused"];
 
     /// The name of the reason, for the label of a metric.
     pub fn reason(&self) -> &'static str {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::store::{Clock, Moment};
+use parking_lot::Mutex;
+use tokio::time::timeout;
 use tracing::{debug, error};
 
 use crate::dead_letters::Unsendable;
@@ -58,7 +60,7 @@ pub trait ExportMetrics: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The number of pending events, and the age of the oldest of them. Called after each call of the exporter that
-    /// might export, and by [`Exporter::measure_backlog`].
+    /// might export, once a minute while a process finds no job, and by [`Exporter::measure_backlog`].
     fn backlog(&self, pending: u64, oldest: Option<Duration>) {
         let _ = (pending, oldest);
     }
@@ -78,7 +80,7 @@ pub enum ExportEnd {
 
 impl ExportEnd {
     /// All ends, to register them before the first event.
-    pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Dropped];
+    pub const ALL: &'static [Self] = &[Self::Done, Self::Failed, Self::Dropped];
 
     /// The name in lower case, for the label of a metric.
     pub fn name(self) -> &'static str {
@@ -98,13 +100,14 @@ pub enum RejectedTo {
     DeadLetters,
     /// The buffer [set the event aside](crate::EventBuffer::set_aside).
     Aside,
-    /// The event stays pending, because the dead letters or the buffer did not answer. The next export tries again.
+    /// The event stays pending, because the dead letters or the buffer did not answer, or because another export has
+    /// started. The next export tries again.
     Pending,
 }
 
 impl RejectedTo {
     /// All destinations, to register them before the first event.
-    pub const ALL: [Self; 3] = [Self::DeadLetters, Self::Aside, Self::Pending];
+    pub const ALL: &'static [Self] = &[Self::DeadLetters, Self::Aside, Self::Pending];
 
     /// The name in lower case, for the label of a metric.
     pub fn name(self) -> &'static str {
@@ -124,7 +127,8 @@ pub struct SentBatch {
     pub records: u64,
     /// Events that the sink has taken.
     pub sent: u64,
-    /// Events that the sink has not taken, and that stay pending.
+    /// Events that the sink has not taken, except those that the sink refused. They stay pending, unless this was the
+    /// last of [several exports](Exporter::with_max_failures).
     pub failed: u64,
     /// The time of all requests and retries.
     pub took: Duration,
@@ -134,7 +138,11 @@ pub struct SentBatch {
 
 /// The application's metrics, if it has any. A panic in a method ends no export.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Reports(pub(crate) Option<Arc<dyn ExportMetrics>>);
+pub(crate) struct Reports {
+    metrics: Option<Arc<dyn ExportMetrics>>,
+    /// When this process last measured the backlog.
+    measured: Arc<Mutex<Option<Moment>>>,
+}
 
 /// An export that runs. Reports its end when it is dropped.
 pub(crate) struct OpenExport<'a> {
@@ -145,7 +153,7 @@ pub(crate) struct OpenExport<'a> {
 
 impl Reports {
     pub(crate) fn report(&self, call: impl FnOnce(&dyn ExportMetrics)) {
-        let Some(metrics) = &self.0 else { return };
+        let Some(metrics) = &self.metrics else { return };
         if catch_unwind(AssertUnwindSafe(|| call(&**metrics))).is_err() {
             error!("metrics panicked");
         }
@@ -175,7 +183,7 @@ impl Exporter {
     /// Reports the events of exports to `metrics`, such as the adapters of `lease-metrics` and `lease-opentelemetry`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<dyn ExportMetrics>) -> Self {
-        self.metrics = Reports(Some(metrics));
+        self.metrics = Reports { metrics: Some(metrics), measured: Arc::default() };
         self
     }
 
@@ -190,7 +198,8 @@ impl Exporter {
     ///
     /// Cancel safe: the call only reads.
     pub async fn measure_backlog(&self) -> Result<(), ExportError> {
-        if self.metrics.0.is_some() {
+        if self.metrics.metrics.is_some() {
+            *self.metrics.measured.lock() = Some(self.clock.now());
             let (pending, oldest) =
                 (self.parts.buffer.pending().await?, self.parts.buffer.oldest_age().await?);
             self.metrics.report(|metrics| metrics.backlog(pending, oldest));
@@ -198,11 +207,28 @@ impl Exporter {
         Ok(())
     }
 
-    /// An export has ended, so an error of the buffer only delays the next measurement.
+    /// An export has ended, so an error of the buffer only delays the next measurement. The caller waits for the result
+    /// of the export, so the measurement is short.
     pub(crate) async fn measure_backlog_after_export(&self) {
-        if let Err(error) = self.measure_backlog().await {
-            let error = &error as &dyn std::error::Error;
-            debug!(key = %self.key, error, "backlog not measured");
+        match timeout(LONGEST_MEASUREMENT, self.measure_backlog()).await {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                debug!(key = %self.key, error, "backlog not measured");
+            }
+            Err(_late) => debug!(key = %self.key, "backlog not measured in time"),
+        }
+    }
+
+    /// Other processes export the events, so the last values of this process would be out of date.
+    pub(crate) async fn measure_backlog_while_idle(&self) {
+        let last = *self.metrics.measured.lock();
+        if last.is_none_or(|last| self.clock.now().since(last) >= IDLE_MEASUREMENT) {
+            self.measure_backlog_after_export().await;
         }
     }
 }
+
+const LONGEST_MEASUREMENT: Duration = Duration::from_secs(1);
+
+const IDLE_MEASUREMENT: Duration = Duration::from_mins(1);

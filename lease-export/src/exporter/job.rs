@@ -97,6 +97,7 @@ impl Exporter {
     /// visibility has ended.
     pub async fn run_next_job(&self, patience: Duration) -> Result<Worked, ExportError> {
         let Some(delivery) = self.parts.queue.take(patience).await? else {
+            self.measure_backlog_while_idle().await;
             return Ok(Worked::Idle);
         };
         let id = delivery.id();
@@ -115,13 +116,13 @@ impl Exporter {
             return Ok(Worked::Foreign(id, of));
         }
         let worked = self.work_on(&delivery, job).await;
-        self.measure_backlog_after_export().await;
         if worked.is_err()
             && let Err(error) = self.parts.queue.give_back(&delivery, returned_for(&delivery)).await
         {
             let cause: &(dyn std::error::Error + 'static) = &error;
             warn!(%id, error = cause, "job not returned: the queue delivers it again after its visibility");
         }
+        self.measure_backlog_after_export().await;
         worked
     }
 

@@ -249,7 +249,7 @@ impl<'a> Sending<'a> {
         let batch = SentBatch {
             records: records_sent,
             sent: taken.len() as u64,
-            failed: (positions.len() + refused.len()) as u64,
+            failed: positions.len() as u64,
             took,
             is_ok: error.is_none(),
         };
@@ -280,39 +280,52 @@ impl<'a> Sending<'a> {
         event: &Event,
         why: &Unsendable,
     ) -> Result<(), ExportError> {
-        let (token, Exporter { key, parts, dead_letters, .. }) = (self.token, self.exporter);
+        let Exporter { key, dead_letters, metrics, failures, .. } = self.exporter;
         warn!(%key, id = %event.id(), why = why as &dyn std::error::Error, "event cannot be sent");
-        let remove_unsendable = match dead_letters {
+        let moved = self.move_unsendable(position, event, why).await;
+        let to = match (&moved, dead_letters) {
+            (Ok(Ok(())), Some(_)) => RejectedTo::DeadLetters,
+            (Ok(Ok(())), None) => RejectedTo::Aside,
+            (Ok(Err(_)) | Err(_), _) => RejectedTo::Pending,
+        };
+        metrics.report(|metrics| metrics.rejected(why, to));
+        let moved = moved?;
+        failures.forget(&[position]);
+        if let Err(error) = moved {
+            // The event stays pending. The other events are sent.
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            warn!(
+                %key, id = %event.id(), error = cause,
+                "event not moved to dead letters, stays pending"
+            );
+            return Ok(());
+        }
+        match dead_letters {
+            Some(_) => self.exported.dead_lettered += 1,
+            None => self.exported.set_aside += 1,
+        }
+        Ok(())
+    }
+
+    /// The outer error ends the export. After the inner error, the export continues without the event.
+    async fn move_unsendable(
+        &self,
+        position: Position,
+        event: &Event,
+        why: &Unsendable,
+    ) -> Result<Result<(), ServiceError>, ExportError> {
+        let (token, Exporter { parts, dead_letters, .. }) = (self.token, self.exporter);
+        let moved = match dead_letters {
             Some(dead_letters) => match dead_letters.dead_letter(event, why).await {
                 Ok(()) => Ok(parts.buffer.remove(token, &[position]).await?),
                 Err(error) => Err(error),
             },
             None => parts.buffer.set_aside(token, &[position]).await,
         };
-        self.exporter.failures.forget(&[position]);
-        let to = match (&remove_unsendable, dead_letters) {
-            (Err(_), _) => RejectedTo::Pending,
-            (Ok(_), Some(_)) => RejectedTo::DeadLetters,
-            (Ok(_), None) => RejectedTo::Aside,
-        };
-        self.exporter.metrics.report(|metrics| metrics.rejected(why, to));
-        match remove_unsendable {
-            Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
-            Err(error) => {
-                // The event stays pending. The other events are sent.
-                let cause: &(dyn std::error::Error + 'static) = &error;
-                warn!(
-                    %key, id = %event.id(), error = cause,
-                    "event not moved to dead letters, stays pending"
-                );
-                return Ok(());
-            }
-        };
-        match dead_letters {
-            Some(_) => self.exported.dead_lettered += 1,
-            None => self.exported.set_aside += 1,
+        match moved {
+            Ok(answer) => ExportError::unless_overtaken(token, answer).map(|_number| Ok(())),
+            Err(error) => Ok(Err(error)),
         }
-        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ mod foreign;
 mod full;
 mod jobs;
 mod locks;
+mod measuring;
 mod metrics;
 mod operating;
 mod partitioning;

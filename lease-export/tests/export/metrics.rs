@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use lease_core::FencingToken;
 use lease_export::{
-    BufferedDeadLetters, Capacity, ExportEnd, ExportMetrics, Exporter, MemoryBuffer, RejectedTo,
-    Response, SentBatch, Unsendable,
+    BufferedDeadLetters, Capacity, DeadLetters, Event, EventBuffer, ExportEnd, ExportError,
+    ExportMetrics, Exporter, MemoryBuffer, ReadLimit, RejectedTo, Response, SentBatch,
+    ServiceError, Unsendable, Worked,
 };
 
 use crate::world::{World, event, everywhere, run};
@@ -17,6 +20,8 @@ everywhere! {
     rejected_event_is_reported_with_its_destination
     disabled_export_reports_backlog
     dropped_export_reports_its_end
+    event_that_cannot_be_removed_is_reported_as_pending
+    idle_process_measures_backlog_at_most_once_a_minute
     panic_of_metrics_does_not_stop_export
 }
 
@@ -59,7 +64,8 @@ impl ExportMetrics for Counted {
     }
 
     fn backlog(&self, pending: u64, oldest: Option<Duration>) {
-        assert_eq!(pending > 0, oldest.is_some());
+        // The exporter catches a panic of this method, so an assertion here would fail no test.
+        self.count("contradiction", u64::from((pending > 0) != oldest.is_some()));
         self.0.lock().unwrap().insert("pending".to_owned(), pending);
         self.count("backlog", 1);
     }
@@ -81,6 +87,7 @@ async fn export_is_reported_with_its_backlog(world: World) {
     assert_eq!((counted.of("began"), counted.of("done"), counted.of("failed")), (1, 1, 0));
     assert_eq!((counted.of("batch"), counted.of("sent")), (1, 3));
     assert_eq!((counted.of("pending"), counted.of("backlog")), (0, 2));
+    assert_eq!(counted.of("contradiction"), 0);
 }
 
 async fn failed_batch_is_reported(world: World) {
@@ -107,6 +114,47 @@ async fn rejected_event_is_reported_with_its_destination(world: World) {
 
     assert_eq!(counted.of("refused to dead_letters"), 1);
     assert_eq!((counted.of("sent"), counted.of("pending")), (2, 0));
+    assert_eq!(counted.of("failed events"), 0, "a refused event does not stay pending");
+}
+
+/// Another export starts while an event goes to the dead letters.
+#[derive(Debug)]
+struct Overtaking(Arc<dyn EventBuffer>);
+
+#[async_trait]
+impl DeadLetters for Overtaking {
+    async fn dead_letter(&self, _event: &Event, _why: &Unsendable) -> Result<(), ServiceError> {
+        let token = FencingToken::new(1 << 52).unwrap();
+        let _read = self.0.read(token, None, ReadLimit::new(1, 1_000_000)).await?;
+        Ok(())
+    }
+}
+
+async fn event_that_cannot_be_removed_is_reported_as_pending(world: World) {
+    let limits = lease_export::Limits::FIREHOSE.with_events_per_record(1).unwrap();
+    let world = world.with_limits(limits);
+    let (exporter, counted) = counted(&world).await;
+    let exporter = exporter.with_dead_letters(Arc::new(Overtaking(world.buffer())));
+    world.append(3).await;
+    world.sink.refuse([event(2).id().clone()]);
+
+    let overtaken = exporter.flush_pending_events(None).await.unwrap_err();
+
+    assert!(matches!(overtaken, ExportError::Overtaken { .. }), "{overtaken:?}");
+    assert_eq!(counted.of("refused to pending"), 1);
+    assert_eq!(counted.of("refused to dead_letters"), 0);
+}
+
+async fn idle_process_measures_backlog_at_most_once_a_minute(world: World) {
+    let (exporter, counted) = counted(&world).await;
+    world.append(3).await;
+
+    for _ in 0..3 {
+        let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+        assert!(matches!(worked, Worked::Idle), "{worked:?}");
+    }
+
+    assert_eq!((counted.of("pending"), counted.of("backlog")), (3, 1));
 }
 
 async fn disabled_export_reports_backlog(world: World) {
@@ -146,6 +194,14 @@ impl ExportMetrics for Panicking {
     }
 
     fn batch(&self, _batch: &SentBatch) {
+        panic!("injected by the test");
+    }
+
+    fn ended(&self, _took: Duration, _end: ExportEnd) {
+        panic!("injected by the test");
+    }
+
+    fn backlog(&self, _pending: u64, _oldest: Option<Duration>) {
         panic!("injected by the test");
     }
 }

@@ -231,4 +231,4 @@ impl Exporter {
 
 const LONGEST_MEASUREMENT: Duration = Duration::from_secs(1);
 
-const IDLE_MEASUREMENT: Duration = Duration::from_mins(1);
+const IDLE_MEASUREMENT: Duration = Duration::from_secs(60);

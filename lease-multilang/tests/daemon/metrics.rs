@@ -21,7 +21,7 @@ impl Place {
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_scrapes_daemon() {
     let Some(command) = raw() else { return };
-    let place = Place::of_shards(2, command).await;
+    let place = Place::of_shards(2, command).await.with("metricsPerShard = true");
     let port = free_port();
 
     let daemon = place.start_with(&["--metrics", &port.to_string()]);
@@ -47,11 +47,22 @@ async fn prometheus_scrapes_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn address_for_other_machines_is_logged_as_a_warning() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(1, command).await;
+
+    let daemon = place.start_with(&["--metrics", &format!("0.0.0.0:{}", free_port())]);
+
+    daemon.until_logged("metrics served to other machines").await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn emf_has_the_names_and_dimensions_of_kcl() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(1, command).await.with(
         "metrics = emf\nmetricsNamespace = Clicks\nmetricsDimensions = Stage=test\n\
-         metricsBufferTimeMillis = 200",
+         metricsBufferTimeMillis = 1000",
     );
     let (file, printed) = (place.properties("one"), place.folder.join("stdout"));
     let script = format!("exec {BINARY} -p {} >{}", file.display(), printed.display());
@@ -98,6 +109,16 @@ async fn emf_has_the_names_and_dimensions_of_kcl() {
     assert_eq!(of_shard["ShardId"], "shardId-000000000000");
     let of_worker = lines.iter().find(|line| line.get("CurrentLeases").is_some()).unwrap();
     assert_eq!(of_worker["WorkerIdentifier"], "one");
+    let is_named = |line: &Value| line.get("WorkerIdentifier").is_none_or(|name| name == "one");
+    assert!(lines.iter().all(is_named), "{lines:?}");
+    // The line of the worker follows the lines of its shards.
+    let mut behind = 0_u64;
+    for line in &lines {
+        behind += u64::from(line.get("MillisBehindLatest").is_some());
+        if let Some(held) = line.get("CurrentLeases") {
+            assert_eq!(*held, std::mem::take(&mut behind), "each print has the lag of each shard");
+        }
+    }
     let all_are_declared = lines.iter().all(|line| {
         let declared = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
         declared.iter().all(|metric| line.get(metric["Name"].as_str().unwrap()).is_some())

@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let line = StatusLine::start();
     logging::start(&line);
     warn_of_ignored(&settings, arguments, jvm_options);
-    let publisher = Publisher::start(arguments.metrics.or(settings.metrics), &settings)?;
+    let mut publisher = Publisher::start(arguments.metrics.or(settings.metrics), &settings)?;
     let (clients, table) = select! {
         biased;
         signal = signals.next() => {
@@ -44,7 +44,7 @@ pub(crate) async fn run(
     };
     let children = children(&settings);
     let worker = worker(&settings, &clients, &table, children.clone(), &publisher)?;
-    publisher.name(worker.name().as_str());
+    publisher.name(&worker);
     let kinesis = settings.kinesis.describe("kinesisEndpoint", clients.kinesis.config().region());
     info!(
         application = settings.application, stream = settings.stream, kinesis,

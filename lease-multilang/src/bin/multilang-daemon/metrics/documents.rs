@@ -146,6 +146,24 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The names of all metrics. A document has metrics and dimensions side by side.
+pub(super) const METRICS: [&str; 14] = [
+    "CurrentLeases",
+    "DataBytesProcessed",
+    "ExpiredIterator",
+    "LostLeases",
+    "MillisBehindLatest",
+    "NeededLeases",
+    "NumWorkers",
+    "RecordProcessor.processRecords.Success",
+    "RecordProcessor.processRecords.Time",
+    "RecordsProcessed",
+    "TakeLease.Success",
+    "TotalLeases",
+    "UpdateLease.Success",
+    "UpdateLease.Time",
+];
+
 const MOST_VALUES: usize = 100;
 
 /// KCL fetches each shard five times a second, so this is the number of batches of several minutes.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_kinesis::{
-    Planned, ReadingEnd, ShardId, ShardName, ShardStatus, SourceErrorKind, WorkerMetrics,
+    Planned, ReadingEnd, ShardId, ShardName, ShardStatus, SourceErrorKind, WorkerHandle,
+    WorkerMetrics,
 };
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
@@ -24,13 +25,20 @@ use crate::configuration::start::millis_since_1970;
 pub(crate) struct Emf {
     namespace: String,
     dimensions: Vec<(String, String)>,
+    every: Duration,
     state: Mutex<State>,
+}
+
+/// The worker whose values are printed.
+#[derive(Debug, Clone)]
+pub(crate) struct PrintedWorker {
+    pub(crate) name: String,
+    pub(crate) handle: WorkerHandle,
 }
 
 /// The values since the last print.
 #[derive(Debug, Default)]
 struct State {
-    worker: String,
     shards: BTreeMap<ShardId, Shard>,
     fleet: Fleet,
 }
@@ -38,30 +46,27 @@ struct State {
 impl Emf {
     pub(crate) fn new(settings: &EmfSettings, application: &str) -> Self {
         let namespace = settings.namespace.clone().unwrap_or_else(|| application.to_owned());
-        Self { namespace, dimensions: settings.dimensions.clone(), state: Mutex::default() }
-    }
-
-    pub(crate) fn name(&self, worker: &str) {
-        worker.clone_into(&mut self.state.lock().worker);
+        let EmfSettings { dimensions, interval, .. } = settings.clone();
+        Self { namespace, dimensions, every: interval, state: Mutex::default() }
     }
 
     /// Prints until stdout is closed.
-    pub(crate) async fn print_at(self: Arc<Self>, every: Duration) {
-        let mut ticks = interval(every);
+    pub(crate) async fn print_for(self: Arc<Self>, worker: PrintedWorker) {
+        let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick comes at once.
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            if !self.print().await {
+            if !self.print(&worker).await {
                 return;
             }
         }
     }
 
     /// Returns whether stdout is open. A reader that is slow delays only a thread of its own.
-    pub(crate) async fn print(&self) -> bool {
-        let lines = self.take_lines();
+    pub(crate) async fn print(&self, worker: &PrintedWorker) -> bool {
+        let lines = self.take_lines(worker);
         let written = spawn_blocking(move || {
             let mut stdout = std::io::stdout().lock();
             stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush())
@@ -76,8 +81,14 @@ impl Emf {
         }
     }
 
-    fn take_lines(&self) -> String {
+    /// The lag is that of now, so each print has it, also while the worker does not tick.
+    fn take_lines(&self, worker: &PrintedWorker) -> String {
+        let read = worker.handle.status().shards;
         let mut state = self.state.lock();
+        state.fleet.held = u64::try_from(read.len()).unwrap_or(u64::MAX);
+        for shard in read {
+            state.shards.entry(shard.shard).or_default().behind = Some(shard.behind);
+        }
         let documents = Documents {
             namespace: &self.namespace,
             dimensions: &self.dimensions,
@@ -87,7 +98,7 @@ impl Emf {
         for (shard, values) in std::mem::take(&mut state.shards) {
             documents.shard(&mut lines, shard.as_str(), &values);
         }
-        documents.fleet(&mut lines, &state.worker, &state.fleet);
+        documents.fleet(&mut lines, &worker.name, &state.fleet);
         state.fleet.clear();
         lines
     }
@@ -101,15 +112,11 @@ impl Emf {
 #[deny(clippy::missing_trait_methods)]
 impl WorkerMetrics for Emf {
     fn obtained(&self, _shard: &ShardName) {
-        let fleet = &mut self.state.lock().fleet;
-        fleet.held += 1;
-        fleet.taken += 1;
+        self.state.lock().fleet.taken += 1;
     }
 
     fn ended(&self, _shard: &ShardName, end: ReadingEnd) {
-        let fleet = &mut self.state.lock().fleet;
-        fleet.held = fleet.held.saturating_sub(1);
-        fleet.lost += u64::from(end == ReadingEnd::Lost);
+        self.state.lock().fleet.lost += u64::from(end == ReadingEnd::Lost);
     }
 
     fn planned(&self, plan: &Planned) {
@@ -120,12 +127,8 @@ impl WorkerMetrics for Emf {
         self.state.lock().fleet.plan = None;
     }
 
-    fn behind(&self, shards: &[ShardStatus]) {
-        let known = &mut self.state.lock().shards;
-        for shard in shards {
-            known.entry(shard.shard.clone()).or_default().behind = Some(shard.behind);
-        }
-    }
+    /// Each print reads the lag from the worker's status.
+    fn behind(&self, _shards: &[ShardStatus]) {}
 
     fn processed(&self, shard: &ShardName, records: u64, bytes: u64) {
         self.shard(shard, |shard| {

@@ -9,12 +9,12 @@ pub(crate) mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_kinesis::{WorkerBuilder, WorkerMetrics};
+use lease_kinesis::{Worker, WorkerBuilder, WorkerMetrics};
 use lease_metrics::LeaseMetrics;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::emf::Emf;
+use self::emf::{Emf, PrintedWorker};
 use self::target::Target;
 use crate::configuration::settings::Settings;
 use crate::failure::Failure;
@@ -25,6 +25,8 @@ pub(crate) struct Publisher {
     worker: Option<Arc<dyn WorkerMetrics>>,
     leases: Option<Arc<LeaseMetrics>>,
     emf: Option<Arc<Emf>>,
+    /// `None` until the worker is built. Nothing is printed before.
+    printed: Option<PrintedWorker>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -34,19 +36,14 @@ impl Publisher {
         match target {
             None => Ok(Self::default()),
             Some(Target::Prometheus(address)) => {
-                let (worker, leases, task) = prometheus::serve(address, &settings.stream)?;
-                let (worker, leases) = (Some(worker), Some(leases));
-                Ok(Self { worker, leases, emf: None, task: Some(task) })
+                let (worker, leases, task) = prometheus::serve(address, settings)?;
+                let (worker, leases, task) = (Some(worker), Some(leases), Some(task));
+                Ok(Self { worker, leases, task, ..Self::default() })
             }
             Some(Target::Emf) => {
                 let emf = Arc::new(Emf::new(&settings.emf, &settings.application));
-                let task = tokio::spawn(Arc::clone(&emf).print_at(settings.emf.interval));
-                Ok(Self {
-                    worker: Some(Arc::clone(&emf) as _),
-                    leases: None,
-                    emf: Some(emf),
-                    task: Some(task),
-                })
+                let worker = Some(Arc::clone(&emf) as _);
+                Ok(Self { worker, emf: Some(emf), ..Self::default() })
             }
         }
     }
@@ -62,10 +59,13 @@ impl Publisher {
         builder
     }
 
-    /// Sets the name of the worker, which is known after the worker is built.
-    pub(crate) fn name(&self, worker: &str) {
+    /// Starts to print. CloudWatch refuses a metric without the worker's name, which is known after the worker is built.
+    pub(crate) fn name(&mut self, worker: &Worker) {
         if let Some(emf) = &self.emf {
-            emf.name(worker);
+            let name = worker.name().as_str().to_owned();
+            let printed = PrintedWorker { name, handle: worker.handle() };
+            self.task = Some(tokio::spawn(Arc::clone(emf).print_for(printed.clone())));
+            self.printed = Some(printed);
         }
     }
 
@@ -74,8 +74,8 @@ impl Publisher {
         if let Some(task) = self.task {
             task.abort();
         }
-        if let Some(emf) = self.emf {
-            drop(timeout(LAST_PRINT, emf.print()).await);
+        if let (Some(emf), Some(worker)) = (self.emf, self.printed) {
+            drop(timeout(LAST_PRINT, emf.print(&worker)).await);
         }
     }
 }

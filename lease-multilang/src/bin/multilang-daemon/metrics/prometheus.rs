@@ -7,13 +7,14 @@ use lease_kinesis::WorkerMetrics;
 use lease_metrics::{KinesisMetrics, LeaseMetrics, names};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::task::JoinHandle;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use crate::configuration::settings::Settings;
 use crate::failure::Failure;
 
 type Served = (Arc<dyn WorkerMetrics>, Arc<LeaseMetrics>, JoinHandle<()>);
 
-pub(crate) fn serve(address: SocketAddr, stream: &str) -> Result<Served, Failure> {
+pub(crate) fn serve(address: SocketAddr, settings: &Settings) -> Result<Served, Failure> {
     let ratio = Matcher::Full(names::HEARTBEAT_MARGIN_RATIO.to_owned());
     let builder = PrometheusBuilder::new()
         .set_buckets(&names::SECONDS_BUCKETS)
@@ -27,10 +28,19 @@ pub(crate) fn serve(address: SocketAddr, stream: &str) -> Result<Served, Failure
     metrics::set_global_recorder(recorder).map_err(|_other| {
         Failure::other("metrics cannot be served: another recorder is installed")
     })?;
-    let worker = KinesisMetrics::new(name_of(stream)).with_shards();
+    let mut worker = KinesisMetrics::new(name_of(&settings.stream));
+    if settings.shard_metrics {
+        worker = worker.with_shards();
+    }
     let leases = LeaseMetrics::builder("dynamodb")
         .with_group("shards", |key| key.as_str().contains("/shards/"))
         .build();
+    if !address.ip().is_loopback() {
+        warn!(
+            %address,
+            "metrics served to other machines, without a password and without a limit of connections"
+        );
+    }
     info!(%address, "metrics served");
     let task = tokio::spawn(async move {
         if let Err(error) = exporter.await {

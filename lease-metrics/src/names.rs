@@ -78,7 +78,7 @@ pub const EXPORT_BATCH_SECONDS: &str = "lease_export_batch_seconds";
 pub const EXPORT_RECORDS: &str = "lease_export_records_total";
 /// Events that the sink has taken.
 pub const EXPORT_SENT: &str = "lease_export_sent_total";
-/// Events that the sink has not taken. They stay pending, and count again at the next export.
+/// Events that the sink has neither taken nor refused. They stay pending, and count again at the next export.
 pub const EXPORT_FAILED: &str = "lease_export_failed_total";
 /// Events that the sink never takes, by reason and destination.
 pub const EXPORT_REJECTED: &str = "lease_export_rejected_total";

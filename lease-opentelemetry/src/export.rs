@@ -63,7 +63,7 @@ impl ExporterMeter {
             sent: count("lease_export_sent_total", "Events that the sink has taken"),
             failed: count(
                 "lease_export_failed_total",
-                "Events that the sink has not taken, and that stay pending",
+                "Events that the sink has neither taken nor refused",
             ),
             rejected: count("lease_export_rejected_total", "Events that the sink never takes"),
             collected: count("lease_export_collected_total", "Events collected from buckets"),

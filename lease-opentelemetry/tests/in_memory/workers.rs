@@ -98,6 +98,7 @@ async fn workers_of_one_process_have_plans_of_their_own() {
     for (name, shards) in [("clicks", 1), ("orders", 3)] {
         let factory = |_: &ShardContext| Checkpointing;
         let worker = Worker::builder(name, MemoryStore::new(), SimStream::new(shards), factory)
+            .with_initial_position(InitialPosition::TrimHorizon)
             .with_metrics(Arc::new(KinesisMeter::new(name, &meter)))
             .build()
             .unwrap();

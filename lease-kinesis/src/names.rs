@@ -73,6 +73,12 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
+    /// The row with a counter for each session. No worker holds this row for long.
+    #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
+    pub(crate) fn changes(&self) -> LeaseKey {
+        LeaseKey::new(format!("{}{CHANGES}", self.prefix())).expect("a key")
+    }
+
     /// Returns `None` for a row that this version does not know.
     pub(crate) fn row(&self, key: &LeaseKey) -> Option<RowName> {
         let rest = key.as_str().strip_prefix(self.as_str())?.strip_prefix('/')?;
@@ -155,6 +161,7 @@ impl fmt::Debug for StreamId {
 const WORKERS: &str = "workers/";
 const SHARDS: &str = "shards/";
 const START: &str = "start";
+const CHANGES: &str = "changes";
 
 #[cfg(test)]
 mod tests {

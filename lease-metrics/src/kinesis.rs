@@ -69,7 +69,7 @@ impl KinesisMetrics {
     /// recorder before. Two workers in one process need different names.
     pub fn new(stream: impl Into<SharedString>) -> Self {
         let stream = stream.into();
-        Self::register(stream.clone(), stream, [])
+        Self::register(&stream, stream.clone(), [])
     }
 
     /// Registers the metrics of a worker of several streams. The label `stream` is the id of the stream. A stream that
@@ -78,23 +78,23 @@ impl KinesisMetrics {
         application: impl Into<SharedString>,
         streams: impl IntoIterator<Item = StreamId>,
     ) -> Self {
-        Self::register(application.into(), SharedString::const_str("other"), streams)
+        Self::register(&application.into(), SharedString::const_str("other"), streams)
     }
 
     fn register(
-        application: SharedString,
+        application: &SharedString,
         others: SharedString,
         streams: impl IntoIterator<Item = StreamId>,
     ) -> Self {
         names::describe_kinesis();
         let of = |stream: StreamId| {
             let name = stream.to_string().into();
-            (stream, StreamInstruments::register(&application, name))
+            (stream, StreamInstruments::register(application, name))
         };
         Self {
             streams: streams.into_iter().map(of).collect(),
-            others: StreamInstruments::register(&application, others),
-            plan: PlanInstruments::register(&application),
+            others: StreamInstruments::register(application, others),
+            plan: PlanInstruments::register(application),
             shards: None,
         }
     }

@@ -17,10 +17,28 @@ pub(crate) async fn hand_on(
     nonce: Nonce,
     token: Option<i64>,
 ) -> Result<bool, ServerFault> {
+    if let Some(token) = token
+        && let Some(waits) = hand_to_first(database, key, nonce, token).await?
+    {
+        return Ok(waits);
+    }
     let call = database.statements.call(statements::HAND_ON).text(key.as_str()).nonce(nonce);
     let call = call.optional_number(token).text(database.statements.table().channel());
     // Many waiters may leave at once, while another session has locked the row.
     let lane = if token.is_some() { Lane::Holders } else { Lane::Claims };
     let rows = database.run(lane, call.text(database.lock_timeout())).await?;
     rows.first().map_or(Ok(false), |row| column(row, "waits"))
+}
+
+/// Returns `None` if no waiter was granted the key.
+async fn hand_to_first(
+    database: &Arc<Database>,
+    key: &LeaseKey,
+    nonce: Nonce,
+    token: i64,
+) -> Result<Option<bool>, ServerFault> {
+    let call = database.statements.call(statements::HAND_TO_FIRST).text(key.as_str()).nonce(nonce);
+    let call = call.number(token).text(database.lock_timeout());
+    let rows = database.run(Lane::Holders, call).await?;
+    rows.first().map(|row| column(row, "waits")).transpose()
 }

@@ -99,7 +99,8 @@ impl LockStore for PostgresStore {
         Ok(answer.ok_or_else(unanswered)?)
     }
 
-    /// Sends one statement if no claim was queued for the key, or if this store knows of the queue.
+    /// Sends one statement if no claim was queued for the key, or if this store knows of the queue and a claim is
+    /// still queued.
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         if reserved.is_some() {
             let call = PlainRelease::reserving(grant, reserved, &self.database);

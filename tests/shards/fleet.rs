@@ -22,8 +22,18 @@ pub(crate) struct Fleet<'a> {
     table: Table,
     stream: &'a Stream,
     retrieval: Retrieval,
+    mode: Mode,
     pub(crate) log: Log,
     workers: BTreeMap<&'static str, Started>,
+}
+
+/// How the workers hold their shards.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mode {
+    /// Each shard has heartbeats.
+    Lists,
+    /// The shards of a worker are under its session.
+    Session,
 }
 
 struct Started {
@@ -33,13 +43,13 @@ struct Started {
 }
 
 impl<'a> Fleet<'a> {
-    pub(crate) fn new(table: Table, stream: &'a Stream, retrieval: Retrieval) -> Self {
-        Self { table, stream, retrieval, log: Log::default(), workers: BTreeMap::new() }
+    pub(crate) fn new(table: Table, stream: &'a Stream, retrieval: Retrieval, mode: Mode) -> Self {
+        Self { table, stream, retrieval, mode, log: Log::default(), workers: BTreeMap::new() }
     }
 
     pub(crate) async fn start(&mut self, name: &'static str) {
         let (place, source) = (self.table.place.clone(), self.stream.source());
-        let (log, retrieval) = (self.log.of(name), self.retrieval);
+        let (log, retrieval, mode) = (self.log.of(name), self.retrieval, self.mode);
         let (started, handle) = oneshot::channel();
         let (kill, killed) = oneshot::channel();
         let ended = spawn_blocking(move || {
@@ -48,7 +58,7 @@ impl<'a> Fleet<'a> {
                 let table = place.open().await;
                 let factory = move |shard: &ShardContext| Noting::new(log.clone(), shard);
                 let builder = Worker::builder("shop", table, source, factory);
-                let worker = hasty(builder, name, retrieval).build().unwrap();
+                let worker = hasty(builder, name, retrieval, mode).build().unwrap();
                 drop(started.send(worker.handle()));
                 let run = tokio::spawn(worker.run());
                 select! {
@@ -115,7 +125,11 @@ impl<'a> Fleet<'a> {
 }
 
 /// The ttl is longer than the pauses of a busy machine.
-fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuilder {
+fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval, mode: Mode) -> WorkerBuilder {
+    let builder = match mode {
+        Mode::Lists => builder,
+        Mode::Session => builder.with_session(),
+    };
     builder
         .with_name(name.parse().unwrap())
         .with_options(LeaseOptions::new(Duration::from_secs(20)).unwrap())

@@ -16,29 +16,46 @@ use lease_kinesis::Retrieval;
 use lease_test_servers::redis;
 use lease_test_servers::stream::Stream;
 
-use self::fleet::Fleet;
+use self::fleet::{Fleet, Mode};
 use self::table::Table;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_fleet_reads_all_records_in_order() {
-    fleet_reads_all_records_in_order(Table::memory()).await;
+    fleet_reads_all_records_in_order(Table::memory(), Mode::Lists).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_fleet_under_sessions_reads_all_records_in_order() {
+    fleet_reads_all_records_in_order(Table::memory(), Mode::Session).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dynamodb_fleet_reads_all_records_in_order() {
-    fleet_reads_all_records_in_order(Table::dynamodb().await).await;
+    fleet_reads_all_records_in_order(Table::dynamodb().await, Mode::Lists).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dynamodb_fleet_under_sessions_reads_all_records_in_order() {
+    fleet_reads_all_records_in_order(Table::dynamodb().await, Mode::Session).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_fleet_reads_all_records_in_order() {
     if redis::available() {
-        fleet_reads_all_records_in_order(Table::redis()).await;
+        fleet_reads_all_records_in_order(Table::redis(), Mode::Lists).await;
     }
 }
 
-async fn fleet_reads_all_records_in_order(table: Table) {
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_fleet_under_sessions_reads_all_records_in_order() {
+    if redis::available() {
+        fleet_reads_all_records_in_order(Table::redis(), Mode::Session).await;
+    }
+}
+
+async fn fleet_reads_all_records_in_order(table: Table, mode: Mode) {
     let stream = Stream::of_shards(6).await;
-    let mut fleet = Fleet::new(table, &stream, Retrieval::Polling);
+    let mut fleet = Fleet::new(table, &stream, Retrieval::Polling, mode);
     let producer = stream.produce();
     for name in ["a", "b", "c"] {
         fleet.start(name).await;
@@ -67,8 +84,17 @@ async fn fleet_reads_all_records_in_order(table: Table) {
 /// A subscription may still push records after another worker has taken the shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushed_records_are_read_in_order_over_split_and_merge() {
+    pushed_records_are_read_in_order(Mode::Lists).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pushed_records_under_sessions_are_read_in_order_over_split_and_merge() {
+    pushed_records_are_read_in_order(Mode::Session).await;
+}
+
+async fn pushed_records_are_read_in_order(mode: Mode) {
     let stream = Stream::of_shards(4).await;
-    let mut fleet = Fleet::new(Table::memory(), &stream, Retrieval::FanOut);
+    let mut fleet = Fleet::new(Table::memory(), &stream, Retrieval::FanOut, mode);
     let producer = stream.produce();
     fleet.start("a").await;
     fleet.start("b").await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lease_core::store::LeaseRecord;
+use lease_core::store::{LeaseRecord, Parent};
 use lease_core::{Attributes, Change, LeaseKey, Lessee, StoreError, StoreErrorKind, Value};
 
 use crate::names::{Application, RowName, ShardName, StreamId};
@@ -22,6 +22,8 @@ pub struct ShardRow {
     pub shard: ShardId,
     /// The worker that reads the shard now.
     pub holder: Option<Lessee>,
+    /// The session under which the worker holds the shard. The row does not show whether it has ended.
+    pub(crate) session: Option<Parent>,
     /// How far the shard was read.
     pub checkpoint: Position,
     pub(crate) written: CheckpointAttributes,
@@ -87,6 +89,7 @@ impl ShardRow {
             stream: name.stream,
             shard: name.shard,
             is_foreign: record.holder.is_some() && attributes.contains_key(OWNER),
+            session: record.holder.as_ref().and_then(|holder| holder.parent.clone()),
             holder: record.holder.map(|holder| holder.lessee),
             key: record.key,
         })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use futures_util::StreamExt;
-use lease_core::store::LeaseTable;
+use lease_core::store::{LeaseRecord, LeaseTable};
 use lease_core::{LeaseKey, Lessee, StoreError, StoreErrorKind};
 use tracing::{debug, warn};
 
@@ -52,27 +52,65 @@ impl Snapshot {
             };
             match application.row(&record.key) {
                 Some(RowName::Worker(_)) => snapshot.members.extend(fleet::member(&record)),
-                Some(RowName::Shard(name)) => {
-                    let key = record.key.clone();
-                    match ShardRow::read(name, record) {
-                        Ok(row) => snapshot.streams.entry(row.stream.clone()).or_default().add(row),
-                        Err(error) => {
-                            log_unreadable(unreadable, Some(&key), &error, "its shard is skipped");
-                        }
-                    }
-                }
+                Some(RowName::Shard(name)) => snapshot.put(&name, Some(record), unreadable),
                 None => (),
             }
         }
         Ok(snapshot)
     }
 
-    /// Returns the holders of all shards that have not ended and wait for no parent.
-    pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
+    /// Replaces the row of one shard. `None` removes the row. An unreadable row is removed, too.
+    pub(crate) fn put(
+        &mut self,
+        name: &ShardName,
+        record: Option<LeaseRecord>,
+        unreadable: &mut LogThrottles,
+    ) {
+        let read = record.and_then(|record| {
+            let key = record.key.clone();
+            let read = ShardRow::read(name.clone(), record);
+            read.inspect_err(|error| {
+                log_unreadable(unreadable, Some(&key), error, "its shard is skipped");
+            })
+            .ok()
+        });
+        match read {
+            Some(row) => self.streams.entry(row.stream.clone()).or_default().add(row),
+            None => self.remove(name),
+        }
+    }
+
+    fn remove(&mut self, ShardName { stream, shard }: &ShardName) {
+        let Some(rows) = self.streams.get_mut(stream) else { return };
+        rows.rows.remove(shard);
+        rows.row_states.remove(shard);
+        if rows.rows.is_empty() {
+            self.streams.remove(stream);
+        }
+    }
+
+    pub(crate) fn row(&self, name: &ShardName) -> Option<&ShardRow> {
+        self.streams.get(&name.stream)?.rows.get(&name.shard)
+    }
+
+    pub(crate) fn row_mut(&mut self, name: &ShardName) -> Option<&mut ShardRow> {
+        self.streams.get_mut(&name.stream)?.rows.get_mut(&name.shard)
+    }
+
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &ShardRow> {
+        self.streams.values().flat_map(|stream| stream.rows.values())
+    }
+
+    /// Returns the holders of all shards that have not ended and wait for no parent. A shard whose holder
+    /// does not pass `is_live` is free.
+    pub(crate) fn placement(
+        &self,
+        is_live: impl Fn(&ShardRow) -> bool,
+    ) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let streams = self.streams.values();
         let rows = streams.flat_map(|stream| stream.rows.values().map(move |row| (stream, row)));
         rows.filter(|(stream, row)| stream.may_be_read(row))
-            .map(|(_, row)| (row.key.clone(), row.holder.clone()))
+            .map(|(_, row)| (row.key.clone(), row.holder.clone().filter(|_| is_live(row))))
             .collect()
     }
 

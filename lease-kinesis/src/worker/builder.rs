@@ -24,7 +24,7 @@ use crate::table::sync::ShardSync;
 use crate::worker::Worker;
 use crate::worker::builder::check::Reason;
 use crate::worker::coexistence::Coexistence;
-use crate::worker::parts::WorkerParts;
+use crate::worker::parts::{Mode, WorkerParts};
 #[cfg(feature = "simulation")]
 use crate::worker::simulated::Simulated;
 
@@ -81,6 +81,7 @@ pub struct WorkerBuilder {
     coexistence: Option<Box<dyn Coexistence>>,
     metrics: Option<Arc<dyn WorkerMetrics>>,
     lease_metrics: Option<Arc<dyn lease_core::Metrics>>,
+    mode: Mode,
     /// The coexistence may also specify a position.
     initial: Option<InitialPosition>,
     settings: Settings,
@@ -157,6 +158,7 @@ impl WorkerBuilder {
             coexistence: None,
             metrics: None,
             lease_metrics: None,
+            mode: Mode::Lists,
             initial: None,
             settings,
         }
@@ -324,6 +326,25 @@ impl WorkerBuilder {
         self
     }
 
+    /// Holds all shards under one session of the worker, and reads only the rows that have changed. So a fleet
+    /// at rest sends one heartbeat per worker and tick, and reads three rows per worker and tick.
+    ///
+    /// **Experimental:** a shard may stay without a reader for minutes. Do not use this mode in production.
+    ///
+    /// By default, each shard has heartbeats, and each worker lists all rows at each tick. A session is meant for
+    /// fleets of more than about a hundred shards. All workers of an application must use the same mode, so stop
+    /// all workers before you change the mode. If the modes differ, each shard still has one reader at most, but
+    /// the shares differ, and workers under a session read many rows.
+    ///
+    /// If the store throttles the worker's own row, the worker may lose all of its shards at once. An operator
+    /// evicts the worker's own row, since a store refuses to evict a lease under a session.
+    ///
+    /// The table must keep sessions, as `lease-memory`, `lease-dynamodb` and one server of `lease-redis` do.
+    pub fn with_session(mut self) -> Self {
+        self.mode = Mode::Session;
+        self
+    }
+
     /// Sets the clock of [`InitialPosition::Latest`], in milliseconds since 1970, for tests.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
@@ -356,19 +377,25 @@ impl WorkerBuilder {
         let mut me = Member::new(locker.lessee().clone());
         (me.weight, me.most, me.replaces) = (self.weight, self.most, self.replaces);
         let own_key = settings.application.worker(&me.name).map_err(Reason::from)?;
+        let row_locker = match self.mode {
+            Mode::Lists => locker.clone(),
+            Mode::Session => locker.clone().with_options(of_session(&settings.options)),
+        };
         let settings = Arc::new(settings);
         let sync = ShardSync::new(Arc::clone(&settings), self.sources);
-        Ok(Worker::new(WorkerParts {
+        let parts = WorkerParts {
             settings,
             factory: self.factory,
             sync: Arc::new(sync),
             locker,
+            row_locker,
+            mode: self.mode,
             me,
             own_key,
             status: StatusRegistry::new(self.metrics),
             stopping: CancellationToken::new(),
-            coexistence: self.coexistence,
-        }))
+        };
+        Ok(Worker::new(parts, self.coexistence))
     }
 }
 
@@ -394,6 +421,12 @@ impl fmt::Debug for WorkerBuilder {
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
+}
+
+/// A heartbeat follows the last one after 85 to 95 % of a period. With this ttl, a session sends one heartbeat per
+/// tick on average.
+fn of_session(options: &LeaseOptions) -> LeaseOptions {
+    options.clone().with_ttl(options.ttl() * 10 / 9).unwrap_or_else(|_too_long| options.clone())
 }
 
 #[expect(clippy::disallowed_methods, reason = "for the start of a stream; no lease depends on it")]

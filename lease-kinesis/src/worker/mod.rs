@@ -3,8 +3,9 @@
 //! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at each tick
 //! and executes its part of the plan. `shard_task` reads one shard and calls its processor. `expected`
 //! watches shards that other workers will hand over. `missing_shards` delays further attempts at a shard that
-//! the stream does not have. `coexistence` is for workers of other libraries on the same table. `parts` holds
-//! the state that a worker's tasks share. `simulated` sets the clock and the seed of a simulation.
+//! the stream does not have. `view` reads only changed rows, for a worker under a session. `coexistence` is for
+//! workers of other libraries on the same table. `parts` holds the state that a worker's tasks share.
+//! `simulated` sets the clock and the seed of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;
@@ -16,6 +17,7 @@ mod running;
 mod shard_task;
 #[cfg(feature = "simulation")]
 mod simulated;
+mod view;
 
 use std::fmt;
 
@@ -24,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
 use crate::status::{Status, StatusRegistry};
+use crate::worker::coexistence::Coexistence;
 pub use crate::worker::error::WorkerError;
 use crate::worker::parts::WorkerParts;
 use crate::worker::running::Running;
@@ -84,6 +87,7 @@ use crate::worker::running::Running;
 #[must_use = "a worker does nothing until it runs"]
 pub struct Worker {
     parts: WorkerParts,
+    coexistence: Option<Box<dyn Coexistence>>,
 }
 
 /// Stops a running worker, and reads its status.
@@ -94,8 +98,13 @@ pub struct WorkerHandle {
 }
 
 impl Worker {
-    pub(crate) fn new(parts: WorkerParts) -> Self {
-        Self { parts }
+    pub(crate) fn new(parts: WorkerParts, coexistence: Option<Box<dyn Coexistence>>) -> Self {
+        Self { parts, coexistence }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_parts(self) -> WorkerParts {
+        self.parts
     }
 
     /// Returns a handle that stops this worker and reads its status.
@@ -125,7 +134,7 @@ impl Worker {
     pub async fn run(self) -> Result<(), WorkerError> {
         let WorkerParts { settings, me, .. } = &self.parts;
         let span = info_span!("worker", application = %settings.application, name = %me.name);
-        Running::new(self.parts).run().instrument(span).await
+        Running::new(self.parts, self.coexistence).run().instrument(span).await
     }
 }
 

@@ -1,12 +1,14 @@
 //! The loop of a running worker: its ticks, and its part of the plan.
 
+mod comparing;
 mod leaving;
 mod reading;
+mod reporting;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
@@ -15,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::log_throttle::{LogLevel, LogThrottle, LogThrottles};
 use crate::plan::decide::{Decision, Surplus, begin, decide};
@@ -26,18 +28,26 @@ use crate::status::OpenWorker;
 use crate::table::snapshot::Snapshot;
 use crate::table::sync::SyncResult;
 use crate::time::now;
-use crate::worker::coexistence::SharedTable;
+use crate::worker::coexistence::{Coexistence, SharedTable};
 use crate::worker::error::WorkerError;
 use crate::worker::expected::Expected;
 use crate::worker::missing_shards::MissingShardBackoff;
-use crate::worker::parts::WorkerParts;
+use crate::worker::parts::{Mode, WorkerParts};
 use crate::worker::shard_task::{Order, TaskEnd};
+use crate::worker::view::{Listed, Looked, View};
 
 pub(crate) struct Running {
     worker: WorkerParts,
+    coexistence: Option<Box<dyn Coexistence>>,
     /// The lease on the worker's own row.
     row: Option<Lease>,
     row_is_written: bool,
+    /// `None` if the worker lists all rows at each tick.
+    view: Option<View>,
+    /// When the worker writes its notices.
+    report_at: Option<Instant>,
+    /// Whether the last tick had nothing to do. As long as no row changes, the next ticks have nothing to do.
+    is_at_rest: bool,
     tracker: MemberTracker,
     /// The workers that counted for the plan at the last tick.
     members: Vec<Member>,
@@ -50,6 +60,8 @@ pub(crate) struct Running {
     missing: MissingShardBackoff,
     tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
+    /// The leases of `reading`.
+    leases: BTreeMap<LeaseKey, Weak<Lease>>,
     out_of_time: CancellationToken,
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
@@ -65,12 +77,17 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(worker: WorkerParts) -> Self {
+    pub(crate) fn new(worker: WorkerParts, coexistence: Option<Box<dyn Coexistence>>) -> Self {
+        let view = (worker.mode == Mode::Session).then(View::new);
         Self {
             _open: worker.status.open(),
             worker,
+            coexistence,
             row: None,
             row_is_written: false,
+            view,
+            report_at: None,
+            is_at_rest: false,
             tracker: MemberTracker::default(),
             members: Vec::new(),
             surplus: Surplus::default(),
@@ -79,6 +96,7 @@ impl Running {
             missing: MissingShardBackoff::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
+            leases: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
             comparing: JoinSet::new(),
             synchronised: None,
@@ -138,6 +156,7 @@ impl Running {
                     }
                 }
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
+                () = until(self.report_at) => self.report().await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     let looked = self.tick(begun).await;
@@ -166,7 +185,7 @@ impl Running {
             Tick::Unanswered | Tick::Failed => tick.min(BEFORE_LOOKING_AGAIN),
             _ if !self.tracker.all_count() => self.settling(),
             Tick::Changing => tick.min(BEFORE_LOOKING_AGAIN),
-            Tick::Stable => tick,
+            Tick::Stable => tick.min(self.next_expiry().unwrap_or(tick)),
         }
     }
 
@@ -176,34 +195,37 @@ impl Running {
 
     async fn tick(&mut self, begun: Instant) -> Tick {
         self.worker.status.report_behind();
-        let mut failed = Tick::Failed;
-        let is_there = match self.be_there().await {
-            Ok(()) => self.row.is_some(),
-            Err(cause) => {
-                let cause = &cause as &dyn std::error::Error;
-                warn!(error = cause, "worker's own row not written");
-                failed = Tick::Unanswered;
-                false
-            }
-        };
+        self.forget_old_notices();
+        let (is_there, failed) = self.write_own_row().await;
         // A leaving worker can hand over its shards without its own row.
         if !is_there && self.deadline.is_none() {
             return failed;
         }
-        let Some(mut snapshot) = self.look().await else {
+        let Some(Looked { snapshot, members: mut seen, disowned, is_listed, is_changed }) =
+            self.look().await
+        else {
             if self.deadline.is_some() {
                 self.act(self.release_all_shards()).await;
             }
             return Tick::Unanswered;
         };
-        let mut seen = std::mem::take(&mut snapshot.members);
+        self.check_leases(disowned).await;
         // The worker's own state is newer than its row.
         let me = &self.worker.me;
         seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.tracker.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        self.synchronise(&snapshot, &members);
-        let held = snapshot.placement();
+        if is_listed == Listed::All {
+            self.synchronise(&snapshot, &members);
+        }
+        if self.is_at_rest && !is_changed && members == self.members && self.deadline.is_none() {
+            return Tick::Stable;
+        }
+        self.is_at_rest = false;
+        let held = match &self.view {
+            Some(view) => snapshot.placement(|row| view.is_live(row)),
+            None => snapshot.placement(|_row| true),
+        };
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
         let shards = held.len();
@@ -221,13 +243,28 @@ impl Running {
         self.worker.status.planned(shards, &members, &planned, &self.worker.me.name);
         let is_other = members != self.members;
         self.members = members;
+        let needs_nothing = decision == Decision::default() && taken.is_empty();
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
         decision.give = self.surplus.due_hand_overs(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
+        let is_settled = self.free.is_empty() && self.tracker.all_count();
+        self.is_at_rest = self.view.is_some() && is_settled && needs_nothing;
         self.act(decision).await;
         self.claim(taken).await;
         if is_there { looked } else { failed }
+    }
+
+    /// Returns whether the worker holds its own row, and the tick's result if it does not.
+    async fn write_own_row(&mut self) -> (bool, Tick) {
+        match self.be_there().await {
+            Ok(()) => (self.row.is_some(), Tick::Failed),
+            Err(cause) => {
+                let cause = &cause as &dyn std::error::Error;
+                warn!(error = cause, "worker's own row not written");
+                (false, Tick::Unanswered)
+            }
+        }
     }
 
     /// Reports `Changing` if another worker should claim a shard that became free a moment ago. That worker
@@ -256,8 +293,9 @@ impl Running {
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         members: &[Member],
     ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
-        let worker = &mut self.worker;
-        let Some(coexistence) = &mut worker.coexistence else { return (held, Vec::new()) };
+        let Self { worker, coexistence: Some(coexistence), .. } = self else {
+            return (held, Vec::new());
+        };
         let mut foreign = snapshot.foreign();
         foreign.retain(|key| held.contains_key(key));
         let table = SharedTable { held: &held, foreign: &foreign, members };
@@ -269,34 +307,42 @@ impl Running {
         (plannable, taken)
     }
 
-    async fn look(&mut self) -> Option<Snapshot> {
-        let settings = &self.worker.settings;
-        let stopping = &self.worker.stopping;
-        let unreadable = &mut self.unreadable;
-        let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
+    async fn look(&mut self) -> Option<Looked> {
+        let listed = if self.must_list() { Listed::All } else { Listed::Changed };
+        let Self { worker, view, unreadable, reading, deadline, .. } = self;
+        let settings = &worker.settings;
+        let reading = reading.keys().cloned().collect();
+        let look = async {
+            if let Some(view) = view {
+                return view.look(worker, &reading, unreadable, listed).await;
+            }
+            let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
+            let snapshot = Arc::new(look.await?);
+            worker.status.ticked(snapshot.rows);
+            let members = snapshot.members.clone();
+            let (is_listed, disowned) = (Listed::All, Vec::new());
+            Ok(Looked { snapshot, members, disowned, is_listed, is_changed: true })
+        };
         // A slower list is out of date. A leaving worker waits less, because its grace time is running.
-        let is_leaving = self.deadline.is_some();
-        let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
+        let patience = if deadline.is_some() { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;
             // A stopping worker lists the rows again when it leaves.
-            () = stopping.cancelled(), if self.deadline.is_none() => return None,
-            () = until(self.deadline) => return None,
+            () = worker.stopping.cancelled(), if deadline.is_none() => return None,
+            () = until(*deadline) => return None,
             looked = in_time => looked,
         };
-        let Ok(looked) = looked else {
-            warn!("rows not listed in time");
-            return None;
-        };
+        self.report_soon();
         match looked {
-            Ok(snapshot) => {
-                self.worker.status.ticked(snapshot.rows);
-                Some(snapshot)
-            }
-            Err(cause) => {
+            Ok(Ok(looked)) => Some(looked),
+            Ok(Err(cause)) => {
                 let error = &cause as &dyn std::error::Error;
                 warn!(error, "rows not listed");
+                None
+            }
+            Err(_elapsed) => {
+                warn!("rows not listed in time");
                 None
             }
         }
@@ -322,47 +368,16 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Starts a due comparison in its own task, because a stream may answer late or never.
-    fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
-        if self.deadline.is_some() || !self.comparing.is_empty() {
-            return;
-        }
-        let settings = &self.worker.settings;
-        // The other workers compare rarely, in case the first worker fails.
-        let first = members.iter().map(|member| &member.name).min();
-        let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
-        let interval = settings.sync_interval * turns;
-        // An early comparison creates the rows of all children of a reshard. So all workers soon plan with
-        // the final number of shards.
-        let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
-        let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
-        if !is_due && !self.worker.sync.is_new_to(snapshot) {
-            return;
-        }
-        let begun = now();
-        self.is_reshaped = false;
-        let (sync, locker) = (Arc::clone(&self.worker.sync), self.worker.locker.clone());
-        let snapshot = snapshot.clone();
-        let compare = async move {
-            let compared = timeout(SYNC_TIMEOUT, sync.synchronise(&snapshot, &locker)).await;
-            (begun, compared.unwrap_or(SyncResult::Failed))
-        };
-        self.comparing.spawn(compare.in_current_span());
-    }
-
-    /// Returns whether the next tick is due at once.
-    fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
-        // After any other result, the next tick compares again: no worker reads a shard without a row.
-        self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
-        compared == SyncResult::Changed
-    }
-
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
             self.row_is_written = false;
-            match self.worker.locker.obtain(&self.worker.own_key).await? {
+            match self.worker.row_locker.obtain(&self.worker.own_key).await? {
                 Attempt::Obtained(lease) => {
+                    if let Some(view) = &mut self.view {
+                        self.worker.locker = self.worker.locker.under(&lease)?;
+                        view.start(&lease);
+                    }
                     self.row = Some(lease);
                     self.namesakes = LogThrottle::default();
                 }
@@ -378,16 +393,29 @@ impl Running {
                 }
             }
         }
-        let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
-        let change = fleet::change(&self.worker.me);
-        let options = &self.worker.settings.options;
-        // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
-        let written = self.worker.settings.table.update(row.grant(), &change);
-        // Without an answer, the next tick writes the row again.
-        if let Ok(written) = timeout(options.request_timeout(), written).await {
-            self.row_is_written = written? == Written::Applied;
+        self.write_row().await
+    }
+
+    async fn write_row(&mut self) -> Result<(), StoreError> {
+        let Self { worker, row: Some(row), view, row_is_written, .. } = self else { return Ok(()) };
+        let (settings, me) = (&worker.settings, &worker.me);
+        if !*row_is_written {
+            let change = fleet::change(me);
+            let change = match view {
+                Some(view) => view.write(change),
+                None => change,
+            };
+            // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
+            let written = settings.table.update(row.grant(), &change);
+            // Without an answer, the next tick writes the row again.
+            if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+                *row_is_written = written? == Written::Applied;
+            }
         }
-        Ok(())
+        match view {
+            Some(view) if *row_is_written => view.count(worker).await,
+            _ => Ok(()),
+        }
     }
 }
 
@@ -425,5 +453,3 @@ enum Tick {
 
 /// During this pause, the worker that should claim a free shard lists the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
-
-const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

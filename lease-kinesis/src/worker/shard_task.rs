@@ -4,6 +4,7 @@ mod delivery;
 mod ending;
 mod handing_over;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +26,7 @@ use crate::position::Position;
 use crate::processor::{ProcessorError, ProcessorFactory, RecordProcessor, ShardContext};
 use crate::record::Batch;
 use crate::settings::Settings;
+use crate::shard::ShardId;
 use crate::source::Source;
 use crate::source::reader::{Read, Reader};
 use crate::status::StatusEntry;
@@ -35,7 +37,8 @@ pub(crate) struct ShardTask {
     pub(crate) settings: Arc<Settings>,
     pub(crate) factory: Arc<dyn ProcessorFactory>,
     pub(crate) sync: Arc<ShardSync>,
-    pub(crate) lease: Lease,
+    /// The worker's loop also has a weak reference, to check a lease under a session.
+    pub(crate) lease: Arc<Lease>,
     pub(crate) locker: Locker,
     pub(crate) row: ShardRow,
     pub(crate) source: Arc<dyn Source>,
@@ -56,8 +59,10 @@ pub(crate) enum TaskEnd {
     Lost,
     /// The shard was handed over or released.
     Given,
-    /// The shard was read to its end.
-    ShardEnd,
+    /// The shard was read to its end. Its children now have rows.
+    ShardEnd {
+        children: BTreeSet<ShardId>,
+    },
     Missing,
     /// The shard was released for a while.
     GivenUp,
@@ -338,7 +343,10 @@ impl ShardTask {
             Interrupted::Restart(cause) | Interrupted::GiveUp(cause) => {
                 let rest = self.settings.backoff(self.row.switches.saturating_add(4));
                 error!(%shard, ?rest, error = &*cause as &dyn Error, "shard given up for a while");
-                drop(self.lease.release_reserved(Reservation::clamped(rest)).await);
+                // Without a check of the lease under way, this is the only reference.
+                if let Some(lease) = Arc::into_inner(self.lease) {
+                    drop(lease.release_reserved(Reservation::clamped(rest)).await);
+                }
                 TaskEnd::GivenUp
             }
             Interrupted::StopWorker(cause) => TaskEnd::StopWorker(cause),

@@ -10,7 +10,8 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::conformance::{Fault, Faulty, Simulation};
 use lease_core::store::{
-    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained, Parent,
+    SessionState, Sessions, Vacancy,
 };
 use lease_core::{
     Attributes, Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, StoreError, Written,
@@ -21,6 +22,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
 
 use crate::fleet::Costs;
+use crate::read_units;
 
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -93,6 +95,11 @@ impl CountedTable {
         table
     }
 
+    /// A table without a network.
+    pub(crate) fn direct(store: MemoryStore, traffic: Arc<Mutex<Traffic>>) -> Self {
+        Self { store, notifications: Notifications::None, traffic }
+    }
+
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap()
     }
@@ -118,8 +125,10 @@ impl CountedTable {
         self.traffic().costs.writes += 1;
     }
 
-    fn reads(&self, rows: usize) {
-        self.traffic().costs.reads += rows as u64;
+    fn reads(&self, rows: usize, half_units: u64) {
+        let mut traffic = self.traffic();
+        traffic.costs.reads += rows as u64;
+        traffic.costs.half_units += half_units;
     }
 }
 
@@ -150,7 +159,7 @@ impl LockStore for CountedTable {
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        self.reads(1);
+        self.reads(1, read_units::CONSISTENT);
         self.store.holder(key).await
     }
 
@@ -166,23 +175,57 @@ impl LockStore for CountedTable {
         }
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     fn grain(&self) -> Duration {
         self.store.grain()
     }
 }
 
 #[async_trait]
+impl Sessions for CountedTable {
+    async fn obtain_under(&self, claim: &Claim, vacancy: &Vacancy) -> Result<Obtained, StoreError> {
+        self.writes();
+        let obtained = self.store.obtain_under(claim, vacancy).await?;
+        self.obtained(&obtained);
+        Ok(obtained)
+    }
+
+    async fn end_session(&self, session: &Parent) -> Result<SessionState, StoreError> {
+        self.writes();
+        self.store.end_session(session).await
+    }
+
+    async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
+        let read = self.store.read_all(keys).await;
+        let records = read.iter().map(|record| record.as_ref().ok().and_then(Option::as_ref));
+        self.reads(keys.len(), read_units::of_keys(&records.collect::<Vec<_>>()));
+        read
+    }
+
+    async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
+        self.writes();
+        self.store.count(key, name).await
+    }
+}
+
+#[async_trait]
 impl LeaseTable for CountedTable {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
-        self.reads(1);
-        self.store.read(key).await
+        let read = self.store.read(key).await;
+        let record = read.as_ref().ok().and_then(Option::as_ref);
+        self.reads(1, read_units::of_keys(&[record]));
+        read
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
         let records = self.store.list(prefix);
         let listing = async move {
             let listed: Vec<_> = records.collect().await;
-            self.reads(listed.len());
+            let records: Vec<_> = listed.iter().flatten().collect();
+            self.reads(listed.len(), read_units::of_list(&records));
             stream::iter(listed)
         };
         stream::once(listing).flatten().boxed()

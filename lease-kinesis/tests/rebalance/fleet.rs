@@ -57,6 +57,8 @@ pub(crate) struct Readers {
 pub(crate) struct Costs {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    /// DynamoDB's read units, in halves.
+    pub(crate) half_units: u64,
 }
 
 impl Readers {

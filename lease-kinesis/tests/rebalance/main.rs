@@ -15,7 +15,9 @@ mod kcl2;
 mod kcl3;
 mod measure;
 mod model;
+mod read_units;
 mod real_workers;
+mod rest;
 mod scenario;
 mod table;
 
@@ -26,7 +28,7 @@ use crate::fleet::{Fleet, Millis};
 use crate::kcl2::Kcl2;
 use crate::kcl3::{By, Kcl3};
 use crate::measure::{Measured, run};
-use crate::real_workers::{RealWorkers, Setup};
+use crate::real_workers::{Mode, RealWorkers, Setup};
 use crate::scenario::{Event, Scenario, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ enum Rule {
     Kcl3Variance,
     Worker,
     WorkerNotified,
+    /// All shards of a worker are under its session.
+    WorkerUnderSession,
     /// In a deployment, each new worker names the worker that it replaces.
     WorkerReplacing,
 }
@@ -47,8 +51,10 @@ impl Rule {
 
     fn workers(event: Event) -> &'static [Self] {
         match event {
-            Event::RollingDeploy => &[Self::Worker, Self::WorkerReplacing],
-            _ => &[Self::Worker, Self::WorkerNotified],
+            Event::RollingDeploy => {
+                &[Self::Worker, Self::WorkerUnderSession, Self::WorkerReplacing]
+            }
+            _ => &[Self::Worker, Self::WorkerUnderSession, Self::WorkerNotified],
         }
     }
 
@@ -60,6 +66,7 @@ impl Rule {
             Self::Kcl3Variance => "KCL 3 variance",
             Self::Worker => "Worker",
             Self::WorkerNotified => "Worker, notified",
+            Self::WorkerUnderSession => "Worker, session",
             Self::WorkerReplacing => "Worker, replacing",
         }
     }
@@ -73,6 +80,7 @@ impl Rule {
         let is_notified = self == Self::WorkerNotified;
         let setup = Setup {
             notifications: if is_notified { Notifications::Sent } else { Notifications::None },
+            mode: if self == Self::WorkerUnderSession { Mode::Session } else { Mode::Lists },
             replaces: (self == Self::WorkerReplacing).then_some(workers),
             throttled: if scenario.event == Event::ThrottledJoin { 10 } else { 0 },
             clock_error: if scenario.event == Event::SkewedJoin { 0.005 } else { 0.0 },
@@ -83,9 +91,10 @@ impl Rule {
             Self::Kcl2StealsTen => Box::new(Kcl2::stealing(10, leases, seed)),
             Self::Kcl3Count => Box::new(Kcl3::new(By::Count, leases, workers, seed)),
             Self::Kcl3Variance => Box::new(Kcl3::new(By::Variance, leases, workers, seed)),
-            Self::Worker | Self::WorkerNotified | Self::WorkerReplacing => {
-                Box::new(RealWorkers::new(leases, setup, seed))
-            }
+            Self::Worker
+            | Self::WorkerNotified
+            | Self::WorkerUnderSession
+            | Self::WorkerReplacing => Box::new(RealWorkers::new(leases, setup, seed)),
         }
     }
 
@@ -143,12 +152,13 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     must(run.overlap == 0, format!("{} ms of overlap", run.overlap));
     must(run.spread <= 1, format!("the shares differ by {}", run.spread));
     // Without `replacing`, a deployment needs more moves, since no worker names its predecessor.
-    if (rule, event) != (Rule::Worker, Event::RollingDeploy) {
+    let names_none = rule != Rule::WorkerReplacing;
+    if !(names_none && event == Event::RollingDeploy) {
         let (moves, fewest) = (run.moves, run.fewest_moves);
         must(moves == fewest, format!("{moves} moves, not {fewest}"));
     }
     let longest = observed.idle.iter().copied().max().unwrap_or(0);
-    let most = longest_idle(event);
+    let most = longest_idle(rule, event);
     must(longest <= most, format!("a lease had no reader for {longest} ms, more than {most} ms"));
     // Records are replayed only if a worker did not hand its leases over.
     if !matches!(
@@ -160,14 +170,16 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     broken
 }
 
-fn longest_idle(event: Event) -> Millis {
+fn longest_idle(rule: Rule, event: Event) -> Millis {
     match event {
         // A lease may have no reader until all workers have listed the table again.
         Event::ColdStart => 5_000,
         // The lease expires after a ttl. Without a notification, the next reader notices the expiry
         // within a tick.
         Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff => {
-            TTL + TICK + A_BATCH
+            // One worker notices the end of a session, and the other workers notice its report.
+            let report = if rule == Rule::WorkerUnderSession { TICK } else { 0 };
+            TTL + TICK + report + A_BATCH
         }
         _ => TICK + A_BATCH,
     }

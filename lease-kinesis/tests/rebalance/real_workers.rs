@@ -24,6 +24,7 @@ use crate::fleet::{Agenda, Costs, Disturbances, Fleet, Millis, Observed, Readers
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) notifications: Notifications,
+    pub(crate) mode: Mode,
     /// Worker `n` replaces worker `n - replaces`.
     pub(crate) replaces: Option<usize>,
     /// The percentage of throttled requests.
@@ -31,6 +32,12 @@ pub(crate) struct Setup {
     /// The clocks are fast and slow, in turns from worker to worker.
     pub(crate) clock_error: f64,
     pub(crate) between_records: Millis,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Lists,
+    Session,
 }
 
 pub(crate) struct RealWorkers {
@@ -174,6 +181,9 @@ impl RealWorkers {
                 .with_clock(clock)
                 .with_wall_clock(move || stream.wall_clock())
                 .with_seed(seed);
+            if setup.mode == Mode::Session {
+                builder = builder.with_session();
+            }
             if let Some(replaced) = setup.replaces.and_then(|count| worker.checked_sub(count)) {
                 builder = builder.replacing(name(replaced).parse().unwrap());
             }

@@ -9,6 +9,7 @@ use lease_kinesis::{
 };
 
 use crate::log::{Event, EventKind, LoggingProcessor};
+use crate::mode;
 use crate::simulated_fleet::{SimulatedFleet, TTL};
 
 fn records(fleet: &SimulatedFleet) -> usize {
@@ -277,10 +278,12 @@ fn evicted_lease_is_lost_and_shard_is_read_again() {
     fleet.run_for(Duration::from_secs(1));
     let shard = fleet.workers["a"].handle.status().shards.remove(0);
     let key = format!("shop/shards/{}", shard.shard).parse().unwrap();
+    let key = mode::evictable(&key, "a");
+    let token = fleet.holder(&key).unwrap().token.unwrap();
 
-    assert!(fleet.evict(&key, shard.token));
+    assert!(fleet.evict(&key, token));
     fleet.until("the processor is notified", TTL * 2, |fleet| {
-        fleet.log.count(|event| event.kind == EventKind::LeaseLost) == 1
+        fleet.log.count(|event| event.kind == EventKind::LeaseLost) == mode::LOST_OF_TWO
     });
 
     fleet.until_shared(&[("a", 2)]);

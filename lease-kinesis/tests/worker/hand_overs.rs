@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lease_core::conformance::{Call, Fault};
-use lease_core::store::{LeaseTable, LockStore};
+use lease_core::store::LeaseTable;
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };
 use tokio::time::{sleep, timeout};
 
-use crate::setting::{IN_THE_END, Idle, SOON, Table, table, until, worker};
+use crate::setting::{IN_THE_END, Idle, SOON, Table, evict, table, until, worker};
 
 #[derive(Clone, Default)]
 struct SlowShutdown {
@@ -182,14 +182,12 @@ async fn shard_evicted_before_hand_over_counts_as_lost() {
     let handle = first.handle();
     tokio::spawn(first.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
-    let token = handle.status().shards[0].token;
     tokio::spawn(worker(&table, &stream, |_: &ShardContext| Idle).build().unwrap().run());
     sleep(Duration::from_secs(10)).await;
     handle.stop();
     until("the processor shuts down", SOON, || shutdowns.load(Ordering::SeqCst) == 1).await;
 
-    let key = "shop/shards/shardId-000000000000".parse().unwrap();
-    assert!(table.inner().evict(&key, &token.into()).await.unwrap());
+    evict(&table, "a").await;
 
     until("the worker has ended", IN_THE_END, || handle.status().shards.is_empty()).await;
     let counters = handle.status().counters;

@@ -11,6 +11,7 @@ use futures_util::stream::BoxStream;
 use lease_core::conformance::{Call, Fault};
 use lease_core::store::{
     Beat, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore, Obtained,
+    Sessions,
 };
 use lease_core::{Attributes, Change, GrantId, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_kinesis::{
@@ -20,6 +21,7 @@ use lease_kinesis::{
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
+use crate::mode;
 use crate::setting::{IN_THE_END, Idle, SOON, checkpoint, table, until, worker};
 
 /// The list lacks some rows, as if they were created while the list was read.
@@ -68,6 +70,10 @@ impl LockStore for Incomplete {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        self.store.sessions()
     }
 }
 
@@ -146,7 +152,7 @@ async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
 fn reader(table: &Incomplete, stream: &SimStream, texts: &Texts) -> Worker {
     let processors = texts.clone();
     let factory = move |_: &ShardContext| processors.clone();
-    Worker::builder("shop", table.clone(), stream.clone(), factory)
+    mode::set(Worker::builder("shop", table.clone(), stream.clone(), factory))
         .with_initial_position(InitialPosition::TrimHorizon)
         .build()
         .unwrap()

@@ -18,6 +18,7 @@ mod listing;
 mod log;
 mod metrics;
 mod missing_shards;
+mod mode;
 mod outages;
 mod partial;
 mod pending;

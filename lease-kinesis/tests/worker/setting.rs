@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::Faulty;
-use lease_core::store::LeaseTable;
+use lease_core::store::{LeaseTable, LockStore};
 use lease_kinesis::{
     Batch, Checkpointer, InitialPosition, Outcome, ProcessorFactory, RecordProcessor, Source,
     Worker, WorkerBuilder,
 };
 use lease_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
+
+use crate::mode;
 
 pub(crate) type Table = Faulty<MemoryStore>;
 
@@ -32,8 +34,16 @@ pub(crate) fn worker(
     source: &(impl Source + Clone),
     factory: impl ProcessorFactory,
 ) -> WorkerBuilder {
-    Worker::builder("shop", table.clone(), source.clone(), factory)
-        .with_initial_position(InitialPosition::TrimHorizon)
+    let worker = Worker::builder("shop", table.clone(), source.clone(), factory);
+    mode::set(worker).with_initial_position(InitialPosition::TrimHorizon)
+}
+
+/// Evicts the holder of the first shard, which is the worker `name`.
+pub(crate) async fn evict(table: &Table, name: &str) {
+    let shard = "shop/shards/shardId-000000000000".parse().unwrap();
+    let key = mode::evictable(&shard, name);
+    let token = table.inner().holder(&key).await.unwrap().unwrap().token.unwrap();
+    assert!(table.inner().evict(&key, &token.into()).await.unwrap());
 }
 
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {

@@ -17,6 +17,7 @@ use lease_memory::MemoryStore;
 use lease_test_servers::simulation::RemoteStream;
 
 use crate::log::{Log, LoggingProcessor};
+use crate::mode;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
@@ -26,6 +27,9 @@ pub(crate) struct SimulatedFleet {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) log: Log,
     pub(crate) workers: BTreeMap<String, Started>,
+    /// The number of earlier starts under each name. Each process needs a seed of its own, since a store takes
+    /// equal nonces for one claim.
+    starts: BTreeMap<String, u64>,
 }
 
 pub(crate) struct Started {
@@ -41,7 +45,8 @@ impl SimulatedFleet {
         let (stream, store) =
             simulation.on_network(|| (SimStream::new(shards), MemoryStore::new()));
         let log = Log::new(simulation.time());
-        Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
+        let (workers, starts) = (BTreeMap::new(), BTreeMap::new());
+        Self { simulation, stream, store: Arc::new(store), log, workers, starts }
     }
 
     pub(crate) fn start(&mut self, name: &str) {
@@ -74,15 +79,18 @@ impl SimulatedFleet {
         let ended = Arc::clone(&result);
         let mut parts = None;
         let name = name.to_owned();
+        let starts = self.starts.entry(name.clone()).or_default();
+        let seed = u64::from(name.bytes().map(u32::from).sum::<u32>()) + *starts * 1_000_000;
+        *starts += 1;
         let process = self.simulation.start(|_| {
             let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
             let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-            let builder = Worker::builder("shop", table, source, factory)
+            let builder = mode::set(Worker::builder("shop", table, source, factory))
                 .with_name(name.parse().unwrap())
                 .with_initial_position(InitialPosition::TrimHorizon)
                 .with_clock(own_clock)
                 .with_wall_clock(wall_clock)
-                .with_seed(u64::from(name.bytes().map(u32::from).sum::<u32>()));
+                .with_seed(seed);
             let worker = set_up(builder).build().unwrap();
             parts = Some(worker.handle());
             async move {

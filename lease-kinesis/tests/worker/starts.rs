@@ -9,6 +9,7 @@ use lease_core::store::LeaseTable;
 use lease_kinesis::{InitialPosition, WorkerBuilder};
 
 use crate::log::LoggingProcessor;
+use crate::mode;
 use crate::simulated_fleet::{SimulatedFleet, TTL};
 
 fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
@@ -31,10 +32,10 @@ fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     fleet
 }
 
-/// A start makes eight writes: the worker's own row, the start time, and six shards.
+/// After its own writes, a worker writes the start time and the rows of six shards.
 #[test]
 fn records_after_interrupted_start_are_read() {
-    for writes in 2..=8 {
+    for writes in mode::OWN_WRITES + 1..=mode::OWN_WRITES + 7 {
         let mut fleet = interrupted_start(1, writes);
         fleet.put(100);
         fleet.run_for(TTL);
@@ -47,7 +48,7 @@ fn records_after_interrupted_start_are_read() {
 
 #[test]
 fn records_of_shard_closed_after_interrupted_start_are_read() {
-    for writes in 2..=8 {
+    for writes in mode::OWN_WRITES + 1..=mode::OWN_WRITES + 7 {
         let mut fleet = interrupted_start(2, writes);
         fleet.put(100);
         for index in [0, 4] {

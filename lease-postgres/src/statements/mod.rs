@@ -214,6 +214,7 @@ statements! {
     END_SESSION = "end_session",
     EVICT = "evict",
     HAND_ON = "hand_on",
+    HAND_TO_FIRST = "hand_to_first",
     HEARTBEAT = "heartbeat",
     HOLDER = "holder",
     LIST = "list",

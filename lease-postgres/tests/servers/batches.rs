@@ -169,24 +169,38 @@ async fn locked_row_delays_no_other_request_of_its_statement() {
     }
 }
 
-/// A token that cannot grow makes the whole statement fail.
-#[tokio::test]
-async fn invalid_row_fails_only_its_own_claim() {
+/// The command makes each statement fail that claims `job-5`. Fails if another claim of the statement fails.
+async fn fails_only_its_own_claim(command: &str, kind: StoreErrorKind) {
     let Some(server) = PostgresServer::start() else { return };
     let store = connected(narrow(&server)).await;
     released_keys(&store, 8).await;
-    server.command(&format!("UPDATE lease SET token = {} WHERE key = 'job-5'", i64::MAX));
+    server.command(command);
     let claims = (0..8).map(|number| claim(&key_of(number), "b", TTL)).collect();
 
     let answers = obtain_together(&store, &server, claims).await;
 
     for (number, answer) in answers.into_iter().enumerate() {
         if number == 5 {
-            assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Corrupt);
+            assert_eq!(answer.unwrap_err().kind(), kind);
         } else {
             granted(answer.unwrap());
         }
     }
+}
+
+#[tokio::test]
+async fn token_that_cannot_grow_fails_only_its_own_claim() {
+    let command = format!("UPDATE lease SET token = {} WHERE key = 'job-5'", i64::MAX);
+    fails_only_its_own_claim(&command, StoreErrorKind::Corrupt).await;
+}
+
+#[tokio::test]
+async fn conflict_with_another_transaction_fails_only_its_own_claim() {
+    let command = "CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN RAISE EXCEPTION USING ERRCODE = ''40001''; END';
+        CREATE TRIGGER conflict BEFORE UPDATE ON lease FOR EACH ROW WHEN (OLD.key = 'job-5')
+            EXECUTE FUNCTION conflict()";
+    fails_only_its_own_claim(command, StoreErrorKind::Unavailable).await;
 }
 
 /// The runtime of the only claim at the server ends, and another claim of this runtime waits.

@@ -55,6 +55,19 @@ async fn key_without_waiters_needs_no_statement_for_queues() {
 }
 
 #[tokio::test]
+async fn hand_off_needs_only_the_short_statement() {
+    let Some(server) = PostgresServer::start() else { return };
+    let broken = builder(&server).with_altered_statement("hand_on", "WITH patience", "BROKEN");
+    let store = connected(broken).await;
+    let (held, claims) = queued(&store, &["b", "c"]).await;
+
+    store.release(&held, None).await.unwrap();
+
+    assert!(is_held_by(&store, "b").await);
+    assert!(store.leave(&claims[1]).await.is_err(), "the statement is broken");
+}
+
+#[tokio::test]
 async fn lockers_obtain_the_key_in_the_order_of_arrival() {
     const COUNT: usize = 8;
     const ROUNDS: usize = 3;

@@ -302,10 +302,53 @@ const CONTROLS: [Control; 23] = [
     ("place", "greatest($5, max((q.item ->> 'request')::bigint))", "$5", forgets_the_request),
 ];
 
+fn takes_the_key_of_another(store: PostgresStore, server: &PostgresServer) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b"]).await;
+        server.command("UPDATE lease SET granted = gen_random_uuid()");
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "a").await
+    })
+}
+
+fn grants_the_claim_of_the_holder(
+    store: PostgresStore,
+    server: &PostgresServer,
+) -> BoxFuture<'_, bool> {
+    Box::pin(async move {
+        let (held, _) = queued(&store, &["b", "c"]).await;
+        server.command("UPDATE lease SET queue = jsonb_set(queue, '{0,nonce}', to_jsonb(granted))");
+        store.release(&held, None).await.unwrap();
+        !is_held_by(&store, "c").await
+    })
+}
+
+/// Each condition of the statement that comes before `hand_on`.
+const CONTROLS_OF_THE_SHORT_STATEMENT: [Control; 7] = [
+    ("hand_to_first", "AND h.granted = $2", "", takes_the_key_of_another),
+    ("hand_to_first", "AND h.token = $3", "", frees_a_later_token),
+    ("hand_to_first", "AND h.ends IS NOT NULL", "", ends_a_reservation),
+    ("hand_to_first", "@.nonce != $own && ", "", grants_the_claim_of_the_holder),
+    ("hand_to_first", " && @.until > $now", "", grants_an_expired_place),
+    ("hand_to_first", "last = l.granted", "last = l.last", hand_over_forgets_a_release),
+    ("hand_to_first", "h.places - 0", "h.places", keeps_the_place_of_a_holder),
+];
+
+/// The statement that comes before `hand_on` grants nothing, so that `hand_on` decides.
+fn without_the_short_statement(server: &PostgresServer) -> PostgresStoreBuilder {
+    builder(server).with_altered_statement("hand_to_first", "h.places <> '[]'", "false")
+}
+
 #[tokio::test]
 async fn each_condition_of_a_queue_is_needed() {
     let Some(server) = PostgresServer::start() else { return };
-    assert_each_is_needed(&CONTROLS, &server, || builder(&server)).await;
+    assert_each_is_needed(&CONTROLS, &server, || without_the_short_statement(&server)).await;
+}
+
+#[tokio::test]
+async fn each_condition_of_the_short_statement_is_needed() {
+    let Some(server) = PostgresServer::start() else { return };
+    assert_each_is_needed(&CONTROLS_OF_THE_SHORT_STATEMENT, &server, || builder(&server)).await;
 }
 
 /// While a request waits for the row, another session puts the claim of `b` into the queue. The request is a
@@ -346,10 +389,41 @@ async fn loses_a_claim(
 async fn claim_that_joins_during_a_wait_is_not_lost() {
     let Some(server) = PostgresServer::start() else { return };
     for statement in ["hand_on", "place"] {
-        let sound = builder(&server);
+        let sound = without_the_short_statement(&server);
         let altered = sound.clone().with_altered_statement(statement, "FOR UPDATE OF h", "");
 
         assert!(!loses_a_claim(statement, sound, &server).await, "{statement}");
         assert!(loses_a_claim(statement, altered, &server).await, "{statement} needs no lock");
     }
+}
+
+/// While a release waits for the row, another session adds the claim of `c` behind the claim of `b`. Returns whether
+/// the claim of `c` was lost.
+async fn loses_a_later_claim(builder: PostgresStoreBuilder, server: &PostgresServer) -> bool {
+    let store = connected(builder).await;
+    let (held, claims) = queued(&store, &["b", "c"]).await;
+    let both = server.command("SELECT queue FROM lease");
+    store.leave(&claims[1]).await.unwrap();
+    let (other, watching) = (session(server).await, session(server).await);
+    other.batch_execute(&format!("BEGIN; UPDATE lease SET queue = '{both}'")).await.unwrap();
+    let releasing = store.clone();
+    let waiting = tokio::spawn(async move { releasing.release(&held, None).await.unwrap() });
+    waiting_for_locks(&watching, 1).await;
+
+    other.batch_execute("COMMIT").await.unwrap();
+    soon(waiting).await.unwrap();
+
+    let is_lost = queue(server) != "1";
+    server.command("TRUNCATE lease");
+    is_lost
+}
+
+#[tokio::test]
+async fn claim_that_joins_while_the_short_statement_waits_is_not_lost() {
+    let Some(server) = PostgresServer::start() else { return };
+    let sound = builder(&server);
+    let altered = sound.clone().with_altered_statement("hand_to_first", "FOR UPDATE OF h", "");
+
+    assert!(!loses_a_later_claim(sound, &server).await);
+    assert!(loses_a_later_claim(altered, &server).await, "the statement needs no lock");
 }

@@ -8,7 +8,7 @@ use lease_core::store::{Beat, Grant, Heartbeat, InTurn, LeaseTable, LockStore, O
 use lease_core::{Change, LossCause, StoreErrorKind, Written};
 use lease_postgres::{PostgresStore, PostgresStoreBuilder};
 use lease_test_servers::claims::{claim, obtain, soon};
-use lease_test_servers::postgres::PostgresServer;
+use lease_test_servers::postgres::{PgBouncer, PostgresServer};
 use tokio::task::JoinSet;
 
 use crate::setting::{TTL, builder, connected, key, session, setting, waiting_for_locks};
@@ -173,15 +173,14 @@ async fn locked_row_delays_no_other_heartbeat() {
     assert_eq!(store.heartbeat(grant, Beat::new(2)).await.unwrap(), Heartbeat::Extended);
 }
 
-/// The shortest statements set no lock timeout, because the session has it.
-#[tokio::test]
-async fn claim_and_release_of_a_locked_row_end_at_the_lock_timeout() {
-    let Some(server) = PostgresServer::start() else { return };
-    let store = connected(builder(&server).with_timeout(Duration::from_secs(8))).await;
+/// Fails if a claim and a release that wait for a locked row end later than at the lock timeout.
+async fn end_at_the_lock_timeout(server: &PostgresServer, url: String) {
+    let builder = PostgresStore::builder(url).with_timeout(Duration::from_secs(8));
+    let store = connected(builder).await;
     let held = obtain(&store, &"held".parse().unwrap(), "a", TTL).await;
     let released = obtain(&store, &key(), "a", TTL).await;
     store.release(&released, None).await.unwrap();
-    let other = session(&server).await;
+    let other = session(server).await;
     other.batch_execute("BEGIN; SELECT FROM lease FOR UPDATE").await.unwrap();
 
     let claim = claim(&key(), "b", TTL);
@@ -191,6 +190,21 @@ async fn claim_and_release_of_a_locked_row_end_at_the_lock_timeout() {
         let reason = std::error::Error::source(&error).unwrap().to_string();
         assert!(reason.contains("another session has locked the row"), "{reason}");
     }
+}
+
+/// The shortest statements set no lock timeout, because the session has it.
+#[tokio::test]
+async fn claim_and_release_of_a_locked_row_end_at_the_lock_timeout() {
+    let Some(server) = PostgresServer::start() else { return };
+    end_at_the_lock_timeout(&server, server.url()).await;
+}
+
+/// The session has no lock timeout, so each statement sets one.
+#[tokio::test]
+async fn locked_row_behind_a_pooler_that_ignores_options_ends_requests_at_the_lock_timeout() {
+    let Some(server) = PostgresServer::start() else { return };
+    let Some(pooler) = PgBouncer::ignoring_options(&server) else { return };
+    end_at_the_lock_timeout(&server, pooler.url()).await;
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl Fleet {
         let rows = Snapshot::take(&fleet.table, &fleet.application, &mut LogThrottles::default())
             .await
             .unwrap();
-        for (key, name) in plan(&rows.placement(), &rows.members) {
+        for (key, name) in plan(&rows.placement(|_row| true), &rows.members) {
             fleet.obtain(&lockers[&name], &key).await;
         }
         fleet
@@ -69,7 +69,7 @@ impl Fleet {
                 .await
                 .unwrap();
         let members = tracker.look(std::mem::take(&mut snapshot.members), now(), Duration::ZERO);
-        let (held, me) = (snapshot.placement(), Lessee::new("worker-0").unwrap());
+        let (held, me) = (snapshot.placement(|_row| true), Lessee::new("worker-0").unwrap());
         let mine = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&me));
         let reading: BTreeSet<_> = mine.map(|(key, _)| key.clone()).collect();
         let decision = decide(&me, &reading, &held, &plan(&held, &members));
@@ -216,7 +216,7 @@ async fn unreadable_row_is_logged_and_other_rows_are_read() {
     let snapshot =
         Snapshot::take(&table, &application, &mut LogThrottles::default()).await.unwrap();
 
-    assert_eq!(snapshot.placement().into_keys().collect::<BTreeSet<_>>(), keys);
+    assert_eq!(snapshot.placement(|_row| true).into_keys().collect::<BTreeSet<_>>(), keys);
     let log = captured.text();
     assert!(log.contains("WARN") && log.contains(shards[1].id.as_str()), "{log}");
     assert_eq!(log.lines().count(), 1, "{log}");

@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::invalid::InvalidText;
 use crate::position::InitialPosition;
 use crate::worker::builder::WorkerBuilder;
+use crate::worker::parts::Mode;
 
 /// Reports a setting that is out of range.
 #[derive(Debug, Error)]
@@ -80,8 +81,22 @@ impl WorkerBuilder {
         if let Some((_, rule)) = rules.into_iter().find(|(holds, _)| !holds) {
             return Err(InvalidSetup(Reason::Range(rule.to_owned())));
         }
+        self.check_mode()?;
         self.check_start()?;
         self.check_ttl()
+    }
+
+    fn check_mode(&self) -> Result<(), InvalidSetup> {
+        let rule = match self.mode {
+            Mode::Session if self.coexistence.is_some() => {
+                "a worker under a session cannot share the table with another library's workers"
+            }
+            Mode::Session if self.settings.table.sessions().is_none() => {
+                "a worker under a session needs a table that keeps sessions"
+            }
+            _ => return Ok(()),
+        };
+        Err(InvalidSetup(Reason::Range(rule.to_owned())))
     }
 
     fn check_start(&self) -> Result<(), InvalidSetup> {

@@ -40,12 +40,12 @@ impl Running {
             }
         });
         let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CONCURRENT_CLAIMS);
-        let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
+        let (mut obtained, mut refused, mut unclear) = (Vec::new(), Vec::new(), Vec::new());
         while let Some((key, attempt)) = attempts.next().await {
             match attempt {
                 None => debug!(%key, "a parent of the shard has not been read to its end"),
                 Some(Ok(Attempt::Obtained(lease))) => obtained.push(lease),
-                Some(Ok(Attempt::Held(_))) => (),
+                Some(Ok(Attempt::Held(_))) => refused.push(key),
                 Some(Err(cause)) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
                     unclear.push(key);
@@ -53,10 +53,21 @@ impl Running {
             }
         }
         drop(attempts);
+        for key in refused {
+            self.note(|view, _| view.refused(key));
+        }
+        for key in unclear.iter().cloned() {
+            self.note(|view, _| view.unclear(key));
+        }
         // A watch reports a free shard before the next tick.
         self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
+            let key = lease.key().clone();
+            self.note(|view, worker| view.obtained(worker, &key));
             self.begin_to_read(lease);
+            if !self.reading.contains_key(&key) {
+                self.note(|view, worker| view.gave(worker, &key));
+            }
         }
     }
 
@@ -88,6 +99,8 @@ impl Running {
         }
         let entry = self.worker.status.insert(key.clone(), ShardStatus::new(&row, token));
         let (order, orders) = watch::channel(Order::Read);
+        let lease = Arc::new(lease);
+        self.leases.insert(key.clone(), Arc::downgrade(&lease));
         let task = ShardTask {
             settings: Arc::clone(settings),
             factory: Arc::clone(&self.worker.factory),
@@ -112,11 +125,14 @@ impl Running {
     ) -> bool {
         let Ok((key, ended)) = ended else { return false };
         self.reading.remove(&key);
+        self.leases.remove(&key);
         self.worker.status.remove(&key);
+        self.note(|view, worker| view.gave(worker, &key));
         match ended {
             Some(TaskEnd::Lost | TaskEnd::Given | TaskEnd::GivenUp) => false,
             // The next tick can claim the shard's children.
-            Some(TaskEnd::ShardEnd) => {
+            Some(TaskEnd::ShardEnd { children }) => {
+                self.report_rows_of(&key, children);
                 self.is_reshaped = true;
                 true
             }

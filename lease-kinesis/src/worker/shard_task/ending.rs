@@ -73,7 +73,7 @@ impl ShardTask {
         }
         info!(shard = %self.row.shard, ?children, "shard read to its end");
         self.entry.ended();
-        Ok(TaskEnd::ShardEnd)
+        Ok(TaskEnd::ShardEnd { children })
     }
 
     pub(super) async fn shut_down(

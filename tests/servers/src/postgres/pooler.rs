@@ -27,6 +27,16 @@ impl PgBouncer {
     ///
     /// Panics if the server does not start, or is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub fn in_front_of(server: &PostgresServer) -> Option<Self> {
+        Self::start(server, "")
+    }
+
+    /// Like [`in_front_of`](Self::in_front_of). The pooler accepts the parameter `options` of a connection, and ignores
+    /// it. By default, it refuses connections with this parameter.
+    pub fn ignoring_options(server: &PostgresServer) -> Option<Self> {
+        Self::start(server, "ignore_startup_parameters = options\n")
+    }
+
+    fn start(server: &PostgresServer, more: &str) -> Option<Self> {
         // Debian installs PgBouncer in a folder that is not on the path of a user.
         let debian = Some(std::path::PathBuf::from("/usr/sbin/pgbouncer"));
         let program = debian.filter(|program| program.is_file());
@@ -37,7 +47,7 @@ impl PgBouncer {
             "[databases]\n* = host=127.0.0.1 port={} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = any\npool_mode = transaction\ndefault_pool_size = 20\n\
-             max_client_conn = 500\n",
+             max_client_conn = 500\n{more}",
             server.port()
         );
         let file = folder.path().join("pgbouncer.ini");

@@ -79,7 +79,10 @@ impl PostgresServer {
     ///
     /// Panics if the server is no standby.
     pub fn promote(&self) {
-        assert_eq!(self.command("SELECT pg_promote()"), "t", "the standby was not promoted");
+        // A query for the promotion could be cancelled by what the standby replays.
+        let mut promote = unprivileged(&self.programs.join("pg_ctl"));
+        promote.args(["promote", "--wait", "--timeout", "60", "--pgdata"]).arg(self.data());
+        self.run(&mut promote);
     }
 
     /// Returns the version of the servers, as a sentence. Returns an empty string, and prints a

@@ -1,0 +1,375 @@
+//! What a worker under a session knows of the table. It reads only the rows that have changed.
+//!
+//! Start with [`View`]: its `look` is the reading part of a tick. `roster` has the sessions of all workers.
+//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `rows`
+//! has the rows of the shards. See docs/design/025-fleets.md for the protocol.
+
+mod notices;
+mod ring;
+mod roster;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::store::{LeaseRecord, LeaseTable, Parent, Sessions, within};
+use lease_core::{Change, Lease, LeaseKey, StoreError, StoreErrorKind, Written};
+use tokio::time::Instant;
+use tracing::debug;
+
+use self::notices::Notices;
+use self::ring::change_counters;
+use self::roster::{News, Roster, SessionId};
+use self::rows::Rows;
+use crate::log_throttle::LogThrottles;
+use crate::plan::Member;
+use crate::table::row::ShardRow;
+use crate::table::snapshot::Snapshot;
+use crate::table::sync::ShardSync;
+use crate::time::now;
+use crate::worker::parts::WorkerParts;
+
+pub(crate) struct View {
+    own: Option<(SessionId, Parent)>,
+    roster: Roster,
+    rows: Rows,
+    notices: Notices,
+    /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
+    must_count: bool,
+    /// The counter of this session has never exceeded this number.
+    counted: i64,
+    /// Shards whose claim or release may not be answered. `true` if other workers may believe that this
+    /// worker holds the shard.
+    unsettled: BTreeMap<LeaseKey, bool>,
+    /// Whether notices are missing, so that the worker must list all rows.
+    is_behind: bool,
+    /// When the rows were listed first, and last.
+    listed: Option<(Instant, Instant)>,
+    /// Shards whose rows differed in the last audit. Unless another worker reports them, this worker does.
+    unreported: BTreeSet<LeaseKey>,
+    /// When the session of the successor expires, counted from the last tick.
+    next_expiry: Option<Duration>,
+    ticks: u64,
+    /// The number of rows that were read in this tick.
+    rows_read: usize,
+}
+
+/// The result of one look at the table.
+pub(crate) struct Looked {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) members: Vec<Member>,
+    /// Shards that this worker reads, although their rows no longer name its session.
+    pub(crate) disowned: Vec<LeaseKey>,
+    pub(crate) is_listed: Listed,
+    pub(crate) is_changed: bool,
+}
+
+/// Whether all rows were listed in this tick, or only changed rows were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    All,
+    Changed,
+}
+
+impl View {
+    pub(crate) fn new() -> Self {
+        Self {
+            own: None,
+            roster: Roster::default(),
+            rows: Rows::default(),
+            notices: Notices::default(),
+            must_count: false,
+            counted: 0,
+            unsettled: BTreeMap::new(),
+            is_behind: false,
+            listed: None,
+            unreported: BTreeSet::new(),
+            next_expiry: None,
+            ticks: 0,
+            rows_read: 0,
+        }
+    }
+
+    /// The worker has obtained its own row. Its notices begin anew, because they belong to this session.
+    pub(crate) fn start(&mut self, session: &Lease) {
+        let parent = Parent::from(session.grant());
+        let id = SessionId::new(session.lessee().clone(), session.token());
+        self.roster.start(parent.clone());
+        self.own = Some((id, parent));
+        self.notices = Notices::default();
+        (self.must_count, self.counted) = (true, 0);
+    }
+
+    /// Adds the notices to a change of the worker's own row.
+    pub(crate) fn write(&self, change: Change) -> Change {
+        self.notices.write(change)
+    }
+
+    /// Whether old notices were removed, so that the worker's own row must be written.
+    pub(crate) fn forget_old_notices(&mut self, age: Duration) -> bool {
+        self.notices.forget_old(now(), age)
+    }
+
+    /// Counts, so that the other workers read the worker's own row. The row must be written before: a reader
+    /// of an older row would not read the row again. A counter that was removed would repeat numbers that
+    /// readers have seen, so it continues above these numbers.
+    pub(crate) async fn count(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
+        let Some((own, _)) = self.own.as_ref().filter(|_| self.must_count) else { return Ok(()) };
+        let settings = &worker.settings;
+        let (key, name) = (settings.application.changes(), own.to_string());
+        let before = self.counted;
+        // A request that is not answered may have counted.
+        self.counted = before.saturating_add(1);
+        let counted = sessions(&*settings.table)?.count(&key, &name);
+        let counted = within(settings.options.request_timeout(), counted).await?;
+        if counted <= before {
+            debug!(counted, before, "own counter was removed");
+            let restored = Change::new().set(name, self.counted);
+            if change_counters(worker, &restored).await? != Written::Applied {
+                return Ok(());
+            }
+        }
+        self.counted = self.counted.max(counted);
+        self.must_count = false;
+        Ok(())
+    }
+
+    /// Reports that this worker has obtained `key`.
+    pub(crate) fn obtained(&mut self, worker: &WorkerParts, key: &LeaseKey) {
+        self.hold(worker, key);
+        self.unsettled.remove(key);
+        self.notice(worker, key);
+    }
+
+    /// Reports that this worker no longer reads `key`. The release may not be answered yet.
+    pub(crate) fn gave(&mut self, worker: &WorkerParts, key: &LeaseKey) {
+        self.rows.set_holder(&worker.settings.application, key, None);
+        self.rows.doubt(key.clone());
+        self.unsettled.insert(key.clone(), false);
+        self.notice(worker, key);
+    }
+
+    /// Reports that a claim of `key` was refused.
+    pub(crate) fn refused(&mut self, key: LeaseKey) {
+        self.rows.doubt(key);
+    }
+
+    /// Reports that the outcome of a claim of `key` is unknown.
+    pub(crate) fn unclear(&mut self, key: LeaseKey) {
+        self.rows.doubt(key.clone());
+        self.unsettled.insert(key, true);
+    }
+
+    /// Reports that the worker's own row will change.
+    pub(crate) fn own_row_changes(&mut self) {
+        self.must_count = true;
+    }
+
+    /// Reports that the row of `key` is new.
+    pub(crate) fn created(&mut self, worker: &WorkerParts, key: LeaseKey) {
+        self.notice(worker, &key);
+        self.rows.doubt(key);
+    }
+
+    fn notice(&mut self, worker: &WorkerParts, key: &LeaseKey) {
+        self.notices.add(&worker.settings.application, key, now());
+        self.must_count = true;
+    }
+
+    /// Whether the worker's own row must be written and counted.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.must_count
+    }
+
+    /// Whether the holder of `row` may still hold the shard.
+    pub(crate) fn is_live(&self, row: &ShardRow) -> bool {
+        row.session.as_ref().is_none_or(|session| self.roster.is_live(session))
+    }
+
+    /// When the next look is due, at the latest, because the session of the successor may have expired.
+    pub(crate) fn next_expiry(&self) -> Option<Duration> {
+        self.next_expiry
+    }
+
+    /// Whether a stream has no row yet.
+    pub(crate) fn lacks_a_stream(&self, sync: &ShardSync) -> bool {
+        sync.is_new_to(&self.rows.snapshot())
+    }
+
+    /// When the first list of all rows is due again: some of its rows may have been stale.
+    pub(crate) fn must_list_again(&self, after: Duration) -> bool {
+        self.listed.is_none_or(|(first, last)| first == last && first.elapsed() >= after)
+    }
+
+    /// Reads what has changed since the last look, or lists all rows. A caller may drop the call: the next look
+    /// reads the rest.
+    pub(crate) async fn look(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+        listed: Listed,
+    ) -> Result<Looked, StoreError> {
+        let Some((own, _)) = self.own.clone() else {
+            return Err(StoreError::new(StoreErrorKind::Unavailable, "the worker has no session"));
+        };
+        (self.ticks, self.rows_read) = (self.ticks + 1, 0);
+        self.watch_ring(worker, &own).await?;
+        self.remove_ended(worker).await;
+        let news = self.read_workers(worker, &own).await?;
+        self.report_missed(worker, &news);
+        self.is_behind |= self.listed.is_none() || self.rows.to_read().len() > MOST_READS;
+        let is_audit = listed == Listed::All && !self.is_behind;
+        let listed = if self.is_behind { Listed::All } else { listed };
+        if listed == Listed::All {
+            let differing = self.list(worker, reading, unreadable).await?;
+            if is_audit {
+                self.unreported = differing;
+            }
+        }
+        let disowned = self.read_shards(worker, reading, unreadable).await?;
+        worker.status.ticked(self.rows_read);
+        let members = self.roster.members();
+        let is_changed = self.rows.take_changed() | self.roster.take_changed();
+        let (snapshot, others) = (self.rows.snapshot(), members.into_iter());
+        let others = others.filter(|member| member.name != worker.me.name);
+        let members = others.chain([worker.me.clone()]).collect();
+        Ok(Looked { snapshot, members, disowned, is_listed: listed, is_changed })
+    }
+
+    /// The last audit has found rows that this worker had not read. If no notice of the same change has arrived
+    /// since, the notice was lost, and other workers lack it, too.
+    fn report_missed(&mut self, worker: &WorkerParts, news: &BTreeSet<LeaseKey>) {
+        for key in std::mem::take(&mut self.unreported) {
+            if !news.contains(&key) {
+                debug!(%key, "row had changed without a notice");
+                self.notice(worker, &key);
+            }
+        }
+    }
+
+    /// Reads the own rows of the workers whose counters have moved. Returns the shards that their notices name.
+    async fn read_workers(
+        &mut self,
+        worker: &WorkerParts,
+        own: &SessionId,
+    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
+        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
+        let unread = self.roster.unread(own);
+        self.rows_read += unread.len();
+        let read = unread.into_iter().map(|(id, key)| async move {
+            let record = within(limit, table.read(&key)).await;
+            (id, record)
+        });
+        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
+        let mut all = BTreeSet::new();
+        while let Some((id, record)) = read.next().await {
+            match self.roster.read(&id, record?.as_ref(), &worker.settings.application) {
+                News::None => (),
+                News::Gap => self.is_behind = true,
+                News::Shards(shards) => {
+                    // At once, because the caller may drop this call.
+                    for key in &shards {
+                        self.rows.doubt(key.clone());
+                    }
+                    all.extend(shards);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Lists all rows. Returns the shards whose rows this worker did not know, and reads these rows once more,
+    /// since the store may list stale rows.
+    async fn list(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
+        let settings = &worker.settings;
+        let begun = now();
+        let listed = Snapshot::take(&*settings.table, &settings.application, unreadable).await?;
+        self.rows_read += listed.rows;
+        let known = self.rows.to_read();
+        let mut differing: BTreeSet<_> = self.rows.list(listed).into_iter().collect();
+        for key in reading {
+            self.hold(worker, key);
+        }
+        let first = self.listed.map_or(begun, |(first, _)| first);
+        let is_first = self.listed.replace((first, begun)).is_none();
+        self.is_behind = false;
+        if is_first || differing.len() > MOST_READS {
+            return Ok(BTreeSet::new());
+        }
+        for key in &differing {
+            self.rows.doubt(key.clone());
+        }
+        differing.retain(|key| !known.contains(key) && !reading.contains(key));
+        Ok(differing)
+    }
+
+    fn hold(&mut self, worker: &WorkerParts, key: &LeaseKey) {
+        let holder = self.own.as_ref().map(|(_, own)| (worker.me.name.clone(), own.clone()));
+        self.rows.set_holder(&worker.settings.application, key, holder);
+    }
+
+    async fn read_shards(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+    ) -> Result<Vec<LeaseKey>, StoreError> {
+        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
+        let (keys, mut disowned) = (self.rows.to_read(), Vec::new());
+        self.rows_read += keys.len();
+        let read = keys.into_iter().map(|key| async move {
+            let record = within(limit, table.read(&key)).await;
+            (key, record)
+        });
+        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
+        while let Some((key, record)) = read.next().await {
+            let record = record?;
+            let is_own = self.is_own(record.as_ref());
+            self.rows.read(&worker.settings.application, &key, record, unreadable);
+            let is_read = reading.contains(&key);
+            if is_read && !is_own {
+                disowned.push(key.clone());
+            }
+            self.settle(worker, key, is_own && !is_read);
+        }
+        Ok(disowned)
+    }
+
+    fn is_own(&self, record: Option<&LeaseRecord>) -> bool {
+        let holder = record.and_then(|record| record.holder.as_ref());
+        let session = holder.and_then(|holder| holder.parent.as_ref());
+        self.own.as_ref().is_some_and(|(_, own)| session == Some(own))
+    }
+
+    /// A claim or a release without an answer is settled when the row no longer names this session. `is_abandoned`
+    /// means that this session holds `key`, and that no task reads it.
+    fn settle(&mut self, worker: &WorkerParts, key: LeaseKey, is_abandoned: bool) {
+        if is_abandoned {
+            self.rows.doubt(key.clone());
+            self.unsettled.insert(key, true);
+        } else if self.unsettled.remove(&key) == Some(true) {
+            self.notice(worker, &key);
+        }
+    }
+}
+
+fn sessions(table: &dyn LeaseTable) -> Result<&dyn Sessions, StoreError> {
+    let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no sessions");
+    table.sessions().ok_or_else(none)
+}
+
+const CONCURRENT_READS: usize = 32;
+
+/// A list of all rows needs fewer requests than more reads.
+const MOST_READS: usize = 512;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The sessions that the row `changes` lists, and what their workers' own rows say.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+
+use lease_core::store::{Ended, LeaseRecord, Parent};
+use lease_core::{FencingToken, LeaseKey, Lessee};
+
+use crate::names::Application;
+use crate::plan::{Member, fleet, rendezvous_hash};
+use crate::worker::view::notices::Noticed;
+
+/// One session of a worker: an attribute of the row `changes` has this name. A worker that starts again has
+/// another token, so its counter never continues that of an earlier session.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionId {
+    name: Lessee,
+    token: FencingToken,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    listed: BTreeMap<SessionId, Listed>,
+    /// The sessions whose shards are not free.
+    live: HashSet<Parent>,
+    /// Sessions whose end this worker has found, and whose attributes it removes.
+    ended: BTreeSet<SessionId>,
+    /// Whether a member or a live session has changed.
+    is_changed: bool,
+}
+
+#[derive(Debug)]
+struct Listed {
+    parent: Parent,
+    /// `None` if the row `changes` no longer lists the session.
+    count: Option<i64>,
+    /// The count when the worker's own row was last read, and the number of the last notice then.
+    read: Option<(Option<i64>, i64)>,
+    member: Option<Member>,
+    has_ended: bool,
+}
+
+/// What the row of a listed worker has shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// No notice, or no live session.
+    None,
+    /// The rows of these shards have changed.
+    Shards(Vec<LeaseKey>),
+    /// Notices are missing.
+    Gap,
+}
+
+impl SessionId {
+    pub(crate) fn new(name: Lessee, token: FencingToken) -> Self {
+        Self { name, token }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (token, name) = text.split_once(' ')?;
+        let token = FencingToken::new(token.parse().ok()?).ok()?;
+        Some(Self { name: Lessee::new(name).ok()?, token })
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.token.get(), self.name)
+    }
+}
+
+impl Roster {
+    /// Takes over the counters of the row `changes`. A session that the row no longer lists stays until its
+    /// own row was read, because an absent attribute proves nothing. Returns whether `own` is listed.
+    pub(crate) fn update(
+        &mut self,
+        changes: Option<&LeaseRecord>,
+        application: &Application,
+        own: &SessionId,
+    ) -> bool {
+        for session in self.listed.values_mut() {
+            session.count = None;
+        }
+        let attributes = changes.map(|record| &record.attributes).into_iter().flatten();
+        for (name, count) in attributes {
+            let (Some(id), Some(count)) = (SessionId::parse(name), count.as_i64()) else {
+                continue;
+            };
+            let Ok(key) = application.worker(&id.name) else { continue };
+            let parent = Parent::new(key, id.token);
+            let new = || Listed { parent, count: None, read: None, member: None, has_ended: false };
+            self.listed.entry(id).or_insert_with(new).count = Some(count);
+        }
+        let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
+        let former: Vec<_> = self.listed.keys().filter(is_former).cloned().collect();
+        for id in &former {
+            self.found_ended(id);
+        }
+        self.listed.retain(|_, session| session.count.is_some() || !session.has_ended);
+        self.ended.retain(|id| self.listed.contains_key(id));
+        self.listed.get(own).is_some_and(|session| session.count.is_some())
+    }
+
+    /// The sessions whose counter has moved, with the keys of their workers' own rows.
+    pub(crate) fn unread(&self, own: &SessionId) -> Vec<(SessionId, LeaseKey)> {
+        let is_unread = |session: &Listed| {
+            !session.has_ended && session.read.is_none_or(|(count, _)| count != session.count)
+        };
+        let unread = self.listed.iter().filter(|(id, it)| *id != own && is_unread(it));
+        unread.map(|(id, session)| (id.clone(), session.parent.key.clone())).collect()
+    }
+
+    /// Takes over the row of a listed worker. Returns the notices that this worker does not know yet.
+    pub(crate) fn read(
+        &mut self,
+        id: &SessionId,
+        record: Option<&LeaseRecord>,
+        application: &Application,
+    ) -> News {
+        let Some(session) = self.listed.get_mut(id) else { return News::None };
+        if record.is_some_and(|record| Ended::shown_by(record, &session.parent).is_some()) {
+            self.end(id);
+            return News::None;
+        }
+        let held =
+            record.filter(|record| record.holder.is_some() && record.token == Some(id.token));
+        let Some(record) = held else {
+            // The row is absent, or the session has expired. The next worker of the ring writes the end.
+            self.is_changed |= session.member.take().is_some();
+            session.read = Some((session.count, session.read.map_or(0, |(_, last)| last)));
+            if session.count.is_none() {
+                self.end(id);
+            }
+            return News::None;
+        };
+        let seen = session.read.map_or(0, |(_, last)| last);
+        let noticed = Noticed::after(seen, record, application);
+        let member = fleet::member(record);
+        self.is_changed |= session.member != member;
+        session.member = member;
+        session.read = Some((session.count, noticed.last));
+        self.is_changed |= self.live.insert(session.parent.clone());
+        noticed.shards.map_or(News::Gap, News::Shards)
+    }
+
+    /// A worker has obtained its own session.
+    pub(crate) fn start(&mut self, session: Parent) {
+        self.live.insert(session);
+        self.is_changed = true;
+    }
+
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// The shards of the session are free from now on.
+    fn end(&mut self, id: &SessionId) {
+        let Some(session) = self.listed.get_mut(id) else { return };
+        (session.member, session.has_ended) = (None, true);
+        self.live.remove(&session.parent);
+        self.is_changed = true;
+    }
+
+    /// This worker has proved the end of the session. It removes the session's attribute.
+    pub(crate) fn found_ended(&mut self, id: &SessionId) {
+        self.end(id);
+        self.ended.insert(id.clone());
+    }
+
+    pub(crate) fn to_remove(&self) -> impl Iterator<Item = &SessionId> {
+        self.ended.iter()
+    }
+
+    /// All sessions but `own`, in the order of the ring, from the successor of `own` on. A session stays in the
+    /// ring while its row holds, even if the row `changes` no longer lists it: no other worker may see its end.
+    pub(crate) fn ring(&self, own: &SessionId) -> Vec<SessionId> {
+        let after = self.listed.range::<SessionId, _>(own..).filter(|(id, _)| *id != own);
+        let ring = after.chain(self.listed.range::<SessionId, _>(..own));
+        ring.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether the row `changes` no longer lists the session. Another worker may never have seen its counter.
+    pub(crate) fn is_uncounted(&self, id: &SessionId) -> bool {
+        self.listed.get(id).is_some_and(|session| session.count.is_none())
+    }
+
+    pub(crate) fn parent(&self, id: &SessionId) -> Option<&Parent> {
+        self.listed.get(id).map(|session| &session.parent)
+    }
+
+    pub(crate) fn is_known_to_have_ended(&self, id: &SessionId) -> bool {
+        self.listed.get(id).is_some_and(|session| session.has_ended)
+    }
+
+    pub(crate) fn members(&self) -> Vec<Member> {
+        self.listed.values().filter_map(|session| session.member.clone()).collect()
+    }
+
+    pub(crate) fn is_live(&self, session: &Parent) -> bool {
+        self.live.contains(session)
+    }
+}
+
+/// A number below `count`, which differs from tick to tick and from worker to worker.
+pub(crate) fn any_below(count: usize, worker: &Lessee, tick: u64) -> Option<usize> {
+    let hash = rendezvous_hash(&tick.to_string(), worker.as_str());
+    usize::try_from(hash % u64::try_from(count).ok().filter(|count| *count > 0)?).ok()
+}

@@ -1,0 +1,112 @@
+//! The rows of the shards, as the worker has last read them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lease_core::store::{LeaseRecord, Parent};
+use lease_core::{LeaseKey, Lessee};
+
+use crate::log_throttle::LogThrottles;
+use crate::names::{Application, RowName};
+use crate::position::Position;
+use crate::table::row::ShardRow;
+use crate::table::snapshot::Snapshot;
+
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    snapshot: Arc<Snapshot>,
+    /// The rows to read at the next tick.
+    doubtful: BTreeSet<LeaseKey>,
+    /// Shards whose leases have a ttl. No notice reports their expiry.
+    expiring: BTreeSet<LeaseKey>,
+    is_changed: bool,
+}
+
+impl Rows {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    pub(crate) fn doubt(&mut self, key: LeaseKey) {
+        self.doubtful.insert(key);
+    }
+
+    pub(crate) fn to_read(&self) -> BTreeSet<LeaseKey> {
+        self.doubtful.union(&self.expiring).cloned().collect()
+    }
+
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// Takes over one row that was just read.
+    pub(crate) fn read(
+        &mut self,
+        application: &Application,
+        key: &LeaseKey,
+        record: Option<LeaseRecord>,
+        unreadable: &mut LogThrottles,
+    ) {
+        self.doubtful.remove(key);
+        let Some(RowName::Shard(name)) = application.row(key) else { return };
+        let before = self.snapshot.row(&name).cloned();
+        let snapshot = Arc::make_mut(&mut self.snapshot);
+        snapshot.put(&name, record, unreadable);
+        let row = snapshot.row(&name);
+        self.is_changed |= row.map(planned) != before.as_ref().map(planned);
+        if row.is_some_and(is_expiring) {
+            self.expiring.insert(key.clone());
+        } else {
+            self.expiring.remove(key);
+        }
+    }
+
+    /// Sets the holder of a row that this worker has just obtained or given away.
+    pub(crate) fn set_holder(
+        &mut self,
+        application: &Application,
+        key: &LeaseKey,
+        holder: Option<(Lessee, Parent)>,
+    ) {
+        let Some(RowName::Shard(name)) = application.row(key) else { return };
+        self.expiring.remove(key);
+        let (holder, session) = holder.unzip();
+        let is_other = |row: &ShardRow| (&row.holder, &row.session) != (&holder, &session);
+        if !self.snapshot.row(&name).is_some_and(is_other) {
+            return;
+        }
+        if let Some(row) = Arc::make_mut(&mut self.snapshot).row_mut(&name) {
+            (row.holder, row.session) = (holder, session);
+            self.is_changed = true;
+        }
+    }
+
+    /// Takes over a list of all rows. Returns the shards whose rows differ from the last ones that were read. A
+    /// store may list stale rows, so the worker reads these rows once more.
+    pub(crate) fn list(&mut self, listed: Snapshot) -> Vec<LeaseKey> {
+        let rows = |snapshot: &Snapshot| -> BTreeSet<(LeaseKey, Planned)> {
+            snapshot.all_rows().map(|row| (row.key.clone(), planned(row))).collect()
+        };
+        let (before, after) = (rows(&self.snapshot), rows(&listed));
+        let mut differing: Vec<_> =
+            before.symmetric_difference(&after).map(|(key, _)| key.clone()).collect();
+        differing.dedup();
+        self.is_changed |= !differing.is_empty();
+        self.expiring =
+            listed.all_rows().filter(|row| is_expiring(row)).map(|row| row.key.clone()).collect();
+        self.snapshot = Arc::new(listed);
+        differing
+    }
+}
+
+/// The parts of a row that decide which worker reads the shard. A checkpoint in the shard is not reported.
+type Planned = (Option<Lessee>, Option<(LeaseKey, u64)>, bool);
+
+fn planned(row: &ShardRow) -> Planned {
+    let session = row.session.as_ref().map(|it| (it.key.clone(), it.token.get()));
+    (row.holder.clone(), session, row.checkpoint == Position::ShardEnd)
+}
+
+fn is_expiring(row: &ShardRow) -> bool {
+    row.holder.is_some() && row.session.is_none()
+}

@@ -1,0 +1,189 @@
+//! What a fleet under sessions reads and writes while nothing changes, and while workers are replaced.
+//!
+//! The full sizes take minutes: `cargo test --release -p lease-kinesis --test rebalance rest:: -- --ignored
+//! --nocapture`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_kinesis::{
+    Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream,
+    Worker, WorkerHandle,
+};
+use lease_memory::MemoryStore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::counted_table::{CountedTable, Traffic};
+use crate::fleet::Costs;
+
+struct Idle;
+
+#[async_trait]
+impl RecordProcessor for Idle {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+}
+
+struct Fleet {
+    store: MemoryStore,
+    stream: SimStream,
+    handles: BTreeMap<usize, WorkerHandle>,
+    traffic: Arc<Mutex<Traffic>>,
+    running: JoinSet<()>,
+}
+
+impl Fleet {
+    fn start(workers: usize, shards: u16) -> Self {
+        let (store, stream) = (MemoryStore::new(), SimStream::new(shards));
+        let (traffic, running) = (Arc::default(), JoinSet::new());
+        let mut fleet = Self { store, stream, handles: BTreeMap::new(), traffic, running };
+        for number in 0..workers {
+            fleet.join(number);
+        }
+        fleet
+    }
+
+    fn join(&mut self, number: usize) {
+        let table = CountedTable::direct(self.store.clone(), Arc::clone(&self.traffic));
+        let factory = |_: &ShardContext| Idle;
+        let worker = Worker::builder("shop", table, self.stream.clone(), factory)
+            .with_name(format!("worker-{number}").parse().unwrap())
+            .with_seed(number as u64)
+            .with_initial_position(InitialPosition::TrimHorizon)
+            // The reads of the stream are not measured.
+            .with_idle_pause(Duration::from_hours(1))
+            .with_session()
+            .build()
+            .unwrap();
+        self.handles.insert(number, worker.handle());
+        self.running.spawn(async { worker.run().await.unwrap() });
+    }
+
+    fn leave(&mut self, number: usize) {
+        self.handles.remove(&number).unwrap().stop();
+    }
+
+    /// The most read units of one second, during `seconds`.
+    async fn peak(&self, seconds: u32) -> f64 {
+        let mut peak = 0;
+        for _second in 0..seconds {
+            let before = self.costs().half_units;
+            sleep(Duration::from_secs(1)).await;
+            peak = peak.max(self.costs().half_units - before);
+        }
+        crate::whole(peak) / 2.0
+    }
+
+    async fn until_shared(&self, shards: usize) {
+        for second in 0.. {
+            let shares: Vec<_> =
+                self.handles.values().map(|handle| handle.status().shards.len()).collect();
+            let different: BTreeSet<_> = shares.iter().collect();
+            let most_different = if shards.is_multiple_of(shares.len()) { 1 } else { 2 };
+            let is_even = different.len() <= most_different;
+            if shares.iter().sum::<usize>() == shards && is_even {
+                return;
+            }
+            sleep(Duration::from_secs(1)).await;
+            assert!(second < 600, "the shards are not shared after ten minutes: {shares:?}");
+        }
+    }
+
+    fn costs(&self) -> Costs {
+        self.traffic.lock().unwrap().costs
+    }
+}
+
+/// Returns the rows and the writes per second over ten minutes.
+async fn at_rest(workers: usize, shards: u16) -> (f64, f64) {
+    let fleet = Fleet::start(workers, shards);
+    fleet.until_shared(usize::from(shards)).await;
+    // Each worker lists the rows for a second time, and forgets its notices.
+    sleep(Duration::from_mins(5)).await;
+
+    let before = fleet.costs();
+    sleep(Duration::from_mins(10)).await;
+    let after = fleet.costs();
+
+    let per_second = |count: u64| crate::whole(count) / 600.0;
+    let (rows, writes) =
+        (per_second(after.reads - before.reads), per_second(after.writes - before.writes));
+    let units = per_second(after.half_units - before.half_units) / 2.0;
+    println!(
+        "{workers} workers, {shards} shards at rest: {rows:.1} rows/s, {units:.1} read units/s, \
+         {writes:.2} writes/s"
+    );
+    (rows, writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_fleet_under_sessions_reads_and_writes_little_at_rest() {
+    let (rows, writes) = at_rest(10, 100).await;
+
+    assert!(rows <= 14.0 && writes <= 3.3, "{rows} rows/s, {writes} writes/s");
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "takes a minute in a release build"]
+async fn fleet_of_fifty_under_sessions_at_rest() {
+    let (rows, writes) = at_rest(50, 1_000).await;
+
+    assert!(rows <= 100.0 && writes <= 16.0, "{rows} rows/s, {writes} writes/s");
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "takes minutes in a release build"]
+async fn fleet_of_two_hundred_under_sessions_at_rest() {
+    let (rows, writes) = at_rest(200, 10_000).await;
+
+    assert!(rows <= 500.0 && writes <= 62.0, "{rows} rows/s, {writes} writes/s");
+}
+
+/// Replaces a few workers, one each half minute. Returns the read units per second, on average.
+async fn deploy(workers: usize, shards: u16) -> f64 {
+    let mut fleet = Fleet::start(workers, shards);
+    fleet.until_shared(usize::from(shards)).await;
+    sleep(Duration::from_mins(3)).await;
+
+    let (before, mut peak) = (fleet.costs(), 0.0_f64);
+    for old in 0..REPLACED {
+        fleet.join(workers + old);
+        peak = peak.max(fleet.peak(15).await);
+        fleet.leave(old);
+        peak = peak.max(fleet.peak(15).await);
+    }
+    let after = fleet.costs();
+
+    let seconds = 30.0 * crate::whole(REPLACED as u64);
+    let units = crate::whole(after.half_units - before.half_units) / 2.0 / seconds;
+    let writes = crate::whole(after.writes - before.writes) / seconds;
+    println!(
+        "{workers} workers, {shards} shards in a deploy: {units:.0} read units/s, at most {peak:.0}, \
+         {writes:.1} writes/s"
+    );
+    fleet.until_shared(usize::from(shards)).await;
+    units
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "takes minutes in a release build"]
+async fn deploy_of_fifty_under_sessions() {
+    let units = deploy(50, 1_000).await;
+
+    assert!(units < 3_000.0, "{units} read units/s");
+}
+
+/// One partition of `DynamoDB` gives 3,000 read units per second. Single seconds need more.
+#[tokio::test(start_paused = true)]
+#[ignore = "takes minutes in a release build"]
+async fn deploy_of_two_hundred_under_sessions() {
+    let units = deploy(200, 10_000).await;
+
+    assert!(units < 3_000.0, "{units} read units/s");
+}
+
+const REPLACED: usize = 4;

@@ -34,6 +34,8 @@ pub const JOB_MISSED_TICKS: &str = "lease_job_missed_ticks_total";
 pub const JOB_DURATION_SECONDS: &str = "lease_job_duration_seconds";
 /// Time from a tick to the start of the body.
 pub const JOB_LATENESS_SECONDS: &str = "lease_job_lateness_seconds";
+/// How far a tick that is marked as run is ahead of this machine's clock. 0 if the clocks agree.
+pub const JOB_CLOCK_AHEAD_SECONDS: &str = "lease_job_clock_ahead_seconds";
 
 /// Shards that this worker reads now, by application and stream. KCL: `CurrentLeases`.
 pub const KINESIS_SHARDS_HELD: &str = "lease_kinesis_shards_held";
@@ -109,6 +111,11 @@ pub(crate) fn describe_jobs() {
     describe_counter!(JOB_MISSED_TICKS, "Ticks that no machine started in time");
     describe_histogram!(JOB_DURATION_SECONDS, Unit::Seconds, "How long the body of a job ran");
     describe_histogram!(JOB_LATENESS_SECONDS, Unit::Seconds, "Time from a tick to its start");
+    describe_gauge!(
+        JOB_CLOCK_AHEAD_SECONDS,
+        Unit::Seconds,
+        "How far a tick that is marked as run is ahead of this clock"
+    );
 }
 
 #[cfg(feature = "kinesis")]

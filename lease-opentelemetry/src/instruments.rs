@@ -77,7 +77,7 @@ pub(crate) fn seconds(
 }
 
 /// An instrument for a number that is measured.
-#[cfg(any(feature = "kinesis", feature = "export"))]
+#[cfg(any(feature = "kinesis", feature = "export", feature = "scheduler"))]
 pub(crate) fn measured(
     meter: &Meter,
     name: &'static str,

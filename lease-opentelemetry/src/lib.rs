@@ -5,6 +5,8 @@ mod adapter;
 #[cfg(feature = "export")]
 mod export;
 mod instruments;
+#[cfg(feature = "scheduler")]
+mod jobs;
 #[cfg(feature = "kinesis")]
 mod kinesis;
 
@@ -12,6 +14,9 @@ pub use adapter::{LeaseMeter, LeaseMeterBuilder};
 #[cfg(feature = "export")]
 #[cfg_attr(docsrs, doc(cfg(feature = "export")))]
 pub use export::ExporterMeter;
+#[cfg(feature = "scheduler")]
+#[cfg_attr(docsrs, doc(cfg(feature = "scheduler")))]
+pub use jobs::SchedulerMeter;
 #[cfg(feature = "kinesis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "kinesis")))]
 pub use kinesis::KinesisMeter;

@@ -7,7 +7,7 @@ use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::LockStore;
 use lease_core::{Lease, LeaseKey, LeaseOptions, Locker, LossCause, StoreError};
 use lease_memory::MemoryStore;
-use lease_metrics::{ExporterMetrics, KinesisMetrics, LeaseMetrics};
+use lease_metrics::{ExporterMetrics, KinesisMetrics, LeaseMetrics, SchedulerMetrics};
 use lease_test_servers::port::free_port;
 use lease_test_servers::prometheus::PrometheusServer;
 use metrics_exporter_prometheus::PrometheusRecorder;
@@ -66,6 +66,7 @@ async fn each_metric_is_scraped() {
     // The dashboard also has their metrics.
     metrics::with_local_recorder(&recorder, || {
         drop((KinesisMetrics::new("clicks"), ExporterMetrics::new("orders")));
+        drop(SchedulerMetrics::new(["nightly"]));
     });
     let locker = Locker::new(store.clone()).with_options(options).with_metrics(metrics);
     let Some(server) = PrometheusServer::scraping(address.into()).await else { return };

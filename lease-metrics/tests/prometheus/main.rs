@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod exporters;
+mod jobs;
 mod leases;
 mod workers;
 

@@ -3,6 +3,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod exporters;
+mod jobs;
 mod leases;
 mod names;
 mod workers;

@@ -43,7 +43,8 @@ pub trait WorkerMetrics: fmt::Debug + Send + Sync + 'static {
         let _ = (shard, end);
     }
 
-    /// The worker has computed the plan, at each tick. After the last plan, [`stopped`](Self::stopped) follows.
+    /// The worker has computed the plan, at each tick. [Under a session](crate::WorkerBuilder::with_session), a worker
+    /// computes no plan while no row changes. After the last plan, [`stopped`](Self::stopped) follows.
     fn planned(&self, plan: &Planned) {
         let _ = plan;
     }

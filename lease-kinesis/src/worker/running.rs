@@ -159,6 +159,7 @@ impl Running {
                 () = until(self.report_at) => self.report().await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
+                    self.worker.status.report_behind();
                     let looked = self.tick(begun).await;
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
@@ -194,7 +195,6 @@ impl Running {
     }
 
     async fn tick(&mut self, begun: Instant) -> Tick {
-        self.worker.status.report_behind();
         self.forget_old_notices();
         let (is_there, failed) = self.write_own_row().await;
         // A leaving worker can hand over its shards without its own row.

@@ -135,7 +135,7 @@ pub trait JobMetrics: fmt::Debug + Send + Sync + 'static {
 
     /// A tick of `job` that lies `ahead` of this machine's clock is marked as run, so this machine runs no tick
     /// until then: a clock is wrong. `ahead` is zero if no such tick is marked. The scheduler calls this at least
-    /// once a minute for each job, and with zero when it stops. By default, does nothing.
+    /// once a minute for each job whose body does not run, and with zero when it stops. By default, does nothing.
     fn clock_ahead(&self, job: &LeaseKey, ahead: Duration) {
         let _ = (job, ahead);
     }

@@ -21,6 +21,7 @@ use crate::quorum::rejoin::membership::{Membership, QuorumSettings};
 use crate::quorum::voting::ballot::too_few;
 use crate::quorum::voting::contention::Contention;
 use crate::quorum::voting::proposals::Proposals;
+use crate::quorum::voting::unanswered::UnansweredClaims;
 use crate::scripts::key_space::KeySpace;
 
 impl RedisQuorum {
@@ -201,6 +202,7 @@ impl RedisQuorumBuilder {
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             contention: Contention::default(),
+            unanswered: UnansweredClaims::default(),
             asked: Arc::default(),
             shared_choice: SharedChoice::default(),
             background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),

@@ -110,8 +110,13 @@ impl HeartbeatRound {
     /// Returns whether further rounds answer the heartbeat.
     fn spread(&mut self, place: usize) -> bool {
         let Some(pending) = self.pending.get_mut(place) else { return false };
-        let is_new = pending.reach == Reach::FirstNodes;
-        let may_spread = is_new && !pending.answered && pending.tally.may_spread();
+        let is_needed = match pending.reach {
+            Reach::FirstNodes => true,
+            // Votes for another claim may have kept the first heartbeat from bringing the lease to all nodes.
+            Reach::AllNodes => pending.tally.meets_other_claims(),
+            Reach::Released => false,
+        };
+        let may_spread = is_needed && !pending.answered && pending.tally.may_spread();
         let (true, Some(answer)) = (may_spread, &self.answer) else { return false };
         let tally = std::mem::replace(&mut pending.tally, Tally::new(self.nodes.count()));
         let rounds = FurtherRounds {

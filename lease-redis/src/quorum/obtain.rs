@@ -16,6 +16,7 @@ use crate::quorum::nodes::Nodes;
 use crate::quorum::voting::ballot::Ballot;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::election::{OpenElection, Stage};
+use crate::quorum::voting::unanswered::Proposed;
 use crate::scripts::nonce_text;
 
 pub(crate) struct QuorumClaim<'a> {
@@ -49,6 +50,13 @@ impl<'a> QuorumClaim<'a> {
     /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, the other
     /// claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
+        let mut proposed = self.nodes.unanswered.begin(self.claim, self.nodes.clock.now());
+        let outcome = self.run_rounds(&mut proposed).await?;
+        proposed.answer();
+        Ok(outcome)
+    }
+
+    async fn run_rounds(&self, proposed: &mut Proposed<'_>) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
         let _open = self.nodes.shared_choice.open();
@@ -59,8 +67,9 @@ impl<'a> QuorumClaim<'a> {
                 self.nodes.asked.take(self.claim.nonce);
             }
             let started = self.nodes.clock.now();
-            let split = last.as_ref().map(|election: &OpenElection| election.proposal.token);
-            match self.run_round(order, above, split).await? {
+            let token = self.nodes.propose(above)?;
+            let earlier = proposed.add(token);
+            match self.run_round(order, token, earlier).await? {
                 RoundOutcome::Granted(token) => {
                     self.nodes.contention.granted(&self.claim.key);
                     return Ok(Outcome::Granted(token));
@@ -123,7 +132,9 @@ impl<'a> QuorumClaim<'a> {
         let mut above = handed.get();
         self.nodes.asked.take(self.claim.nonce);
         for _ in 0..ROUNDS {
-            match self.run_round(Order::AllAtOnce, above, None).await? {
+            // An earlier proposal may have been granted.
+            let token = self.nodes.propose(above)?;
+            match self.run_round(Order::AllAtOnce, token, None).await? {
                 RoundOutcome::Granted(token) => return Ok(Outcome::Granted(token)),
                 RoundOutcome::Held(holder) | RoundOutcome::Behind(holder) => {
                     return Ok(Outcome::Held(holder));

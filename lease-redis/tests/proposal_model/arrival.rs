@@ -63,8 +63,9 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             if accepted {
-                let split = (!earlier && !claim.earlier_granted).then_some(claim.earlier);
-                accept(setup, there, place, proposal, split);
+                let split = !earlier && !claim.earlier_granted && claim.earlier > 0;
+                let ungranted = split.then_some(claim.earlier);
+                accept(setup, there, place, proposal, ungranted);
             }
             let granted = there.holder == name(place) && there.held == proposal;
             let link = &mut there.links[place];
@@ -142,17 +143,19 @@ impl<const N: usize> Steps<'_, N> {
 }
 
 /// A second vote for the same claim sets the former bound to the proposal, because the claim may have been
-/// granted before. If the last vote was for `split`, which was not granted, the former bound does not change.
+/// granted before. If the last vote was for a proposal from `ungranted` on, the former bound does not change.
 fn accept<const N: usize>(
     setup: &Setup<N>,
     there: &mut Node,
     place: usize,
     proposal: u8,
-    split: Option<u8>,
+    ungranted: Option<u8>,
 ) {
     if there.holder != name(place) {
         there.former = there.bound;
-    } else if split != Some(there.held) && !setup.leaves_out(Rule::SecondVoteLeavesTrace) {
+    } else if ungranted.is_none_or(|least| there.held < least)
+        && !setup.leaves_out(Rule::SecondVoteLeavesTrace)
+    {
         there.former = proposal;
     }
     (there.counter, there.bound, there.absent) = (proposal, proposal, false);

@@ -38,6 +38,7 @@ use crate::quorum::voting::ballot::{Ballot, majority};
 use crate::quorum::voting::contention::Contention;
 use crate::quorum::voting::election::Proposal;
 use crate::quorum::voting::proposals::Proposals;
+use crate::quorum::voting::unanswered::UnansweredClaims;
 use crate::scripts::GRAIN;
 use crate::scripts::key_space::KeySpace;
 
@@ -58,6 +59,7 @@ pub(crate) struct Nodes {
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
+    pub(crate) unanswered: UnansweredClaims,
     pub(crate) asked: Arc<AskedNodes>,
     pub(crate) probes: Probes,
     pub(crate) shared_choice: SharedChoice,

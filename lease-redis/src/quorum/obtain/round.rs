@@ -56,21 +56,20 @@ impl HolderQueries {
 }
 
 impl QuorumClaim<'_> {
-    /// The proposal is larger than `above`. `split` is the last proposal, if its votes are still on the nodes.
+    /// Proposes `token`. The claim's proposals from `earlier` on were not granted.
     pub(super) async fn run_round(
         &self,
         order: Order,
-        above: u64,
-        split: Option<FencingToken>,
+        token: FencingToken,
+        earlier: Option<FencingToken>,
     ) -> Result<RoundOutcome, ServerFault> {
         let until = self.nodes.clock.now() + self.nodes.vote_validity;
-        let token = self.nodes.propose(above)?;
         if let Order::MajorityFirst(first) = order {
-            let election = Election::open(self.nodes, self.claim, token, Some(first), split);
+            let election = Election::open(self.nodes, self.claim, token, Some(first), earlier);
             self.ask_majority_first(&election, first).await;
             return self.count_votes(election, until).await;
         }
-        let election = Election::open(self.nodes, self.claim, token, None, split);
+        let election = Election::open(self.nodes, self.claim, token, None, earlier);
         let mut others: Vec<_> = (0..self.nodes.count()).collect();
         if order == Order::OneFirst {
             let mut queries = self.query_holder(election.proposal.waits);

@@ -26,8 +26,8 @@ pub(crate) struct Proposal {
     pub(crate) key: String,
     /// The text of the lock if the node accepts the proposal.
     pub(crate) text: String,
-    /// The ttl is in milliseconds, after a `w` if this client waits for the key. The claim's last proposal follows if
-    /// its votes are still on the nodes.
+    /// The ttl is in milliseconds, after a `w` if this client waits for the key. The first proposal of the claim that
+    /// was not granted may follow.
     pub(crate) ttl: String,
     pub(crate) waits: bool,
 }
@@ -52,26 +52,25 @@ pub(crate) enum Stage {
 }
 
 impl Election {
-    /// With `first`, asks only these nodes at first. `split` is the claim's last proposal if it was not granted, and
-    /// its votes were not withdrawn.
+    /// With `first`, asks only these nodes at first. The claim's proposals from `earlier` on were not granted.
     pub(crate) fn open(
         nodes: &Arc<Nodes>,
         claim: &Claim,
         token: FencingToken,
         first: Option<Places>,
-        split: Option<FencingToken>,
+        earlier: Option<FencingToken>,
     ) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
         // Other waiters may rely on this mark, because only a few of many woken waiters send a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
         let (ttl, wait) = (millis(claim.ttl), if waits { "w" } else { "" });
-        let split = split.map(|split| format!(" {}", digits(split.get()))).unwrap_or_default();
+        let earlier = earlier.map(|token| format!(" {}", digits(token.get()))).unwrap_or_default();
         let proposal = Proposal {
             token,
             key: nodes.keys.lease(&claim.key).to_string(),
             text: text_of(claim.nonce, token, Beat::GRANTED, mark, lessee),
-            ttl: format!("{wait}{ttl}{split}"),
+            ttl: format!("{wait}{ttl}{earlier}"),
             waits,
             claim,
         };

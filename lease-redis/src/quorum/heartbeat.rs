@@ -243,7 +243,9 @@ impl FurtherRounds {
             let may_follow = !is_last && tally.meets_other_claims() && tally.may_spread();
             let patience = if may_follow { self.nodes.hedge_delay() } else { Duration::MAX };
             let Ok(Some((node, answers))) = timeout(patience, replies.next()).await else { break };
-            answers.into_iter().for_each(|answer| tally.add(node, answer));
+            for answer in answers {
+                tally.add(node, answer);
+            }
             if !matches!(tally.count(), HeartbeatCount::Open) {
                 break;
             }

@@ -1,6 +1,9 @@
 //! The tests of `worker`, with workers under sessions, and tests of sessions.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod damaged;
+mod faults;
+mod mixed;
 mod mode;
 mod sessions;
 

@@ -24,6 +24,7 @@ use crate::plan::decide::{Decision, Surplus, begin, decide};
 use crate::plan::fleet::{self, MemberTracker};
 use crate::plan::{Member, MemberState, plan_amid};
 use crate::processor::ProcessorError;
+use crate::status::OpenWorker;
 use crate::table::snapshot::Snapshot;
 use crate::table::sync::SyncResult;
 use crate::time::now;
@@ -72,12 +73,14 @@ pub(crate) struct Running {
     stopped_by: Option<ProcessorError>,
     /// The end of the time for hand-overs. `None` until the worker leaves.
     deadline: Option<Instant>,
+    _open: OpenWorker,
 }
 
 impl Running {
     pub(crate) fn new(worker: WorkerParts, coexistence: Option<Box<dyn Coexistence>>) -> Self {
         let view = (worker.mode == Mode::Session).then(View::new);
         Self {
+            _open: worker.status.open(),
             worker,
             coexistence,
             row: None,
@@ -160,6 +163,7 @@ impl Running {
                 () = until(self.report_at) => self.report().await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
+                    self.worker.status.report_behind();
                     let looked = self.tick(begun).await;
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
@@ -228,6 +232,7 @@ impl Running {
         };
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
+        let shards = held.len();
         let (held, taken) = self.share_with_others(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
@@ -239,6 +244,7 @@ impl Running {
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        self.worker.status.planned(shards, &members, &planned, &self.worker.me.name);
         let is_other = members != self.members;
         self.members = members;
         let needs_nothing = decision == Decision::default() && taken.is_empty();

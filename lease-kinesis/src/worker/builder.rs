@@ -332,9 +332,9 @@ impl WorkerBuilder {
     /// **Experimental:** a shard may stay without a reader for minutes. Do not use this mode in production.
     ///
     /// By default, each shard has heartbeats, and each worker lists all rows at each tick. A session is meant for
-    /// fleets of more than about a hundred shards. All workers of an application must use the same mode, so stop
-    /// all workers before you change the mode. If the modes differ, each shard still has one reader at most, but
-    /// the shares differ, and workers under a session read many rows.
+    /// fleets of more than about a hundred shards. To change the mode of an application, replace its workers one
+    /// by one: workers of both modes share the shards. Meanwhile, a worker under a session also reads the rows of all
+    /// shards whose readers have no session. It notices a new worker without a session within a minute or more.
     ///
     /// If the store throttles the worker's own row, the worker may lose all of its shards at once. An operator
     /// evicts the worker's own row, since a store refuses to evict a lease under a session.

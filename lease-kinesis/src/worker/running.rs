@@ -127,7 +127,11 @@ impl Running {
 
     async fn work(&mut self) -> Result<(), WorkerError> {
         info!("worker started");
-        self.be_there().await.or_else(only_if_hopeless)?;
+        let begun = async {
+            self.be_there().await?;
+            self.count().await
+        };
+        begun.await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
         let mut next_tick = now();
         while self.deadline.is_none() || !self.reading.is_empty() {
@@ -224,7 +228,7 @@ impl Running {
         self.is_at_rest = false;
         let held = match &self.view {
             Some(view) => snapshot.placement(|row| view.is_live(row)),
-            None => snapshot.placement(|_row| true),
+            None => snapshot.placement(|row| snapshot.is_live(row)),
         };
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
@@ -258,7 +262,10 @@ impl Running {
     /// Returns whether the worker holds its own row, and the tick's result if it does not.
     async fn write_own_row(&mut self) -> (bool, Tick) {
         match self.be_there().await {
-            Ok(()) => (self.row.is_some(), Tick::Failed),
+            Ok(()) => {
+                self.count_or_retry().await;
+                (self.row.is_some(), Tick::Failed)
+            }
             Err(cause) => {
                 let cause = &cause as &dyn std::error::Error;
                 warn!(error = cause, "worker's own row not written");
@@ -398,24 +405,25 @@ impl Running {
 
     async fn write_row(&mut self) -> Result<(), StoreError> {
         let Self { worker, row: Some(row), view, row_is_written, .. } = self else { return Ok(()) };
+        if view.as_mut().is_some_and(View::take_unwritten) {
+            *row_is_written = false;
+        }
+        if *row_is_written {
+            return Ok(());
+        }
         let (settings, me) = (&worker.settings, &worker.me);
-        if !*row_is_written {
-            let change = fleet::change(me);
-            let change = match view {
-                Some(view) => view.write(change),
-                None => change,
-            };
-            // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
-            let written = settings.table.update(row.grant(), &change);
-            // Without an answer, the next tick writes the row again.
-            if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
-                *row_is_written = written? == Written::Applied;
-            }
+        let change = fleet::change(me);
+        let change = match view {
+            Some(view) => view.write(change),
+            None => change,
+        };
+        // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
+        let written = settings.table.update(row.grant(), &change);
+        // Without an answer, the next tick writes the row again.
+        if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+            *row_is_written = written? == Written::Applied;
         }
-        match view {
-            Some(view) if *row_is_written => view.count(worker).await,
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

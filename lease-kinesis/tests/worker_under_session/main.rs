@@ -6,6 +6,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod damaged;
+mod faults;
+mod mixed;
 mod mode;
 mod sessions;
 

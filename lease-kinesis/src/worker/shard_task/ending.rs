@@ -126,8 +126,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // Only a transfer or an operator ends a lease before its expiry. So an unanswered transfer has
-            // succeeded if the lease has ended early.
+            // Only a transfer or an operator ends a lease before its expiry, or before the end of its session. So an
+            // unanswered transfer has succeeded if the lease has ended early.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -150,7 +150,8 @@ impl ShardTask {
     }
 
     async fn has_expired(&self) -> bool {
-        !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
+        let is_over = |cause| matches!(cause, LossCause::Expired | LossCause::SessionEnded);
+        !self.lease.is_held() && is_over(self.lease.lost().await.cause)
     }
 
     /// Takes no longer than the grace time, except before a hand-over.

@@ -3,6 +3,7 @@
 use crate::state::MOST_CLAIMS;
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a search combines any of them")]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
     /// The first claims that send heartbeats, are restored and release. Other claims end when they

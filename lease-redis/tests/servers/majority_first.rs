@@ -104,9 +104,9 @@ async fn first_heartbeat_extends_the_lease_without_one_of_its_nodes() {
         let grant = obtain_on_three(&store, &servers).await;
         let lost = holding(&servers)[0];
         if hangs {
-            servers[lost].hang()
+            servers[lost].hang();
         } else {
-            servers[lost].kill()
+            servers[lost].kill();
         }
         let began = clock.now();
 

@@ -186,7 +186,9 @@ mod tests {
 
     fn places<const N: usize>(all: [usize; N]) -> Places {
         let mut places = Places::default();
-        all.into_iter().for_each(|place| places.insert(place));
+        for place in all {
+            places.insert(place);
+        }
         places
     }
 

@@ -133,6 +133,7 @@ mod tests {
         choice.choose(|_| true, || one(own))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the type of a choice")]
     fn one(place: usize) -> Option<Places> {
         let mut places = Places::default();
         places.insert(place);

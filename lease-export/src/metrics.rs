@@ -127,8 +127,8 @@ pub struct SentBatch {
     pub records: u64,
     /// Events that the sink has taken.
     pub sent: u64,
-    /// Events that the sink has not taken, except those that the sink refused. They stay pending, unless this was the
-    /// last of [several exports](Exporter::with_max_failures).
+    /// Events that the sink has not taken. This count excludes events that the sink refused. The counted events stay
+    /// pending, unless this was the last of [several exports](Exporter::with_max_failures).
     pub failed: u64,
     /// The time of all requests and retries.
     pub took: Duration,

@@ -145,7 +145,7 @@ impl StatusRegistry {
         }
     }
 
-    /// `shards` is the number of all shards, also of those that the plan assigns to no worker.
+    /// `shards` counts all shards. This includes the shards that the plan assigns to no worker.
     pub(crate) fn planned(
         &self,
         shards: usize,

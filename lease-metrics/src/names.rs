@@ -41,7 +41,8 @@ pub const JOB_CLOCK_AHEAD_SECONDS: &str = "lease_job_clock_ahead_seconds";
 pub const KINESIS_SHARDS_HELD: &str = "lease_kinesis_shards_held";
 /// Shards that the plan assigns to this worker, by application. KCL: `NeededLeases` is this number, less the held shards.
 pub const KINESIS_SHARDS_WANTED: &str = "lease_kinesis_shards_wanted";
-/// All shards that a worker can read now, also those that no worker may get, by application. KCL: `TotalLeases`.
+/// Shards that a worker can read now, by application. This includes the shards that no worker may get. KCL:
+/// `TotalLeases`.
 pub const KINESIS_SHARDS_PLANNED: &str = "lease_kinesis_shards_planned";
 /// Workers of the plan. KCL: `NumWorkers`.
 pub const KINESIS_WORKERS: &str = "lease_kinesis_workers";

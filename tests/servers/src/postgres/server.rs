@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -40,13 +41,47 @@ impl PostgresServer {
     /// Panics as [`start`](Self::start) does.
     pub fn with(settings: &[&str]) -> Option<Self> {
         let mut server = Self::stopped(settings)?;
-        // With --no-sync and fsync=off, only a power cut would lose data.
-        let arguments = ["--username", "postgres", "--auth", "trust", "--encoding", "UTF8"];
-        let mut initdb = unprivileged(&server.programs.join("initdb"));
-        initdb.args(arguments).args(["--locale", "C", "--no-sync", "--pgdata"]);
-        server.run(initdb.arg(server.data()));
+        server.create_data();
         server.start_again();
         Some(server)
+    }
+
+    /// Copies the data of a new server, because `initdb` takes a second of processor time.
+    fn create_data(&self) {
+        static TEMPLATE: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+        let template = TEMPLATE.get_or_init(|| self.template());
+        let copied = template.as_ref().is_some_and(|template| copy(template, &self.data()));
+        if !copied {
+            drop(std::fs::remove_dir_all(self.data()));
+            self.initdb();
+        }
+    }
+
+    /// Returns the data of a new server, which the folder of tools keeps for later runs.
+    fn template(&self) -> Option<PathBuf> {
+        let tools = PathBuf::from(std::env::var_os("LEASE_TEST_TOOLS")?);
+        let version = Self::version().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        let template = tools.join(format!("data-{version}"));
+        if !template.is_dir() {
+            self.initdb();
+            let incomplete = tools.join(format!("data-{version}-{}", std::process::id()));
+            // Another program may have been faster. Then its template is used.
+            if !copy(&self.data(), &incomplete) || std::fs::rename(&incomplete, &template).is_err()
+            {
+                drop(std::fs::remove_dir_all(&incomplete));
+            }
+            drop(std::fs::remove_dir_all(self.data()));
+        }
+        Some(template)
+    }
+
+    fn initdb(&self) {
+        // With --no-sync and fsync=off, only a power cut would lose data.
+        let arguments = ["--username", "postgres", "--auth", "trust", "--encoding", "UTF8"];
+        let mut initdb = unprivileged(&self.programs.join("initdb"));
+        initdb.args(arguments).args(["--locale", "C", "--no-sync", "--pgdata"]);
+        self.run(initdb.arg(self.data()));
     }
 
     /// Starts a standby that follows this server, asynchronously.
@@ -319,6 +354,12 @@ impl fmt::Debug for PostgresServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresServer").field("port", &self.port).finish_non_exhaustive()
     }
+}
+
+/// Also copies the owners of the files, if the tests run as root. Returns whether the copy is complete.
+fn copy(from: &Path, to: &Path) -> bool {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).stderr(Stdio::null()).status();
+    copied.is_ok_and(|status| status.success())
 }
 
 fn programs() -> Option<PathBuf> {

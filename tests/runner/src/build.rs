@@ -1,5 +1,7 @@
 //! Builds test programs with cargo, and lists them.
 
+use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,6 +27,16 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     if tier == Tier::Quick {
         cargo.args(["--lib", "--bins"]);
         cargo.args(QUICK.iter().flat_map(|name| ["--test", name]));
+    }
+    // `cargo run` sets variables of this package. Some build scripts would run again because of them, and a
+    // third of the dependencies would be compiled again.
+    let of_this_package = |name: &OsString| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_"]
+            .iter()
+            .any(|start| name.to_string_lossy().starts_with(start))
+    };
+    for name in env::vars_os().map(|(name, _)| name).filter(of_this_package) {
+        cargo.env_remove(name);
     }
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !built.status.success() {

@@ -130,6 +130,15 @@ fn grant_restored_after_another_is_detected() {
     restored_late("restored after another", SeedRange::first(200), &edition);
 }
 
+/// A withdrawal would lower the bound below a grant of the same claim. An earlier grant would then be restored.
+#[test]
+fn grant_restored_below_a_repeated_claim_is_detected() {
+    let former = "earlier and last >= earlier and sub(held, -32, -17) or token";
+    let edition = edition("quorum/claim", former, "sub(held, -32, -17)");
+    let seeds = SeedRange::first(1000).starting_with(448);
+    restored_late("restored below a repeated claim", seeds, &edition);
+}
+
 /// The key would be granted without a holder.
 #[test]
 fn grant_restored_after_its_release_is_detected() {

@@ -7,6 +7,7 @@
     reason = "a test that reports"
 )]
 
+mod beside_kcl2;
 mod conformance;
 mod fleet;
 mod kcl2;

@@ -179,7 +179,7 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     Ok(match word {
         "TRIM_HORIZON" => Position::TrimHorizon,
         LATEST => Position::Latest,
-        "SHARD_END" => Position::ShardEnd,
+        SHARD_END => Position::ShardEnd,
         AT_TIMESTAMP => {
             let at = number(TIMESTAMP).flatten().ok_or_else(|| corrupt(TIMESTAMP))?;
             Position::AtTimestamp(at)
@@ -201,7 +201,7 @@ pub(crate) fn checkpoint_attributes(position: &Position) -> CheckpointAttributes
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
         Position::Latest => (LATEST.into(), 0, None),
-        Position::ShardEnd => ("SHARD_END".into(), 0, None),
+        Position::ShardEnd => (SHARD_END.into(), 0, None),
         Position::AtTimestamp(at) => (AT_TIMESTAMP.into(), 0, Some(Value::from(*at))),
         Position::Record(number) => {
             (Value::from(number.sequence.as_str()), number.sub_sequence, None)
@@ -255,6 +255,8 @@ pub const TIMESTAMP: &str = "checkpointTimestamp";
 pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
 /// The checkpoint of a shard from which a worker delivers only records that are written after its start.
 pub const LATEST: &str = "LATEST";
+/// The checkpoint of a shard that was read to its end.
+pub const SHARD_END: &str = "SHARD_END";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";

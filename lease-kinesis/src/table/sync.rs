@@ -19,6 +19,7 @@ use crate::position::{InitialPosition, Position};
 use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
 use crate::source::Source;
+use crate::table::ended_rows::EndedRows;
 use crate::table::lifecycle::{self, Obsolete};
 use crate::table::row::{self, ShardRow};
 use crate::table::snapshot::{Snapshot, Stream};
@@ -50,6 +51,7 @@ pub(crate) struct ShardSync {
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     obsolete: Mutex<BTreeMap<Option<StreamId>, ObsoleteRows>>,
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
+    ended: EndedRows,
 }
 
 /// The time since which all syncs have found a row obsolete.
@@ -70,7 +72,12 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        Self { settings, sources, obsolete: Mutex::default(), failures: Mutex::default() }
+        let (obsolete, failures, ended) = Default::default();
+        Self { settings, sources, obsolete, failures, ended }
+    }
+
+    pub(crate) fn ended(&self) -> &EndedRows {
+        &self.ended
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
@@ -296,8 +303,14 @@ impl ShardSync {
     }
 
     async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), SyncError> {
-        // If another worker holds the row, the row may still be needed.
-        let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
+        let lease = match self.ended.take(&row.key) {
+            Some(lease) => lease,
+            None => match locker.obtain(&row.key).await? {
+                Attempt::Obtained(lease) => lease,
+                // If another worker holds the row, the row may still be needed.
+                Attempt::Held(_) => return Ok(()),
+            },
+        };
         let deleted = lease.delete(Arc::clone(&self.settings.table)).await?;
         let (key, checkpoint) = (&row.key, &row.checkpoint);
         info!(%key, %checkpoint, ?deleted, "obsolete row removed");

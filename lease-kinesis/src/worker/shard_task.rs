@@ -62,6 +62,7 @@ pub(crate) enum TaskEnd {
     /// The shard was read to its end. Its children now have rows.
     ShardEnd {
         children: BTreeSet<ShardId>,
+        lease: Arc<Lease>,
     },
     Missing,
     /// The shard was released for a while.

@@ -104,6 +104,8 @@ pub(crate) struct World {
     most_steals: usize,
     /// `maxLeasesForWorker` of the KCL workers that start.
     pub(crate) most_of_kcl: usize,
+    /// `completedLeaseCleanupIntervalMillis`. KCL workers that were seen never deleted rows that they had taken.
+    pub(crate) cleanup_of_kcl: Option<Duration>,
     faults: bool,
 }
 
@@ -125,6 +127,7 @@ impl World {
             started: 0,
             most_steals,
             most_of_kcl: usize::MAX,
+            cleanup_of_kcl: Some(FAILOVER * 30),
             faults: false,
         }
     }
@@ -142,8 +145,9 @@ impl World {
         let mut handle = None;
         let process = match side {
             Side::Kcl => {
-                let (name, in_hand, most) = (name.clone(), Arc::default(), self.most_of_kcl);
-                let worker = Kcl2 { name, table, source, reads, failover: FAILOVER, most, in_hand };
+                let (most, cleanup) = (self.most_of_kcl, self.cleanup_of_kcl);
+                let (name, in_hand, failover) = (name.clone(), Arc::default(), FAILOVER);
+                let worker = Kcl2 { name, table, source, reads, failover, most, cleanup, in_hand };
                 self.simulation.start(|_| worker.run())
             }
             Side::Ours => {

@@ -24,6 +24,7 @@ pub(crate) struct Kcl2 {
     pub(crate) failover: Duration,
     /// `maxLeasesForWorker`
     pub(crate) most: usize,
+    pub(crate) cleanup: Option<Duration>,
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,
 }
 
@@ -45,8 +46,8 @@ impl Kcl2 {
         });
         let cleaner = self.clone();
         tokio::spawn(async move {
-            loop {
-                sleep(cleaner.failover * CLEANUP).await;
+            while let Some(interval) = cleaner.cleanup {
+                sleep(interval).await;
                 cleaner.clean_up().await;
             }
         });
@@ -250,9 +251,6 @@ fn parents(row: &Item) -> Vec<String> {
 fn now() -> Instant {
     Instant::now()
 }
-
-/// `completedLeaseCleanupIntervalMillis` at the default failover time: a number of failover times.
-const CLEANUP: u32 = 30;
 
 /// `epsilonMillis`
 const EPSILON: Duration = Duration::from_millis(25);

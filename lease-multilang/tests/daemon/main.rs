@@ -16,6 +16,7 @@ mod measured;
 mod moving;
 mod notes;
 mod place;
+mod starting;
 mod stopping;
 mod terminal;
 mod usage;

@@ -57,10 +57,9 @@ pub(crate) async fn run(
 
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    // The future is boxed, because it is large and runs only once.
-    match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
+    match table::open(&clients, settings).await {
         Ok(table) => Ok((clients, table)),
-        Err(failure) => Err(clients.explain(failure).await),
+        Err(failure) => Err(clients.missing_credentials().await.unwrap_or(failure)),
     }
 }
 
@@ -83,6 +82,7 @@ fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[St
 
 fn children(settings: &Settings) -> Children {
     let children = Children::new(parent::bound_to_this_process(settings.command.clone()));
+    let children = children.with_initial_position(settings.initial);
     match settings.answer_timeout {
         Some(timeout) => children.with_answer_timeout(timeout),
         None => children,

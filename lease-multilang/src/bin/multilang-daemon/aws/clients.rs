@@ -45,29 +45,24 @@ impl Clients {
         })
     }
 
-    /// Reports missing credentials, or `failure`.
+    /// Returns why no credentials are found. A request without credentials fails like one that gets no answer.
     #[cfg(feature = "aws")]
-    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
+    pub(crate) async fn missing_credentials(&self) -> Option<Failure> {
         use aws_sdk_dynamodb::config::ProvideCredentials;
 
         use crate::failure::in_one_line;
 
-        let Some(provider) = self.shared.credentials_provider() else { return failure };
-        match provider.provide_credentials().await {
-            Ok(_) => failure,
-            Err(source) => {
-                // The SDK lists one source per line.
-                let source = in_one_line(&Failure::other(source).to_string());
-                let profiles = unreadable_profiles().await;
-                Failure::other(NoCredentials { profiles, source: source.into() })
-            }
-        }
+        let source = self.shared.credentials_provider()?.provide_credentials().await.err()?;
+        // The SDK lists one source per line.
+        let source = in_one_line(&Failure::other(source).to_string());
+        let profiles = unreadable_profiles().await;
+        Some(Failure::other(NoCredentials { profiles, source: source.into() }))
     }
 
     #[cfg(not(feature = "aws"))]
-    #[expect(clippy::unused_async, reason = "async with the feature `aws`")]
-    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
-        failure
+    #[expect(clippy::unused_async, clippy::unused_self, reason = "used with the feature `aws`")]
+    pub(crate) async fn missing_credentials(&self) -> Option<Failure> {
+        None
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod beside_kcl2;
+mod coexistence;
 mod conformance;
 mod fleet;
 mod kcl2;

@@ -1,0 +1,112 @@
+//! The shards that a worker obtains although its share is full.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lease_core::store::{LeaseTable, LockStore};
+use lease_core::{LeaseKey, Lessee};
+use lease_kcl::KclCoexistence;
+use lease_kinesis::Member;
+use lease_kinesis::extension::{Coexistence, SharedTable};
+use tokio::time::Instant;
+
+use crate::shop::{Shop, TTL, key};
+
+/// Two of our workers and a KCL worker have one shard each, so no worker lacks a shard beside the row of `shop`.
+struct Listing {
+    held: BTreeMap<LeaseKey, Option<Lessee>>,
+    owners: BTreeMap<LeaseKey, Lessee>,
+    foreign: BTreeSet<LeaseKey>,
+    members: Vec<Member>,
+}
+
+impl Listing {
+    async fn of(shop: &Shop) -> Self {
+        let mut held = BTreeMap::new();
+        for (number, name) in [(2, "a"), (3, "b"), (4, "kcl")] {
+            held.insert(shard(number), Some(name.parse::<Lessee>().unwrap()));
+        }
+        let mut foreign = BTreeSet::from([shard(4)]);
+        let row = shop.table.read(&key()).await.unwrap().unwrap();
+        if row.attributes.contains_key("leaseOwner") {
+            foreign.insert(key());
+        }
+        held.insert(key(), row.holder.map(|holder| holder.lessee));
+        let owners = held.iter().filter_map(|(key, holder)| Some((key.clone(), holder.clone()?)));
+        let owners = owners.collect();
+        let members = ["a", "b"].map(|name| Member::new(name.parse().unwrap())).into();
+        Self { held, owners, foreign, members }
+    }
+
+    fn table(&self) -> SharedTable<'_> {
+        let Self { held, owners, foreign, members } = self;
+        SharedTable { held, owners, foreign, members }
+    }
+
+    fn taken_by(&self, shop: &Shop, name: &str) -> Vec<LeaseKey> {
+        let mut coexistence = KclCoexistence::new(shop.table.clone()).with_max_steals(0);
+        let me = Member::new(name.parse().unwrap());
+        coexistence.take(&self.table(), &me, now())
+    }
+
+    fn plannable(&self, shop: &Shop) -> BTreeMap<LeaseKey, Option<Lessee>> {
+        KclCoexistence::new(shop.table.clone()).plannable(&self.table(), now())
+    }
+}
+
+fn shard(number: u32) -> LeaseKey {
+    format!("shop/shards/shardId-{number}").parse().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "any moment; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[tokio::test]
+async fn transferred_shard_is_taken_by_its_target_and_counts_for_it() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let grant = shop.granted("a").await;
+    let to: Lessee = "b".parse().unwrap();
+    shop.table.transfer(&grant, &to, TTL).await.unwrap();
+
+    let listing = Listing::of(&shop).await;
+
+    assert_eq!(listing.held[&key()], None);
+    assert_eq!(listing.taken_by(&shop, "b"), [key()]);
+    assert_eq!(listing.taken_by(&shop, "a"), []);
+    assert_eq!(listing.plannable(&shop)[&key()], Some(to));
+    shop.granted("b").await;
+}
+
+#[tokio::test]
+async fn renewed_shard_of_our_name_is_taken_only_after_its_expiry() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl")).await;
+    Listing::of(&shop).await;
+    assert!(shop.kcl_takes("b").await);
+    Listing::of(&shop).await;
+    assert!(shop.kcl_renews().await);
+    let renewed = Listing::of(&shop).await;
+
+    assert_eq!(renewed.taken_by(&shop, "b"), [], "a KCL worker is called b");
+    shop.pass(TTL * 2);
+    let expired = Listing::of(&shop).await;
+    assert_eq!(expired.taken_by(&shop, "b"), [key()]);
+    assert_eq!(expired.taken_by(&shop, "a"), []);
+}
+
+#[tokio::test]
+async fn assigned_shard_is_taken_before_its_expiry() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl")).await;
+    Listing::of(&shop).await;
+    assert!(shop.kcl_takes("b").await);
+
+    let listing = Listing::of(&shop).await;
+
+    assert_eq!(listing.taken_by(&shop, "a"), []);
+    assert_eq!(listing.taken_by(&shop, "b"), [key()]);
+    shop.refused("a").await;
+    shop.granted("b").await;
+}

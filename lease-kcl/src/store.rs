@@ -188,7 +188,7 @@ impl KclTable {
         let shared = &self.shared;
         let liveness = row.liveness();
         let known = shared.observations.get(lease_key);
-        let ttl = match (row.reserved().or(row.ttl()), known) {
+        let ttl = match (row.reserved().or_else(|| row.ttl()), known) {
             (Some(ttl), _) => ttl,
             (None, Some(known)) if known.state == liveness => {
                 known.ttl.unwrap_or(shared.settings.failover)

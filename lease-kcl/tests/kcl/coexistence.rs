@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease_core::store::{LeaseTable, LockStore};
-use lease_core::{LeaseKey, Lessee};
+use lease_core::store::LeaseTable;
+use lease_core::{LeaseKey, Lessee, Written};
 use lease_kcl::KclCoexistence;
 use lease_kinesis::Member;
 use lease_kinesis::extension::{Coexistence, SharedTable};
@@ -68,7 +68,7 @@ async fn transferred_shard_is_taken_by_its_target_and_counts_for_it() {
     shop.put(None).await;
     let grant = shop.granted("a").await;
     let to: Lessee = "b".parse().unwrap();
-    shop.table.transfer(&grant, &to, TTL).await.unwrap();
+    assert_eq!(shop.table.transfer(&grant, &to, TTL).await.unwrap(), Written::Applied);
 
     let listing = Listing::of(&shop).await;
 

@@ -97,7 +97,7 @@ fn kcl_worker_at_its_limit_is_not_waited_for_twice() {
         world.run_for(FAILOVER * 6);
 
         let takes = world.table.takes_since(at);
-        let taken = left_behind.iter().map(|key| first_take(&takes, key).at - at);
+        let taken = left_behind.iter().map(|key| first_take(&takes, key).at.saturating_sub(at));
         unread.push(taken.max().unwrap());
     }
 

@@ -10,10 +10,14 @@ use super::table::NotReady;
 
 /// Repeats `attempt` for five minutes while its error may pass. Amazon's daemon also tries for minutes, and
 /// orchestrators start a daemon before its network.
-pub(super) async fn with_patience(
-    mut attempt: impl AsyncFnMut() -> Result<(), NotReady>,
-    may_pass: impl AsyncFn() -> bool,
-) -> Result<(), NotReady> {
+pub(super) async fn with_patience<A, P>(
+    mut attempt: impl FnMut() -> A + Send,
+    mut may_pass: impl FnMut() -> P + Send,
+) -> Result<(), NotReady>
+where
+    A: Future<Output = Result<(), NotReady>> + Send,
+    P: Future<Output = bool> + Send,
+{
     let mut pause = FIRST_PAUSE;
     let mut last = None;
     let attempts = async {
@@ -51,12 +55,12 @@ mod tests {
 
     async fn after(outage: Duration, kind: StoreErrorKind, may_pass: bool) -> (bool, Duration) {
         let start = now();
-        let attempt = async || {
+        let attempt = || async {
             let (name, address) = (String::new(), String::new());
             let error = NotReady { name, address, source: StoreError::new(kind, "not reached") };
             if now() - start >= outage { Ok(()) } else { Err(error) }
         };
-        let started = with_patience(attempt, async || may_pass).await;
+        let started = with_patience(attempt, || async { may_pass }).await;
         (started.is_ok(), now() - start)
     }
 

@@ -26,12 +26,12 @@ pub(crate) async fn open(clients: &Clients, settings: &Settings) -> Result<KclTa
         .with_initial_position(settings.initial)
         .build()
         .map_err(Failure::usage)?;
-    let make_ready = async || {
+    let make_ready = || async {
         let ready = try_join!(table.ensure_table(), workers.ensure_table());
         let (name, address) = (settings.table.clone(), address.clone());
         ready.map(drop).map_err(|source| NotReady { name, address, source })
     };
-    let may_pass = async || clients.missing_credentials().await.is_none();
+    let may_pass = || async { clients.missing_credentials().await.is_none() };
     // The future is boxed, because it is large and runs only once.
     Box::pin(with_patience(make_ready, may_pass)).await.map_err(Failure::other)?;
     Ok(table)

@@ -60,7 +60,7 @@ impl Clients {
     }
 
     #[cfg(not(feature = "aws"))]
-    #[expect(clippy::unused_async, clippy::unused_self, reason = "used with the feature `aws`")]
+    #[expect(clippy::unused_async, reason = "async with the feature `aws`")]
     pub(crate) async fn missing_credentials(&self) -> Option<Failure> {
         None
     }

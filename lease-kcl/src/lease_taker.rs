@@ -77,11 +77,11 @@ impl LeaseTaker<'_> {
         }
     }
 
-    /// Returns the shards of our live workers. Up to our workers' share, also returns free shards, and then shards
-    /// of our workers that leave. Also returns the shards that have been free for very long.
+    /// Returns the shards of our workers. Up to our workers' share, also returns free shards. Also returns the shards
+    /// that have been free for very long.
     ///
-    /// A leaving worker releases its other shards. If it transferred them, KCL workers would wait for their
-    /// expiry.
+    /// The shards of a leaving worker go to our other workers, also beyond our share, so that they are read at once. The
+    /// KCL workers steal the surplus. If no other worker of ours is left, the leaving worker releases its shards.
     pub(crate) fn plannable(
         &self,
         is_very_old: impl Fn(&LeaseKey) -> bool,
@@ -108,11 +108,8 @@ impl LeaseTaker<'_> {
             fits
         };
         let free = plannable.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
-        let mut fitting: BTreeSet<_> =
-            free.filter(|key| is_very_old(key) || fits()).cloned().collect();
-        let leaving = plannable.iter().filter(|(_, holder)| holder.is_some() && !stays(holder));
-        fitting.extend(leaving.map(|(key, _)| key).filter(|_| fits()).cloned());
-        plannable.retain(|key, holder| stays(holder) || fitting.contains(key));
+        let fitting: BTreeSet<_> = free.filter(|key| is_very_old(key) || fits()).cloned().collect();
+        plannable.retain(|key, holder| holder.is_some() || fitting.contains(key));
         plannable
     }
 
@@ -237,18 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn leaving_worker_hands_over_only_what_fits_into_our_share() {
+    fn leaving_worker_hands_over_all_its_shards() {
         let leaving = |owners: &str| {
             let mut table = table(owners, "ab");
             table.members[1].state = MemberState::Leaving;
             table.plannable()
         };
 
-        assert_eq!(leaving("AABBaabb"), (0, 3), "one of two shards fits");
-        assert_eq!(leaving("AABBaaabb"), (0, 3), "none of two shards fits");
-        assert_eq!(leaving("Aaabb.."), (2, 2), "free shards come first");
+        assert_eq!(leaving("AABBaabb"), (0, 4), "one of two shards exceeds our share");
+        assert_eq!(leaving("AABBaaabb"), (0, 5), "both shards exceed our share");
+        assert_eq!(leaving("Aaabb.."), (2, 4), "free shards up to our share");
         assert_eq!(leaving("aabb"), (0, 4), "without KCL workers, all shards fit");
-        assert_eq!(table("AAbb", "").plannable(), (0, 0), "all of our workers leave");
+        assert_eq!(table("AAbb", "").plannable(), (0, 2), "all of our workers leave");
     }
 
     #[test]

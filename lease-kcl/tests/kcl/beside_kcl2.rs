@@ -33,7 +33,7 @@ fn first_take(takes: &[Take], key: &str) -> Take {
 
 /// The workers list the rows at other times with each seed.
 #[test]
-fn shards_of_stopped_worker_wait_at_most_for_kcls_scan() {
+fn shards_of_stopped_worker_are_read_at_the_next_look() {
     let mut longest = Duration::ZERO;
     for seed in 0..6 {
         let mut world = world(seed, &[Side::Kcl, Side::Kcl, Side::Ours, Side::Ours], 8);
@@ -47,15 +47,28 @@ fn shards_of_stopped_worker_wait_at_most_for_kcls_scan() {
 
         let takes = world.table.takes_since(stopped);
         let takes: Vec<_> = left_behind.iter().map(|key| first_take(&takes, key)).collect();
-        assert!(takes.iter().all(|take| take.unread.unwrap() < SCAN), "{seed}: {takes:?}");
         longest = longest.max(takes.iter().filter_map(|take| take.unread).max().unwrap());
         let transferred: Vec<_> = takes.iter().filter(|take| take.owner == stays).collect();
-        assert_eq!(transferred.len(), 1, "{seed}: a share is three shards: {takes:?}");
+        assert_eq!(transferred.len(), 2, "{seed}: also beyond a share of three: {takes:?}");
         assert!(transferred.iter().all(|take| take.unread.unwrap() < LOOK), "{seed}: {takes:?}");
-        assert_eq!(world.shares()[&stays], 3, "{seed}");
+        assert_eq!(world.shares()[&stays], 3, "{seed}: KCL steals the surplus");
         world.sound().unwrap();
     }
     println!("unread after a stop: at most {longest:?}");
+}
+
+/// No other worker of ours is left.
+#[test]
+fn last_worker_releases_its_shards_at_once() {
+    let mut world = world(5, &[Side::Kcl, Side::Kcl, Side::Ours], 6);
+    let stops = world.actors[2].name.clone();
+    assert_eq!(owned_by(&world, &stops).len(), 2, "{:?}", world.shares());
+
+    world.actors[2].handle.as_ref().unwrap().stop();
+    world.run_for(LOOK);
+
+    assert!(owned_by(&world, &stops).is_empty(), "{:?}", world.shares());
+    world.sound().unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 mod exporter;
+mod metrics;
 mod shards;
 
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ pub use lengths::{Reservation, Ttl};
 pub use locker::Locker;
 pub use locker::wait_in_turn::WaitInTurn;
 pub use lost::{LossCause, Lost};
-pub use metrics::{KeyGroups, Metrics, StoreOperation};
+pub use metrics::{KeyGroups, Metrics, RATIO_BUCKETS, SECONDS_BUCKETS, StoreOperation};
 pub use options::{LeaseOptions, Waiting};
 pub use session::Session;
 pub use store::attributes::{Attributes, Change, Number, Value};

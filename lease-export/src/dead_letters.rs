@@ -52,6 +52,20 @@ pub enum Unsendable {
     Refused(#[source] ServiceError),
 }
 
+impl Unsendable {
+    /// The names of all reasons, to register them before the first event.
+    pub const REASONS: &'static [&'static str] = &["too_large", "failed", "refused"];
+
+    /// The name of the reason, for the label of a metric.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "too_large",
+            Self::Failed { .. } => "failed",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
 /// Keeps dead letters in a separate buffer. Each entry has the event's id. The line of an entry is
 /// an object with the event as `event`, and the reason, a sentence, as `why`. If the reason makes
 /// the line too long, the line is the event alone.

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod exporter;
 mod limits;
+mod metrics;
 mod partition;
 pub mod queue;
 #[cfg(feature = "redis")]
@@ -38,6 +39,7 @@ pub use exporter::operator::{Deleted, Operator, Refusal};
 pub use exporter::{Exporter, Parts};
 pub use lease_core::{Switch, TableSwitch};
 pub use limits::Limits;
+pub use metrics::{ExportEnd, ExportMetrics, RejectedTo, SentBatch};
 pub use partition::PartitionKey;
 #[cfg(feature = "redis")]
 pub use redis::RedisLink;

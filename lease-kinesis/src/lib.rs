@@ -5,6 +5,7 @@ mod checkpoint;
 pub mod extension;
 mod invalid;
 mod log_throttle;
+mod metrics;
 mod names;
 mod plan;
 mod position;
@@ -20,7 +21,8 @@ mod worker;
 
 pub use crate::checkpoint::{CheckpointError, Checkpointed, Checkpointer};
 pub use crate::invalid::InvalidText;
-pub use crate::names::{Application, StreamId};
+pub use crate::metrics::{Planned, ReadingEnd, WorkerMetrics};
+pub use crate::names::{Application, ShardName, StreamId};
 pub use crate::plan::{Member, MemberState, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{

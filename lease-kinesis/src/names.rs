@@ -22,11 +22,14 @@ pub struct Application(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);
 
+/// Names a shard of an application.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct ShardName {
-    /// `None` if the application has one stream.
-    pub(crate) stream: Option<StreamId>,
-    pub(crate) shard: ShardId,
+#[non_exhaustive]
+pub struct ShardName {
+    /// The stream. `None` if the application has one stream.
+    pub stream: Option<StreamId>,
+    /// The shard.
+    pub shard: ShardId,
 }
 
 impl Application {

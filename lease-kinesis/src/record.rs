@@ -54,6 +54,11 @@ impl Batch {
         before - self.records.len()
     }
 
+    /// Returns the length of the records' data.
+    pub(crate) fn bytes(&self) -> usize {
+        self.records.iter().map(|record| record.data.len()).sum()
+    }
+
     /// Returns the number of the last record.
     pub fn last(&self) -> Option<&RecordNumber> {
         self.records.last().map(|record| &record.number)

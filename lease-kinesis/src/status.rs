@@ -1,17 +1,22 @@
 //! The status of a worker.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{FencingToken, LeaseKey};
+use lease_core::{FencingToken, LeaseKey, Lessee};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::names::StreamId;
+use crate::metrics::guarded::Guarded;
+use crate::metrics::{Planned, ReadingEnd, WorkerMetrics};
+use crate::names::{ShardName, StreamId};
+use crate::plan::{Member, eligible};
 use crate::position::Position;
 use crate::record::Batch;
 use crate::shard::ShardId;
+use crate::source::SourceErrorKind;
 use crate::table::row::ShardRow;
 use crate::time::now;
 
@@ -75,12 +80,15 @@ pub struct Counters {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusRegistry {
     state: Arc<Mutex<State>>,
+    metrics: Guarded,
 }
 
 #[derive(Debug, Default)]
 struct State {
     shards: BTreeMap<LeaseKey, TrackedShard>,
     counters: Counters,
+    /// A hash of the last plan.
+    plan: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -88,15 +96,27 @@ struct TrackedShard {
     status: ShardStatus,
     checkpointed: Instant,
     read: Instant,
+    name: Arc<ShardName>,
+    end: ReadingEnd,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct StatusEntry {
     registry: StatusRegistry,
     key: LeaseKey,
+    name: Arc<ShardName>,
 }
 
+/// A worker that runs. Reports the end of the worker, and of its remaining shards, also if the worker is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenWorker(StatusRegistry);
+
 impl ShardStatus {
+    /// Returns the name of the shard.
+    pub fn name(&self) -> ShardName {
+        ShardName { stream: self.stream.clone(), shard: self.shard.clone() }
+    }
+
     pub(crate) fn new(row: &ShardRow, token: FencingToken) -> Self {
         Self {
             stream: row.stream.clone(),
@@ -109,7 +129,45 @@ impl ShardStatus {
     }
 }
 
+// No method calls the metrics while it holds the lock: the metrics may read the status.
 impl StatusRegistry {
+    pub(crate) fn new(metrics: Option<Arc<dyn WorkerMetrics>>) -> Self {
+        Self { state: Arc::default(), metrics: Guarded(metrics) }
+    }
+
+    pub(crate) fn open(&self) -> OpenWorker {
+        OpenWorker(self.clone())
+    }
+
+    pub(crate) fn report_behind(&self) {
+        if self.metrics.are_read() {
+            self.metrics.behind(&self.status().shards);
+        }
+    }
+
+    /// `shards` counts all shards. This includes the shards that the plan assigns to no worker.
+    pub(crate) fn planned(
+        &self,
+        shards: usize,
+        members: &[Member],
+        planned: &BTreeMap<LeaseKey, Lessee>,
+        me: &Lessee,
+    ) {
+        if !self.metrics.are_read() {
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        planned.hash(&mut hasher);
+        let last = self.state().plan.replace(hasher.finish());
+        let plan = Planned {
+            workers: eligible(members).len(),
+            shards,
+            wanted: planned.values().filter(|worker| *worker == me).count(),
+            has_changed: last.is_some_and(|last| last != hasher.finish()),
+        };
+        self.metrics.planned(&plan);
+    }
+
     pub(crate) fn status(&self) -> Status {
         let state = self.state();
         let aged = |shard: &TrackedShard| {
@@ -131,14 +189,23 @@ impl StatusRegistry {
     }
 
     pub(crate) fn insert(&self, key: LeaseKey, status: ShardStatus) -> StatusEntry {
+        let name = Arc::new(status.name());
+        let (read, end) = (now(), ReadingEnd::Released);
+        let tracked =
+            TrackedShard { status, checkpointed: read, read, name: Arc::clone(&name), end };
         let mut state = self.state();
         state.counters.obtained += 1;
-        state.shards.insert(key.clone(), TrackedShard { status, checkpointed: now(), read: now() });
-        StatusEntry { registry: self.clone(), key }
+        state.shards.insert(key.clone(), tracked);
+        drop(state);
+        self.metrics.obtained(&name);
+        StatusEntry { registry: self.clone(), key, name }
     }
 
     pub(crate) fn remove(&self, key: &LeaseKey) {
-        self.state().shards.remove(key);
+        let removed = self.state().shards.remove(key);
+        if let Some(TrackedShard { name, end, .. }) = removed {
+            self.metrics.ended(&name, end);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -166,8 +233,26 @@ impl StatusEntry {
         state.shards.get(&self.key).map_or(Duration::ZERO, |shard| shard.checkpointed.elapsed())
     }
 
-    pub(crate) fn worked(&self, records: usize) {
-        self.count(|counters| counters.records += count(records));
+    pub(crate) fn worked(&self, records: usize, bytes: usize) {
+        let records = count(records);
+        self.count(|counters| counters.records += records);
+        if records > 0 {
+            self.registry.metrics.processed(&self.name, records, count(bytes));
+        }
+    }
+
+    /// The call of a processor began at `start`.
+    pub(crate) fn called(&self, start: Instant, is_ok: bool) {
+        self.registry.metrics.called(&self.name, start.elapsed(), is_ok);
+    }
+
+    /// The write of a checkpoint began at `start`.
+    pub(crate) fn checkpoint_answered(&self, start: Instant, is_ok: bool) {
+        self.registry.metrics.checkpointed(&self.name, start.elapsed(), is_ok);
+    }
+
+    pub(crate) fn read_failed(&self, kind: SourceErrorKind) {
+        self.registry.metrics.read_failed(&self.name, kind);
     }
 
     pub(crate) fn skipped(&self, batch: &Batch) {
@@ -187,14 +272,17 @@ impl StatusEntry {
 
     pub(crate) fn handed_over(&self) {
         self.count(|counters| counters.handed_over += 1);
+        self.shard(|shard| shard.end = ReadingEnd::HandedOver);
     }
 
     pub(crate) fn lost(&self) {
         self.count(|counters| counters.lost += 1);
+        self.shard(|shard| shard.end = ReadingEnd::Lost);
     }
 
     pub(crate) fn ended(&self) {
         self.count(|counters| counters.ended += 1);
+        self.shard(|shard| shard.end = ReadingEnd::ShardEnd);
     }
 
     fn shard(&self, change: impl FnOnce(&mut TrackedShard)) {
@@ -205,6 +293,18 @@ impl StatusEntry {
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
         change(&mut self.registry.state().counters);
+    }
+}
+
+impl Drop for OpenWorker {
+    fn drop(&mut self) {
+        let Self(registry) = self;
+        let keys: Vec<_> = registry.state().shards.keys().cloned().collect();
+        for key in keys {
+            registry.remove(&key);
+        }
+        registry.report_behind();
+        registry.metrics.stopped();
     }
 }
 

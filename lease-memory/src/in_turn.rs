@@ -95,6 +95,9 @@ impl Shared {
         key: &LeaseKey,
         now: Moment,
     ) -> Result<bool, StoreError> {
+        if records.queues.is_empty() {
+            return Ok(false);
+        }
         records.queues.remove_dead(key, &self.listeners, now);
         let Some(claim) = records.next_in_turn(key, now) else { return Ok(false) };
         records.queues.remove(&claim);

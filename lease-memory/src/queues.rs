@@ -57,6 +57,10 @@ impl Queues {
         });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     pub(crate) fn claims(&self, key: &LeaseKey) -> impl Iterator<Item = &Claim> {
         self.by_key.get(key).into_iter().flatten().map(|waiter| &waiter.claim)
     }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use lease_core::store::{
-    Beat, Claim, Grant, Heartbeat, LastGrant, LeaseRecord, Moment, Nonce, Parent, RequestNumber,
-    Reserved,
+    Beat, Claim, Grant, Heartbeat, LastGrant, LeaseRecord, Moment, Nonce, Obtained, Parent,
+    RequestNumber, Reserved,
 };
-use lease_core::{Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause};
+use lease_core::{
+    Attributes, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError,
+    StoreErrorKind,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -106,7 +109,21 @@ impl Record {
             || self.released.as_ref().is_some_and(|released| released.nonce == claim.nonce)
     }
 
-    pub(crate) fn grant(&mut self, claim: &Claim, token: FencingToken, now: Moment) {
+    /// A first token is larger than `floor`.
+    pub(crate) fn grant_above(
+        &mut self,
+        floor: u64,
+        claim: &Claim,
+        now: Moment,
+    ) -> Result<Obtained, StoreError> {
+        let previous = self.token.map_or(floor, FencingToken::get);
+        let token = FencingToken::new(previous + 1)
+            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, error))?;
+        self.grant(claim, token, now);
+        Ok(Obtained::Granted(claim.granted(token), self.attributes.clone()))
+    }
+
+    fn grant(&mut self, claim: &Claim, token: FencingToken, now: Moment) {
         self.token = Some(token);
         self.reservation = None;
         if self.lifetime == Lifetime::Deleted {

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use lease_core::store::{Claim, Moment, Obtained};
-use lease_core::{FencingToken, LeaseKey, StoreError, StoreErrorKind};
+use lease_core::{FencingToken, LeaseKey, StoreError};
 
 use crate::queues::Queues;
 use crate::record::{Decision, Record};
@@ -43,12 +43,7 @@ impl Records {
 
     pub(crate) fn grant(&mut self, claim: &Claim, now: Moment) -> Result<Obtained, StoreError> {
         let floor = self.floor;
-        let record = self.get_or_create(&claim.key, now);
-        let previous = record.token.map_or(floor, FencingToken::get);
-        let token = FencingToken::new(previous + 1)
-            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, error))?;
-        record.grant(claim, token, now);
-        Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()))
+        self.get_or_create(&claim.key, now).grant_above(floor, claim, now)
     }
 
     /// The first claim in the queue that may be granted the key now. A key that is reserved for one lessee

@@ -166,10 +166,11 @@ impl LockStore for MemoryStore {
         let (mut records, now) = self.lock();
         // The last holder's lease may have expired. Then the first claim in the queue gets the key.
         self.shared.settle(&mut records, &claim.key, now)?;
+        let floor = records.floor();
         let record = records.get_or_create(&claim.key, now);
         match record.decide(claim, now) {
             Decision::Free => {
-                let obtained = records.grant(claim, now)?;
+                let obtained = record.grant_above(floor, claim, now)?;
                 self.shared.watches.taken(&claim.key);
                 Ok(obtained)
             }

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use lease_core::LeaseKey;
 use lease_scheduler::{JobMetrics, Outcome, Run};
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::RwLock;
 
 use crate::names;
 
-/// Reports the runs of a scheduler's jobs to the recorder of the `metrics` facade. The label `job` is the name of the
-/// job.
+/// Reports the runs of a scheduler's jobs to the recorder of the `metrics` facade. The label `job_name` is the name of
+/// the job. A label `job` would be renamed by Prometheus, which uses it for the scraped program.
 ///
 /// # Examples
 ///
@@ -42,6 +44,7 @@ struct JobInstruments {
     missed_ticks: Counter,
     duration: Histogram,
     lateness: Histogram,
+    clock_ahead: Gauge,
 }
 
 impl SchedulerMetrics {
@@ -68,16 +71,19 @@ impl SchedulerMetrics {
 impl JobInstruments {
     fn register(job: &str) -> Self {
         let job = job.to_owned();
-        let runs = |outcome| counter!(names::JOB_RUNS, "job" => job.clone(), "outcome" => outcome);
+        let runs = |outcome: &'static str| counter!(names::JOB_RUNS, "job_name" => job.clone(), "outcome" => outcome);
         Self {
-            runs: OUTCOMES.map(|outcome| (outcome, runs(outcome))).into(),
-            missed_ticks: counter!(names::JOB_MISSED_TICKS, "job" => job.clone()),
-            duration: histogram!(names::JOB_DURATION_SECONDS, "job" => job.clone()),
-            lateness: histogram!(names::JOB_LATENESS_SECONDS, "job" => job.clone()),
+            runs: Outcome::NAMES.iter().map(|outcome| (*outcome, runs(outcome))).collect(),
+            missed_ticks: counter!(names::JOB_MISSED_TICKS, "job_name" => job.clone()),
+            duration: histogram!(names::JOB_DURATION_SECONDS, "job_name" => job.clone()),
+            lateness: histogram!(names::JOB_LATENESS_SECONDS, "job_name" => job.clone()),
+            clock_ahead: gauge!(names::JOB_CLOCK_AHEAD_SECONDS, "job_name" => job),
         }
     }
 }
 
+// Each method must be reported: a default method would drop its events.
+#[deny(clippy::missing_trait_methods)]
 impl JobMetrics for SchedulerMetrics {
     fn ended(&self, run: &Run) {
         let job = self.of(run.job.as_str());
@@ -92,8 +98,8 @@ impl JobMetrics for SchedulerMetrics {
             job.lateness.record(body.latency.as_secs_f64());
         }
     }
-}
 
-/// The names of [`Outcome`].
-const OUTCOMES: [&str; 8] =
-    ["finished", "failed", "timed out", "lost", "missed", "died", "skipped", "disabled"];
+    fn clock_ahead(&self, job: &LeaseKey, ahead: Duration) {
+        self.of(job.as_str()).clock_ahead.set(ahead.as_secs_f64());
+    }
+}

@@ -1,5 +1,6 @@
 //! The instruments of a meter.
 
+use lease_core::{RATIO_BUCKETS, SECONDS_BUCKETS};
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 #[derive(Debug)]
@@ -19,19 +20,13 @@ pub(crate) struct Instruments {
 
 impl Instruments {
     pub(crate) fn of(meter: &Meter) -> Self {
-        let counter =
-            |name, description| meter.u64_counter(name).with_description(description).build();
-        let gauge = |name, description| {
-            meter.i64_up_down_counter(name).with_description(description).build()
-        };
-        let seconds = |name, description| {
-            let histogram = meter.f64_histogram(name).with_description(description);
-            histogram.with_unit("s").with_boundaries(SECONDS.into()).build()
-        };
+        let counter = |name, description| counter(meter, name, description);
+        let gauge = |name, description| up_down(meter, name, description);
+        let seconds = |name, description| seconds(meter, name, description);
         let margin = meter
             .f64_histogram("lease_heartbeat_margin_ratio")
             .with_description("Part of the ttl that was left when a heartbeat was answered")
-            .with_boundaries(RATIOS.into())
+            .with_boundaries(RATIO_BUCKETS.into())
             .build();
         Self {
             obtain: counter("lease_obtain_total", "Calls for a lease"),
@@ -55,10 +50,38 @@ impl Instruments {
     }
 }
 
-/// From a millisecond to a day.
-const SECONDS: [f64; 16] = [
-    0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0,
-    21_600.0, 86_400.0,
-];
+pub(crate) fn counter(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+) -> Counter<u64> {
+    meter.u64_counter(name).with_description(description).build()
+}
 
-const RATIOS: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+/// An instrument for a number that events increase and decrease.
+pub(crate) fn up_down(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+) -> UpDownCounter<i64> {
+    meter.i64_up_down_counter(name).with_description(description).build()
+}
+
+pub(crate) fn seconds(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+) -> Histogram<f64> {
+    let histogram = meter.f64_histogram(name).with_description(description);
+    histogram.with_unit("s").with_boundaries(SECONDS_BUCKETS.into()).build()
+}
+
+/// An instrument for a number that is measured.
+#[cfg(any(feature = "kinesis", feature = "export", feature = "scheduler"))]
+pub(crate) fn measured(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+) -> opentelemetry::metrics::Gauge<f64> {
+    meter.f64_gauge(name).with_description(description).build()
+}

@@ -41,9 +41,12 @@ async fn granted(store: &RedisQuorum, lessee: &str) -> Grant {
     }
 }
 
-/// Waits until every server has the grant.
+/// Waits until every server has the grant. A repeated claim asks all nodes.
 async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
-    let grant = granted(store, "a").await;
+    let grant = match store.obtain(&claim("a").repeated()).await.unwrap() {
+        Obtained::Granted(grant, _) => grant,
+        Obtained::Held(holder) => panic!("held by {holder:?}"),
+    };
     let has_it = |server: &RedisServer| server.lease_left("job").is_some();
     eventually("granted on all servers", async || servers.iter().all(has_it).then_some(())).await;
     grant
@@ -138,7 +141,7 @@ async fn failed_heartbeat_frees_no_key() {
     }
     let mut servers = independent(5);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
+    let grant = granted_on_all(&store, &servers).await;
     for server in &mut servers[..3] {
         server.kill();
     }
@@ -401,7 +404,7 @@ async fn watch_wakes_once_a_majority_is_free() {
     }
     let servers = independent(5);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
+    let grant = granted_on_all(&store, &servers).await;
     servers[4].hang();
     let mut freed = store.watch(&key()).await.unwrap();
     for server in &servers[..2] {

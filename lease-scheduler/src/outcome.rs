@@ -109,7 +109,8 @@ pub enum DisabledBy {
 ///
 /// The scheduler calls `ended` from the jobs' tasks, so it must return soon. The scheduler calls it once for
 /// each body that ran, and once for each reason why a tick did not run on this machine. For
-/// missed ticks and for a run that died, one machine of the fleet calls it, once.
+/// missed ticks and for a run that died, one machine of the fleet calls it, once. The crates `lease-metrics` and
+/// `lease-opentelemetry` implement this trait.
 ///
 /// # Examples
 ///
@@ -131,6 +132,13 @@ pub enum DisabledBy {
 pub trait JobMetrics: fmt::Debug + Send + Sync + 'static {
     /// Receives the report of a run that has ended, or of a run that did not start.
     fn ended(&self, run: &Run);
+
+    /// A tick of `job` that lies `ahead` of this machine's clock is marked as run, so this machine runs no tick
+    /// until then: a clock is wrong. `ahead` is zero if no such tick is marked. The scheduler calls this at least
+    /// once a minute for each job whose body does not run, and with zero when it stops. By default, does nothing.
+    fn clock_ahead(&self, job: &LeaseKey, ahead: Duration) {
+        let _ = (job, ahead);
+    }
 }
 
 /// Ignores outcomes.
@@ -142,8 +150,11 @@ impl JobMetrics for NoMetrics {
 }
 
 impl Outcome {
-    /// Returns the outcome's name: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
-    /// `disabled`.
+    /// The names of all outcomes, to register metrics before the first run.
+    pub const NAMES: &'static [&'static str] =
+        &["finished", "failed", "timed out", "lost", "missed", "died", "skipped", "disabled"];
+
+    /// Returns the outcome's name, one of [`NAMES`](Self::NAMES).
     pub fn name(&self) -> &'static str {
         match self {
             Self::Finished => "finished",

@@ -89,6 +89,7 @@ impl TickLoop {
             }
         }
         self.report_pending(None);
+        self.runner.metrics.clock_ahead(&self.runner.job.name, Duration::ZERO);
     }
 
     /// Runs the tick that is due, if any. Returns the pause until the next call.
@@ -99,6 +100,7 @@ impl TickLoop {
         if self.is_ahead() {
             self.check_mark().await;
         }
+        self.runner.metrics.clock_ahead(&self.runner.job.name, self.mark_ahead());
         self.read_clocks();
         let due = self.due();
         self.report_pending(due);
@@ -213,8 +215,14 @@ impl TickLoop {
 
     /// Whether ticks are settled up to a time that is ahead of this clock by more than the tolerance.
     fn is_ahead(&self) -> bool {
+        !self.mark_ahead().is_zero()
+    }
+
+    /// Returns how far ticks are settled ahead of this clock. Zero within the tolerance.
+    fn mark_ahead(&self) -> Duration {
         let ahead = self.settled.duration_since(self.runner.wall.now());
-        ahead > self.runner.tolerance()
+        let ahead = if ahead > self.runner.tolerance() { ahead } else { SignedDuration::ZERO };
+        Duration::try_from(ahead).unwrap_or_default()
     }
 
     /// Reads the mark again, since an operator may have reset it. Warns if the mark is still ahead: this loop

@@ -27,7 +27,7 @@ pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     let mut locks = on_one(&server.url()).await;
     locks.insert(1, Arc::new(SameCommands::connect(&server.url()).await));
     locks.push(Arc::new(Redlock::new(&[server.url()])));
-    per_second("redis", "one Redis", &locks, rounds, 8_000).await
+    per_second("redis", "one Redis", &locks, rounds, &[(1, 8_000), (64, 8_000)]).await
 }
 
 pub(crate) async fn with_metrics(rounds: usize) -> Vec<Table> {
@@ -54,14 +54,15 @@ pub(crate) async fn with_metrics(rounds: usize) -> Vec<Table> {
 pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
     let (servers, _apart) = SeparateCores::start(async { independent(5) }).await;
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    per_second("quorum", "5 Redis", &on_quorum(&urls).await, rounds, 2_000).await
+    let sizes = [(1, 2_000), (64, 4_000), (256, 8_000)];
+    per_second("quorum", "5 Redis", &on_quorum(&urls).await, rounds, &sizes).await
 }
 
 pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { DynamoDb::start() }).await;
     make_tables(&server.client()).await;
     let locks = super::contestants::on_dynamodb(server.address()).await;
-    per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
+    per_second("dynamodb", "DynamoDB", &locks, rounds, &[(1, 1_000), (64, 1_000)]).await
 }
 
 pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
@@ -87,10 +88,10 @@ async fn per_second(
     server: &str,
     locks: &[Arc<dyn Lock>],
     rounds: usize,
-    cycles: usize,
+    sizes: &[(usize, usize)],
 ) -> Vec<Table> {
     let mut tables = Vec::new();
-    for tasks in [1, 64] {
+    for (tasks, cycles) in sizes.iter().copied() {
         let mut race = Race::default();
         for lock in locks {
             race.enter(lock.name(), move || {

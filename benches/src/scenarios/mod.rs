@@ -40,7 +40,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "quorum",
-        what: "1 and 64 tasks obtain and release a free key on 5 independent Redis servers",
+        what: "1, 64 and 256 tasks obtain and release a free key on 5 independent Redis servers",
         run: |rounds| Box::pin(cycles::on_a_quorum(rounds)),
     },
     Scenario {

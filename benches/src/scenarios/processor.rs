@@ -23,14 +23,15 @@ async fn of_one(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let mut locks = on_one(&server.url()).await;
     locks.push(Arc::new(Redlock::new(&[server.url()])));
-    per_cycle("processor", "of one Redis", &locks, &[server], rounds, 8_000).await
+    per_cycle("processor", "of one Redis", &locks, &[server], rounds, &[(1, 8_000), (64, 8_000)]).await
 }
 
 async fn of_a_quorum(rounds: usize) -> Vec<Table> {
     let (servers, _apart) = SeparateCores::start(async { independent(5) }).await;
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let locks = on_quorum(&urls).await;
-    per_cycle("processor-quorum", "of each of 5 Redis", &locks, &servers, rounds, 2_000).await
+    let sizes = [(1, 2_000), (64, 4_000), (256, 8_000)];
+    per_cycle("processor-quorum", "of each of 5 Redis", &locks, &servers, rounds, &sizes).await
 }
 
 async fn per_cycle(
@@ -39,11 +40,11 @@ async fn per_cycle(
     locks: &[Arc<dyn Lock>],
     servers: &[RedisServer],
     rounds: usize,
-    cycles: usize,
+    sizes: &[(usize, usize)],
 ) -> Vec<Table> {
     let processes: Vec<_> = servers.iter().map(process_of).collect();
     let mut tables = Vec::new();
-    for tasks in [1, 64] {
+    for (tasks, cycles) in sizes.iter().copied() {
         let mut race = Race::default();
         for lock in locks {
             let processes = &processes;

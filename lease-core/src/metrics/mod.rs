@@ -1,10 +1,10 @@
 //! The events that a locker reports, for the application's metrics.
-
 //!
-//! Start with [`Metrics`]. [`StoreOperation`] names the requests to a store. [`KeyGroups`] helps adapters. [`guarded`] protects the locker from
-//! the application's metrics. [`open`] counts waiters and leases at risk, and counts them out when they end.
+//! Start with [`Metrics`]. [`StoreOperation`] names the requests to a store. [`KeyGroups`] and `buckets` help adapters.
+//! [`guarded`] protects the locker from the application's metrics. [`open`] counts waiters and leases at risk, and counts them out when they end.
 //! [`stopwatch`] measures calls.
 
+mod buckets;
 mod groups;
 pub(crate) mod guarded;
 pub(crate) mod open;
@@ -14,6 +14,7 @@ pub(crate) mod stopwatch;
 use std::fmt;
 use std::time::Duration;
 
+pub use buckets::{RATIO_BUCKETS, SECONDS_BUCKETS};
 pub use groups::KeyGroups;
 pub use operation::StoreOperation;
 

@@ -86,10 +86,10 @@ async fn lease_survives_a_hung_member_with_a_long_time_out() {
 /// The member that has the store's requests, and the others. A store uses the first member, or the next one if the
 /// first refused the first request: a new cluster may still elect a leader.
 fn used_and_others(members: &[EtcdServer]) -> (&EtcdServer, Vec<&EtcdServer>) {
-    let (used, others): (Vec<_>, Vec<_>) =
-        members.iter().partition(|member| member.requests("Txn") > 0);
-    assert_eq!(used.len(), 1, "the store has written on one member");
-    (used[0], others)
+    let is_used = |member: &&EtcdServer| member.requests("Txn") > 0;
+    let (used, others): (Vec<_>, Vec<_>) = members.iter().partition(is_used);
+    let [used] = used[..] else { panic!("the store has written on one member: {used:?}") };
+    (used, others)
 }
 
 /// Repeats a heartbeat until a member other than `hung` answers. No request may go to `hung`.

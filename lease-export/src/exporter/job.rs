@@ -97,6 +97,7 @@ impl Exporter {
     /// visibility has ended.
     pub async fn run_next_job(&self, patience: Duration) -> Result<Worked, ExportError> {
         let Some(delivery) = self.parts.queue.take(patience).await? else {
+            self.measure_backlog_while_idle().await;
             return Ok(Worked::Idle);
         };
         let id = delivery.id();
@@ -121,6 +122,7 @@ impl Exporter {
             let cause: &(dyn std::error::Error + 'static) = &error;
             warn!(%id, error = cause, "job not returned: the queue delivers it again after its visibility");
         }
+        self.measure_backlog_after_export().await;
         worked
     }
 

@@ -20,6 +20,7 @@ use crate::exporter::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::exporter::failures::Failures;
 use crate::exporter::job::ExportJob;
 use crate::exporter::sending::Sending;
+use crate::metrics::{OpenExport, Reports};
 use crate::partition::Partitioner;
 use crate::queue::JobQueue;
 use crate::sink::{Retries, Sink};
@@ -100,7 +101,8 @@ pub struct Exporter {
     pub(crate) partitioner: Partitioner,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
-    clock: BootClock,
+    pub(crate) clock: BootClock,
+    pub(crate) metrics: Reports,
 }
 
 /// The components of an exporter.
@@ -141,6 +143,7 @@ impl Exporter {
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
             clock: BootClock::new(),
+            metrics: Reports::default(),
         }
     }
 
@@ -327,7 +330,9 @@ impl Exporter {
     ///
     /// Cancel safe, as [`flush_pending_events`](Self::flush_pending_events) is.
     pub async fn flush(&self, limit: Option<u64>) -> Result<Flushed, ExportError> {
-        self.export_now(|token| Sending::new(self, token).send_pending(limit)).await
+        let flushed = self.export_now(|token| Sending::new(self, token).send_pending(limit)).await;
+        self.measure_backlog_after_export().await;
+        flushed
     }
 
     /// Exports at once as a job of the queue does, without the queue: collects closed buckets, and
@@ -342,7 +347,9 @@ impl Exporter {
     ///
     /// Cancel safe, as [`flush_pending_events`](Self::flush_pending_events) is.
     pub async fn export(&self) -> Result<Flushed, ExportError> {
-        self.export_now(|token| self.collect_and_send(token)).await
+        let exported = self.export_now(|token| self.collect_and_send(token)).await;
+        self.measure_backlog_after_export().await;
+        exported
     }
 
     async fn export_now<W>(
@@ -390,7 +397,8 @@ impl Exporter {
         let (token, began) = (lease.token(), self.clock.now());
         let span =
             info_span!("export", key = %self.key, lessee = %lease.lessee(), token = token.get());
-        let exported = self.under(lease, work(token)).instrument(span).await?;
+        let open = OpenExport::begin(self);
+        let exported = open.end(self.under(lease, work(token)).instrument(span).await)?;
         info!(
             key = %self.key,
             %token,
@@ -422,6 +430,7 @@ impl Exporter {
                 let (key, cause): (_, &(dyn std::error::Error + 'static)) = (&self.key, error);
                 warn!(%key, %token, error = cause, "some buckets not collected, pending events are sent");
             }
+            self.metrics.report(|metrics| metrics.collected(collected.events, collected.bad));
         }
         let exported = if self.is_due().await? {
             Sending::new(self, token).send_pending(None).await?

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use lease_core::FencingToken;
+use lease_core::store::Clock;
 use tracing::warn;
 
 use crate::batch::{Batch, Packed, Packer, Record};
@@ -14,6 +15,7 @@ use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::exporter::failures::MOST_COUNTED;
+use crate::metrics::{RejectedTo, SentBatch};
 use crate::partition::Partitioner;
 use crate::sink::{BisectMode, Delivered, Refused, Retries, SinkCall};
 
@@ -237,16 +239,26 @@ impl<'a> Sending<'a> {
         let (token, Exporter { key, parts, put_limit, .. }) = (self.token, self.exporter);
         let (sink, partitioner) = (&*parts.sink, &self.partitioner);
         let call = SinkCall { sink, partitioner, token, limit: *put_limit, retries };
+        let (began, records_sent) = (self.exporter.clock.now(), records.len() as u64);
         // Boxed once per batch, to keep the caller's future small.
         let delivered = Box::pin(call.deliver(records, mode)).await;
+        let took = self.exporter.clock.now().since(began);
         let Delivered { taken, failed, refused, error } = delivered;
         let taken: Vec<_> = taken.iter().flat_map(Record::positions).collect();
+        let positions: Vec<_> = failed.iter().flat_map(Record::positions).collect();
+        let batch = SentBatch {
+            records: records_sent,
+            sent: taken.len() as u64,
+            failed: positions.len() as u64,
+            took,
+            is_ok: error.is_none(),
+        };
+        self.exporter.metrics.report(|metrics| metrics.batch(&batch));
         if !taken.is_empty() {
             self.exporter.failures.forget(&taken);
             let removed = parts.buffer.remove(token, &taken).await?;
             ExportError::unless_overtaken(token, removed)?;
         }
-        let positions: Vec<_> = failed.iter().flat_map(Record::positions).collect();
         self.exported.failed += positions.len() as u64;
         let counted = MOST_COUNTED.saturating_sub(self.failed.len());
         self.failed.extend(positions.into_iter().take(counted));
@@ -268,33 +280,52 @@ impl<'a> Sending<'a> {
         event: &Event,
         why: &Unsendable,
     ) -> Result<(), ExportError> {
-        let (token, Exporter { key, parts, dead_letters, .. }) = (self.token, self.exporter);
+        let Exporter { key, dead_letters, metrics, failures, .. } = self.exporter;
         warn!(%key, id = %event.id(), why = why as &dyn std::error::Error, "event cannot be sent");
-        let remove_unsendable = match dead_letters {
+        let moved = self.move_unsendable(position, event, why).await;
+        let to = match (&moved, dead_letters) {
+            (Ok(Ok(())), Some(_)) => RejectedTo::DeadLetters,
+            (Ok(Ok(())), None) => RejectedTo::Aside,
+            (Ok(Err(_)) | Err(_), _) => RejectedTo::Pending,
+        };
+        metrics.report(|metrics| metrics.rejected(why, to));
+        let moved = moved?;
+        failures.forget(&[position]);
+        if let Err(error) = moved {
+            // The event stays pending. The other events are sent.
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            warn!(
+                %key, id = %event.id(), error = cause,
+                "event not moved to dead letters, stays pending"
+            );
+            return Ok(());
+        }
+        match dead_letters {
+            Some(_) => self.exported.dead_lettered += 1,
+            None => self.exported.set_aside += 1,
+        }
+        Ok(())
+    }
+
+    /// The outer error ends the export. After the inner error, the export continues without the event.
+    async fn move_unsendable(
+        &self,
+        position: Position,
+        event: &Event,
+        why: &Unsendable,
+    ) -> Result<Result<(), ServiceError>, ExportError> {
+        let (token, Exporter { parts, dead_letters, .. }) = (self.token, self.exporter);
+        let moved = match dead_letters {
             Some(dead_letters) => match dead_letters.dead_letter(event, why).await {
                 Ok(()) => Ok(parts.buffer.remove(token, &[position]).await?),
                 Err(error) => Err(error),
             },
             None => parts.buffer.set_aside(token, &[position]).await,
         };
-        self.exporter.failures.forget(&[position]);
-        match remove_unsendable {
-            Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
-            Err(error) => {
-                // The event stays pending. The other events are sent.
-                let cause: &(dyn std::error::Error + 'static) = &error;
-                warn!(
-                    %key, id = %event.id(), error = cause,
-                    "event not moved to dead letters, stays pending"
-                );
-                return Ok(());
-            }
-        };
-        match dead_letters {
-            Some(_) => self.exported.dead_lettered += 1,
-            None => self.exported.set_aside += 1,
+        match moved {
+            Ok(answer) => ExportError::unless_overtaken(token, answer).map(|_number| Ok(())),
+            Err(error) => Ok(Err(error)),
         }
-        Ok(())
     }
 }
 

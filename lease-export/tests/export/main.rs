@@ -18,6 +18,8 @@ mod foreign;
 mod full;
 mod jobs;
 mod locks;
+mod measuring;
+mod metrics;
 mod operating;
 mod partitioning;
 mod queues;

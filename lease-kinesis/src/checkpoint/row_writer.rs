@@ -15,6 +15,7 @@ use crate::log_throttle::{LogLevel, LogThrottle};
 use crate::position::Position;
 use crate::status::StatusEntry;
 use crate::table::row::{self, CheckpointAttributes, ShardRow};
+use crate::time::now;
 
 pub(crate) struct RowWriter {
     table: Arc<dyn LeaseTable>,
@@ -89,7 +90,9 @@ impl CheckpointWriter for RowWriter {
         written: &mut Position,
         requested: &Position,
     ) -> Result<(), CheckpointError> {
+        let start = now();
         let outcome = self.write_row(written, requested).await;
+        self.entry.checkpoint_answered(start, outcome.is_ok());
         let (key, token) = (&self.grant.key, self.grant.token);
         match &outcome {
             Ok(()) => self.failures = LogThrottle::default(),

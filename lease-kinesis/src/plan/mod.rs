@@ -215,7 +215,7 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
 }
 
 /// Returns the members that get keys, sorted by name. A member gets no keys while its predecessor stays.
-fn eligible(members: &[Member]) -> Vec<&Member> {
+pub(crate) fn eligible(members: &[Member]) -> Vec<&Member> {
     let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
     let waits = |member: &Member| {
         let replaces = member.replaces.as_ref().filter(|replaced| **replaced != member.name);

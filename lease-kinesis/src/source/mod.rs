@@ -158,6 +158,34 @@ pub enum SourceErrorKind {
     Unavailable,
 }
 
+impl SourceErrorKind {
+    /// All kinds, to register them before the first event.
+    pub const ALL: &'static [Self] = &[
+        Self::ExpiredIterator,
+        Self::NoSuchShard,
+        Self::NoSuchStream,
+        Self::Throttled,
+        Self::Denied,
+        Self::Unsupported,
+        Self::Refused,
+        Self::Unavailable,
+    ];
+
+    /// The name in lower case, for the label of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExpiredIterator => "expired_iterator",
+            Self::NoSuchShard => "no_such_shard",
+            Self::NoSuchStream => "no_such_stream",
+            Self::Throttled => "throttled",
+            Self::Denied => "denied",
+            Self::Unsupported => "unsupported",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 impl SourceError {
     /// Creates an error of `kind` with the cause `source`, an error or a text.
     pub fn new(

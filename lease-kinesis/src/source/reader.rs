@@ -15,6 +15,7 @@ use crate::record::Record;
 use crate::shard::{HashKeyRange, Shard, ShardId};
 use crate::source::aggregate;
 use crate::source::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
+use crate::status::StatusEntry;
 use crate::time::now;
 
 /// Selects how a worker retrieves records.
@@ -61,6 +62,8 @@ pub(crate) struct Reader {
     /// Whether the reader has read nothing since the last renewal of the cursor.
     renewed: bool,
     backoff: Backoff,
+    /// Reports failed reads.
+    entry: Option<StatusEntry>,
 }
 
 enum Cursor {
@@ -97,7 +100,13 @@ impl Reader {
             next_subscription,
             renewed: false,
             backoff,
+            entry: None,
         }
+    }
+
+    pub(crate) fn reporting_to(mut self, entry: StatusEntry) -> Self {
+        self.entry = Some(entry);
+        self
     }
 
     /// Cancel safe: the next call returns the same records.
@@ -113,6 +122,7 @@ impl Reader {
                 Ok(None) => continue,
                 Err(error) => error,
             };
+            self.report(failed.kind());
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
                 // If no read has succeeded since the last renewal, the reader pauses before it renews again.
@@ -155,6 +165,17 @@ impl Reader {
             }
         };
         Ok(Some(self.take(fetched)))
+    }
+
+    fn report(&self, kind: SourceErrorKind) {
+        let is_subscription = matches!(self.cursor, Cursor::Subscription(_));
+        // Kinesis ends a subscription after some minutes.
+        if kind == SourceErrorKind::ExpiredIterator && is_subscription {
+            return;
+        }
+        if let Some(entry) = &self.entry {
+            entry.read_failed(kind);
+        }
     }
 
     async fn open_cursor(&mut self) -> Result<Cursor, SourceError> {

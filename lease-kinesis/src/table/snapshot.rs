@@ -1,10 +1,10 @@
 //! One listing of an application's rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 
 use futures_util::StreamExt;
-use lease_core::store::{LeaseRecord, LeaseTable};
+use lease_core::store::{LeaseRecord, LeaseTable, Parent};
 use lease_core::{LeaseKey, Lessee, StoreError, StoreErrorKind};
 use tracing::{debug, warn};
 
@@ -20,6 +20,8 @@ use crate::table::row::ShardRow;
 pub(crate) struct Snapshot {
     /// The workers that hold the lease of their own row.
     pub(crate) members: Vec<Member>,
+    /// The leases of these workers' own rows. A shard under another session is free.
+    sessions: HashSet<Parent>,
     pub(crate) streams: BTreeMap<Option<StreamId>, Stream>,
     pub(crate) rows: usize,
 }
@@ -51,12 +53,23 @@ impl Snapshot {
                 record => record?,
             };
             match application.row(&record.key) {
-                Some(RowName::Worker(_)) => snapshot.members.extend(fleet::member(&record)),
+                Some(RowName::Worker(_)) => snapshot.add_worker(&record),
                 Some(RowName::Shard(name)) => snapshot.put(&name, Some(record), unreadable),
                 None => (),
             }
         }
         Ok(snapshot)
+    }
+
+    fn add_worker(&mut self, record: &LeaseRecord) {
+        let Some(member) = fleet::member(record) else { return };
+        self.members.push(member);
+        self.sessions.extend(record.token.map(|token| Parent::new(record.key.clone(), token)));
+    }
+
+    /// Whether the holder of `row` may still hold the shard, according to this list.
+    pub(crate) fn is_live(&self, row: &ShardRow) -> bool {
+        row.session.as_ref().is_none_or(|session| self.sessions.contains(session))
     }
 
     /// Replaces the row of one shard. `None` removes the row. An unreadable row is removed, too.
@@ -179,7 +192,7 @@ impl Stream {
     }
 }
 
-fn log_unreadable(
+pub(crate) fn log_unreadable(
     unreadable: &mut LogThrottles,
     key: Option<&LeaseKey>,
     error: &StoreError,

@@ -5,10 +5,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{TryFutureExt, TryStreamExt};
 use lease_core::store::within;
-use lease_core::{Attempt, Lease, Locker, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, Locker, StoreError, Written};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
@@ -51,6 +51,8 @@ pub(crate) struct ShardSync {
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     obsolete: Mutex<BTreeMap<Option<StreamId>, ObsoleteRows>>,
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
+    /// The rows that syncs have created.
+    created: Mutex<Vec<LeaseKey>>,
     ended: EndedRows,
 }
 
@@ -72,8 +74,13 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        let (obsolete, failures, ended) = Default::default();
-        Self { settings, sources, obsolete, failures, ended }
+        let (obsolete, failures, created, ended) = Default::default();
+        Self { settings, sources, obsolete, failures, created, ended }
+    }
+
+    /// The rows that syncs have created since the last call, even if a sync failed later.
+    pub(crate) fn take_created(&self) -> Vec<LeaseKey> {
+        std::mem::take(&mut self.created.lock())
     }
 
     pub(crate) fn ended(&self) -> &EndedRows {
@@ -163,9 +170,17 @@ impl ShardSync {
             }
             let creates = FuturesUnordered::new();
             for (shard, position) in some {
-                creates.push(self.create_row(stream, shard, position.clone()));
+                let create = self.create_row(stream, shard, position.clone());
+                creates.push(create.map_ok(|created| (created, &shard.id)));
             }
-            created |= creates.try_fold(false, async |any, one| Ok(any | one)).await?;
+            let note = async |any, (is_new, shard): (bool, &ShardId)| {
+                if is_new {
+                    let name = ShardName { stream: stream.cloned(), shard: shard.clone() };
+                    self.created.lock().push(self.settings.application.shard(&name));
+                }
+                Ok(any | is_new)
+            };
+            created |= creates.try_fold(false, note).await?;
         }
         let obsolete = lifecycle::obsolete(&listed, &rows.row_states, &missing);
         for row in self.removable(stream, rows, &obsolete) {

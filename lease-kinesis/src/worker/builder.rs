@@ -11,6 +11,7 @@ use lease_core::store::LeaseTable;
 use lease_core::{LeaseOptions, Lessee, Locker};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::WorkerMetrics;
 use crate::names::{Application, StreamId};
 use crate::plan::Member;
 use crate::position::InitialPosition;
@@ -78,6 +79,8 @@ pub struct WorkerBuilder {
     #[cfg(feature = "simulation")]
     pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
+    metrics: Option<Arc<dyn WorkerMetrics>>,
+    lease_metrics: Option<Arc<dyn lease_core::Metrics>>,
     mode: Mode,
     /// The coexistence may also specify a position.
     initial: Option<InitialPosition>,
@@ -153,6 +156,8 @@ impl WorkerBuilder {
             #[cfg(feature = "simulation")]
             simulated: Simulated::default(),
             coexistence: None,
+            metrics: None,
+            lease_metrics: None,
             mode: Mode::Lists,
             initial: None,
             settings,
@@ -309,15 +314,27 @@ impl WorkerBuilder {
         self
     }
 
+    /// Reports the worker's events to `metrics`, such as the adapters of `lease-metrics` and `lease-opentelemetry`.
+    pub fn with_metrics(mut self, metrics: Arc<dyn WorkerMetrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Reports the events of the worker's leases to `metrics`: of the shards, and of the worker's own row.
+    pub fn with_lease_metrics(mut self, metrics: Arc<dyn lease_core::Metrics>) -> Self {
+        self.lease_metrics = Some(metrics);
+        self
+    }
+
     /// Holds all shards under one session of the worker, and reads only the rows that have changed. So a fleet
     /// at rest sends one heartbeat per worker and tick, and reads three rows per worker and tick.
     ///
     /// **Experimental:** a shard may stay without a reader for minutes. Do not use this mode in production.
     ///
     /// By default, each shard has heartbeats, and each worker lists all rows at each tick. A session is meant for
-    /// fleets of more than about a hundred shards. All workers of an application must use the same mode, so stop
-    /// all workers before you change the mode. If the modes differ, each shard still has one reader at most, but
-    /// the shares differ, and workers under a session read many rows.
+    /// fleets of more than about a hundred shards. To change the mode of an application, replace its workers one
+    /// by one: workers of both modes share the shards. Meanwhile, a worker under a session also reads the rows of all
+    /// shards whose readers have no session. It notices a new worker without a session within a minute or more.
     ///
     /// If the store throttles the worker's own row, the worker may lose all of its shards at once. An operator
     /// evicts the worker's own row, since a store refuses to evict a lease under a session.
@@ -351,6 +368,9 @@ impl WorkerBuilder {
         {
             locker = self.simulated.apply(locker);
         }
+        if let Some(metrics) = self.lease_metrics {
+            locker = locker.with_metrics(metrics);
+        }
         if let Some(name) = self.name {
             locker = locker.with_lessee(name);
         }
@@ -372,7 +392,7 @@ impl WorkerBuilder {
             mode: self.mode,
             me,
             own_key,
-            status: StatusRegistry::default(),
+            status: StatusRegistry::new(self.metrics),
             stopping: CancellationToken::new(),
         };
         Ok(Worker::new(parts, self.coexistence))

@@ -24,6 +24,7 @@ use crate::plan::decide::{Decision, Surplus, begin, decide};
 use crate::plan::fleet::{self, MemberTracker};
 use crate::plan::{Member, MemberState, plan_amid};
 use crate::processor::ProcessorError;
+use crate::status::OpenWorker;
 use crate::table::snapshot::Snapshot;
 use crate::table::sync::SyncResult;
 use crate::time::now;
@@ -72,12 +73,14 @@ pub(crate) struct Running {
     stopped_by: Option<ProcessorError>,
     /// The end of the time for hand-overs. `None` until the worker leaves.
     deadline: Option<Instant>,
+    _open: OpenWorker,
 }
 
 impl Running {
     pub(crate) fn new(worker: WorkerParts, coexistence: Option<Box<dyn Coexistence>>) -> Self {
         let view = (worker.mode == Mode::Session).then(View::new);
         Self {
+            _open: worker.status.open(),
             worker,
             coexistence,
             row: None,
@@ -124,7 +127,11 @@ impl Running {
 
     async fn work(&mut self) -> Result<(), WorkerError> {
         info!("worker started");
-        self.be_there().await.or_else(only_if_hopeless)?;
+        let begun = async {
+            self.be_there().await?;
+            self.count().await
+        };
+        begun.await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
         let mut next_tick = now();
         while self.deadline.is_none() || !self.reading.is_empty() {
@@ -156,6 +163,7 @@ impl Running {
                 () = until(self.report_at) => self.report().await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
+                    self.worker.status.report_behind();
                     let looked = self.tick(begun).await;
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
@@ -220,10 +228,11 @@ impl Running {
         self.is_at_rest = false;
         let held = match &self.view {
             Some(view) => snapshot.placement(|row| view.is_live(row)),
-            None => snapshot.placement(|_row| true),
+            None => snapshot.placement(|row| snapshot.is_live(row)),
         };
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.missing.keep(&held);
+        let shards = held.len();
         let (held, taken) = self.share_with_others(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
@@ -235,6 +244,7 @@ impl Running {
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        self.worker.status.planned(shards, &members, &planned, &self.worker.me.name);
         let is_other = members != self.members;
         self.members = members;
         let needs_nothing = decision == Decision::default() && taken.is_empty();
@@ -252,7 +262,10 @@ impl Running {
     /// Returns whether the worker holds its own row, and the tick's result if it does not.
     async fn write_own_row(&mut self) -> (bool, Tick) {
         match self.be_there().await {
-            Ok(()) => (self.row.is_some(), Tick::Failed),
+            Ok(()) => {
+                self.count_or_retry().await;
+                (self.row.is_some(), Tick::Failed)
+            }
             Err(cause) => {
                 let cause = &cause as &dyn std::error::Error;
                 warn!(error = cause, "worker's own row not written");
@@ -391,24 +404,25 @@ impl Running {
 
     async fn write_row(&mut self) -> Result<(), StoreError> {
         let Self { worker, row: Some(row), view, row_is_written, .. } = self else { return Ok(()) };
+        if view.as_mut().is_some_and(View::take_unwritten) {
+            *row_is_written = false;
+        }
+        if *row_is_written {
+            return Ok(());
+        }
         let (settings, me) = (&worker.settings, &worker.me);
-        if !*row_is_written {
-            let change = fleet::change(me);
-            let change = match view {
-                Some(view) => view.write(change),
-                None => change,
-            };
-            // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
-            let written = settings.table.update(row.grant(), &change);
-            // Without an answer, the next tick writes the row again.
-            if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
-                *row_is_written = written? == Written::Applied;
-            }
+        let change = fleet::change(me);
+        let change = match view {
+            Some(view) => view.write(change),
+            None => change,
+        };
+        // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
+        let written = settings.table.update(row.grant(), &change);
+        // Without an answer, the next tick writes the row again.
+        if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+            *row_is_written = written? == Written::Applied;
         }
-        match view {
-            Some(view) if *row_is_written => view.count(worker).await,
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

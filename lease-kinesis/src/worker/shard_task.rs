@@ -18,7 +18,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{Instrument, Span, error, info_span, warn};
 
 pub(crate) use self::handing_over::free;
 use crate::checkpoint::{CheckpointScope, CheckpointState, Checkpointer, LONGEST_PAUSE, RowWriter};
@@ -251,7 +251,8 @@ impl ShardTask {
             }
             Err(interrupted @ (Interrupted::Lost | Interrupted::OutOfTime)) => {
                 checkpointer.close();
-                let notified = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
+                let notified = processor.lease_lost().instrument(self.span("lease_lost", 0));
+                let notified = AssertUnwindSafe(notified).catch_unwind();
                 // Another worker may hold the shard already, so this wait is limited.
                 drop(timeout(self.settings.grace, notified).await);
                 Err(interrupted)
@@ -276,13 +277,12 @@ impl ShardTask {
         checkpointer: &Checkpointer,
     ) -> Result<TaskEnd, Interrupted> {
         let mut orders = self.orders.clone();
+        let initialize = processor.initialize(context).instrument(self.span("initialize", 0));
         let initialized = select! {
             biased;
             // A processor that is not initialized needs no shutdown.
             () = ordered(&mut orders) => return Err(Interrupted::NotStarted),
-            initialized = self.guarded(self.settings.batch_limit, processor.initialize(context)) => {
-                initialized?
-            }
+            initialized = self.guarded(self.settings.batch_limit, initialize) => initialized?,
         };
         initialized.map_err(Interrupted::Restart)?;
         let settings = Arc::clone(&self.settings);
@@ -293,7 +293,8 @@ impl ShardTask {
             context.position.clone(),
             settings.retrieval,
             settings.pace,
-        );
+        )
+        .reporting_to(self.entry.clone());
         let mut orders = self.orders.clone();
         loop {
             let mut reading = pin!(reader.read());
@@ -351,6 +352,15 @@ impl ShardTask {
             }
             Interrupted::StopWorker(cause) => TaskEnd::StopWorker(cause),
         }
+    }
+
+    /// The span of one call of the processor. `attempt` counts earlier calls for the same records, or the same end.
+    fn span(&self, call: &'static str, attempt: u32) -> Span {
+        let (grant, shard) = (self.lease.grant(), &self.row.shard);
+        info_span!(
+            "record_processor", call, attempt, %shard, key = %grant.key, lessee = %grant.lessee,
+            token = grant.token.get()
+        )
     }
 
     async fn guarded<F: Future>(

@@ -1,5 +1,10 @@
 //! Real workers in virtual time.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod acceptance;
 mod batches;
@@ -11,6 +16,7 @@ mod leaving;
 mod limits;
 mod listing;
 mod log;
+mod metrics;
 mod missing_shards;
 mod mode;
 mod outages;
@@ -21,4 +27,5 @@ mod quiet;
 mod resharding;
 mod setting;
 mod simulated_fleet;
+mod spans;
 mod starts;

@@ -64,6 +64,16 @@ impl SimulatedFleet {
         factory: impl ProcessorFactory,
         set_up: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     ) {
+        self.start_in_mode(name, factory, |worker| set_up(mode::set(worker)));
+    }
+
+    /// `set_up` also sets the mode.
+    pub(crate) fn start_in_mode(
+        &mut self,
+        name: &str,
+        factory: impl ProcessorFactory,
+        set_up: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+    ) {
         let network = self.simulation.network().clone();
         let connection = Faulty::new(Arc::clone(&self.store))
             .carried_by(network.clone())
@@ -85,7 +95,7 @@ impl SimulatedFleet {
         let process = self.simulation.start(|_| {
             let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
             let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-            let builder = mode::set(Worker::builder("shop", table, source, factory))
+            let builder = Worker::builder("shop", table, source, factory)
                 .with_name(name.parse().unwrap())
                 .with_initial_position(InitialPosition::TrimHorizon)
                 .with_clock(own_clock)

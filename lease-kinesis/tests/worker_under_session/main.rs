@@ -1,6 +1,14 @@
 //! The tests of `worker`, with workers under sessions, and tests of sessions.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
+mod damaged;
+mod faults;
+mod mixed;
 mod mode;
 mod sessions;
 
@@ -24,6 +32,8 @@ mod limits;
 mod listing;
 #[path = "../worker/log.rs"]
 mod log;
+#[path = "../worker/metrics.rs"]
+mod metrics;
 #[path = "../worker/missing_shards.rs"]
 mod missing_shards;
 #[path = "../worker/outages.rs"]
@@ -42,5 +52,7 @@ mod resharding;
 mod setting;
 #[path = "../worker/simulated_fleet.rs"]
 mod simulated_fleet;
+#[path = "../worker/spans.rs"]
+mod spans;
 #[path = "../worker/starts.rs"]
 mod starts;

@@ -119,3 +119,37 @@ fn worker_that_cannot_read_keeps_its_shards() {
     fleet.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
     assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0);
 }
+
+/// The ticks and the heartbeats of the workers have many different phases. The killed workers are neighbours in the ring.
+fn longest_time_without_a_reader(killed: &[&str]) -> Duration {
+    let names = ["a", "b", "c", "d", "e"];
+    let time = |phase: u64| {
+        let mut fleet = SimulatedFleet::new(100 + phase, 10);
+        for (number, name) in (1..).zip(names) {
+            fleet.start(name);
+            fleet.run_for(Duration::from_millis(phase * 677 * number % 3_400));
+        }
+        fleet.until_shared(&names.map(|name| (name, 2)));
+        fleet.run_for(TTL + Duration::from_millis(phase * 97));
+        let mut died = fleet.simulation.now();
+        for name in killed {
+            died = fleet.simulation.now();
+            fleet.kill(name);
+            fleet.run_for(Duration::from_millis(phase * 53 % 3_400));
+        }
+        fleet.until("the others read all", TTL * 4, |fleet| {
+            fleet.shares().values().sum::<usize>() == 10
+        });
+        fleet.simulation.now().abs_diff(died)
+    };
+    (0..60).step_by(5).map(time).max().unwrap()
+}
+
+#[test]
+fn shards_of_a_crashed_worker_are_read_within_a_ttl_and_5_seconds() {
+    for killed in [&["c"][..], &["b", "c"], &["e", "a", "b"]] {
+        let longest = longest_time_without_a_reader(killed);
+
+        assert!(longest <= TTL + Duration::from_secs(5), "{killed:?}: {longest:?}");
+    }
+}

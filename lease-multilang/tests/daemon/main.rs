@@ -13,6 +13,7 @@ mod daemon;
 mod languages;
 mod launchers;
 mod measured;
+mod metrics;
 mod moving;
 mod notes;
 mod place;

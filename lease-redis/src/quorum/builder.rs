@@ -13,13 +13,15 @@ use crate::connection::node::{Check, Node};
 use crate::connection::settings::{ConnectionSettings, connection_setters};
 use crate::error::ServerFault;
 use crate::quorum::RedisQuorum;
-use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::dispatcher::Dispatcher;
+use crate::quorum::nodes::shared_choice::SharedChoice;
+use crate::quorum::nodes::{Nodes, Probes};
 use crate::quorum::rejoin::admission::{NodeAdmission, Runs};
 use crate::quorum::rejoin::membership::{Membership, QuorumSettings};
 use crate::quorum::voting::ballot::too_few;
 use crate::quorum::voting::contention::Contention;
 use crate::quorum::voting::proposals::Proposals;
+use crate::quorum::voting::unanswered::UnansweredClaims;
 use crate::scripts::key_space::KeySpace;
 
 impl RedisQuorum {
@@ -189,6 +191,7 @@ impl RedisQuorumBuilder {
         let (max_ttl, vote_validity) = (self.max_ttl, self.settings.timeout);
         let nodes = Nodes {
             dispatcher: Arc::new(Dispatcher::new(&nodes)),
+            probes: Probes::new(nodes.len()),
             all: nodes,
             keys: KeySpace::new(self.settings.prefix.as_str()),
             max_ttl: (self.rejoin_delay == RejoinDelay::On).then_some(max_ttl),
@@ -199,6 +202,9 @@ impl RedisQuorumBuilder {
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             contention: Contention::default(),
+            unanswered: UnansweredClaims::default(),
+            asked: Arc::default(),
+            shared_choice: SharedChoice::default(),
             background: Arc::new(Semaphore::new(MAX_IN_BACKGROUND)),
         };
         Ok(RedisQuorum { nodes: Arc::new(nodes) })

@@ -5,7 +5,7 @@ mod round;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{Claim, Grant, Moment};
+use lease_core::store::{Claim, Grant, Moment, RequestNumber};
 use lease_core::{FencingToken, Holder};
 use tokio::time::sleep;
 
@@ -16,6 +16,7 @@ use crate::quorum::nodes::Nodes;
 use crate::quorum::voting::ballot::Ballot;
 use crate::quorum::voting::contention::Contenders;
 use crate::quorum::voting::election::{OpenElection, Stage};
+use crate::quorum::voting::unanswered::Proposed;
 use crate::scripts::nonce_text;
 
 pub(crate) struct QuorumClaim<'a> {
@@ -49,17 +50,32 @@ impl<'a> QuorumClaim<'a> {
     /// Simultaneous claims may split the votes. Then the claim with the most votes keeps its votes, the other
     /// claims withdraw theirs, and all propose again.
     pub(crate) async fn obtain(&self) -> Result<Outcome, ServerFault> {
+        let mut proposed = self.nodes.unanswered.begin(self.claim, self.nodes.clock.now());
+        let outcome = self.run_rounds(&mut proposed).await?;
+        proposed.answer();
+        Ok(outcome)
+    }
+
+    async fn run_rounds(&self, proposed: &mut Proposed<'_>) -> Result<Outcome, ServerFault> {
         let (mut nearest, mut above, mut last) = (None, 0, None);
         self.give_way().await;
-        let mut order = self.order();
+        let _open = self.nodes.shared_choice.open();
+        let mut order = self.first_order();
         for number in 0..ROUNDS {
+            if number > 0 {
+                // Before any later round, because it may ask other nodes.
+                self.nodes.asked.take(self.claim.nonce);
+            }
             let started = self.nodes.clock.now();
-            match self.run_round(order, above).await? {
+            let token = self.nodes.propose(above)?;
+            let earlier = proposed.add(token);
+            match self.run_round(order, token, earlier).await? {
                 RoundOutcome::Granted(token) => {
                     self.nodes.contention.granted(&self.claim.key);
                     return Ok(Outcome::Granted(token));
                 }
                 RoundOutcome::Held(holder) => {
+                    self.nodes.asked.take(self.claim.nonce);
                     self.expect_contenders(holder.as_ref(), holder.as_ref());
                     return Ok(Outcome::Held(holder));
                 }
@@ -70,21 +86,8 @@ impl<'a> QuorumClaim<'a> {
                 RoundOutcome::Split(election) => {
                     nearest = election.read(Ballot::nearest);
                     self.expect_contenders(nearest.as_ref(), None);
-                    if self.keeps_votes(&election) {
-                        election.close(Stage::Over);
-                        last = Some(election);
-                        order = Order::AllAtOnce;
-                        // Proposes again at once, to obtain the votes that the other claims withdraw.
-                        if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
-                            sleep(self.pause(number)).await;
-                        }
-                    } else {
-                        election.refuse();
-                        order = self.order();
-                        // The claim that kept its votes has probably been granted after this pause.
-                        let took = self.nodes.clock.now().since(started);
-                        sleep(took * 2 + self.pause(number)).await;
-                    }
+                    order = self.after_split(&election, number, started).await;
+                    last = (election.stage() == Stage::Over).then_some(election).or(last);
                 }
                 RoundOutcome::Behind(ahead) => {
                     nearest = ahead;
@@ -105,11 +108,33 @@ impl<'a> QuorumClaim<'a> {
         Ok(Outcome::Held(nearest))
     }
 
+    /// Returns the order of the next round.
+    async fn after_split(&self, election: &OpenElection, number: u32, started: Moment) -> Order {
+        let nonce = nonce_text(self.claim.nonce);
+        let leads = election.read(|ballot| ballot.leads(&nonce));
+        if leads {
+            election.close(Stage::Over);
+            // Proposes again at once, to obtain the votes that the other claims withdraw.
+            if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
+                sleep(self.pause(number)).await;
+            }
+            return Order::AllAtOnce;
+        }
+        election.refuse();
+        // The claim that leads has probably been granted after this pause.
+        let took = self.nodes.clock.now().since(started);
+        sleep(took * 2 + self.pause(number)).await;
+        self.order()
+    }
+
     /// Runs more than one round if nodes have larger counters. Usually no other claim competes.
     pub(crate) async fn adopt(&self, handed: FencingToken) -> Result<Outcome, ServerFault> {
         let mut above = handed.get();
+        self.nodes.asked.take(self.claim.nonce);
         for _ in 0..ROUNDS {
-            match self.run_round(Order::AllAtOnce, above).await? {
+            // An earlier proposal may have been granted.
+            let token = self.nodes.propose(above)?;
+            match self.run_round(Order::AllAtOnce, token, None).await? {
                 RoundOutcome::Granted(token) => return Ok(Outcome::Granted(token)),
                 RoundOutcome::Held(holder) | RoundOutcome::Behind(holder) => {
                     return Ok(Outcome::Held(holder));
@@ -122,6 +147,23 @@ impl<'a> QuorumClaim<'a> {
             }
         }
         Err(ServerFault::unavailable("other claims propose larger tokens all the time"))
+    }
+
+    /// Contenders ask all nodes at once, because they split the votes of fewer nodes more often. A repeated claim
+    /// does so, too, because its earlier requests may have reached any node.
+    fn first_order(&self) -> Order {
+        let (now, nonce) = (self.nodes.clock.now(), self.claim.nonce);
+        let repeats = self.claim.request != RequestNumber::FIRST;
+        if repeats || self.contenders() != Contenders::One {
+            self.nodes.asked.take(nonce);
+            return self.order();
+        }
+        match self.nodes.first_choice(&self.claim.key) {
+            Some(first) if self.nodes.asked.begin(nonce, first, now, now + self.claim.ttl) => {
+                Order::MajorityFirst(first)
+            }
+            _ => Order::AllAtOnce,
+        }
     }
 
     /// While a node is silent, claims split the votes more often. Then three or more contenders ask one node
@@ -158,11 +200,6 @@ impl<'a> QuorumClaim<'a> {
         let other = other.map(|other| &other.lessee);
         let until = now + held_for + CONTENDED_FOR;
         self.nodes.contention.refused(&self.claim.key, other, until, now);
-    }
-
-    fn keeps_votes(&self, election: &OpenElection) -> bool {
-        let nonce = nonce_text(self.claim.nonce);
-        election.read(|ballot| ballot.keeps_votes(&nonce))
     }
 
     /// The pause doubles in each round, and the nonce makes it random. So simultaneous claims do not collide

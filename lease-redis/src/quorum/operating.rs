@@ -2,16 +2,19 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::store::HeldKey;
 use lease_core::{GrantId, LeaseKey, StoreError};
+use tokio::time::timeout;
 
 use crate::connection::node::Node;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
 use crate::quorum::nodes::requests::Query;
+use crate::quorum::obtain::PATIENCE;
 use crate::quorum::voting::ballot::{Ballot, too_few};
 use crate::scripts::{BATCH, read_page};
 
@@ -40,11 +43,20 @@ pub(crate) async fn evict(
             return Ok(evicted > others);
         }
     }
+    if evicted + others >= nodes.majority() {
+        // Until its first heartbeat, a lease is on a bare majority, of which at least one node did not answer.
+        return Err(ServerFault::unavailable(format!(
+            "{evicted} of {} nodes have evicted the grant, and {} are needed: repeat the eviction after the \
+             holder's next heartbeat",
+            nodes.count(),
+            nodes.majority(),
+        )));
+    }
     Err(too_few(evicted + others, nodes.count(), &faults))
 }
 
-/// Lists the keys whose holder a majority reports. A minority plus one node always includes a node with such
-/// a key. So the scan lists the keys of only this number of nodes.
+/// Lists the keys whose holder has a majority, or can have one with the nodes that did not answer. A minority
+/// plus one node always includes a node with such a key. So the scan lists the keys of only this number of nodes.
 pub(crate) fn scan(
     nodes: &Arc<Nodes>,
     prefix: &str,
@@ -123,9 +135,10 @@ impl ScanState {
             let known = ballot.holder().is_some() || !ballot.holder_may_appear();
             known && ballot.answered() >= self.nodes.majority()
         };
-        while !ballots.iter().all(is_known)
-            && let Some((place, answer)) = answers.next().await
-        {
+        while !ballots.iter().all(is_known) {
+            let has_majority = |ballot: &Ballot| ballot.answered() >= self.nodes.majority();
+            let patience = if ballots.iter().all(has_majority) { PATIENCE } else { Duration::MAX };
+            let Ok(Some((place, answer))) = timeout(patience, answers.next()).await else { break };
             let holders = match answer {
                 Ok(holders) => holders,
                 Err(fault) => keys.iter().map(|_| Err(fault.clone())).collect(),
@@ -139,7 +152,9 @@ impl ScanState {
             if ballot.answered() < self.nodes.majority() {
                 return Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults));
             }
-            if let Some(holder) = ballot.holder() {
+            // With the nodes that did not answer, only this lessee can have a majority.
+            let nearest = if ballot.holder_may_be_unknown() { ballot.nearest() } else { None };
+            if let Some(holder) = ballot.holder().or(nearest) {
                 self.listed.insert(key.clone());
                 self.found.push_back(HeldKey::new(key.clone(), holder));
             }

@@ -1,12 +1,15 @@
 //! Releases a grant on a majority.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lease_core::store::Grant;
+use tokio::time::timeout;
 
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
+use crate::quorum::nodes::asked::Releasing;
 use crate::quorum::nodes::lock_text::beginning_of;
 use crate::quorum::nodes::requests::above;
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
@@ -17,30 +20,61 @@ pub(crate) struct Release {
     pub(crate) text: String,
     /// The token plus 1, as [`above`] returns it.
     pub(crate) above: String,
+    patience: Duration,
     count: AnswerCount<ReleaseCount>,
+    /// Until all requests are answered, heartbeats do not bring the grant to other nodes.
+    _first: Option<Releasing>,
 }
 
 struct ReleaseCount {
     nodes: usize,
+    /// No request of the grant went to these nodes.
+    unasked: usize,
+    counts_unasked: bool,
     done: usize,
     faults: Vec<ServerFault>,
 }
 
 impl Release {
+    /// Sends the release to the nodes that may have the grant.
     pub(crate) fn send(nodes: &Nodes, grant: &Grant) -> Arc<Self> {
-        let count = ReleaseCount { nodes: nodes.count(), done: 0, faults: Vec::new() };
+        let all = nodes.count();
+        let first = nodes.asked.release(grant.nonce);
+        let asked = first.as_ref().map(|first| first.places);
+        let unasked = asked.map_or(0, |asked| all - asked.count());
+        let count = ReleaseCount {
+            nodes: all,
+            unasked,
+            counts_unasked: false,
+            done: 0,
+            faults: Vec::new(),
+        };
         let release = Arc::new(Self {
             key: nodes.keys.lease(&grant.key).to_string(),
             text: beginning_of(grant.nonce, grant.token),
             above: above(grant.token),
+            patience: if asked.is_some() { nodes.hedge_delay() } else { Duration::MAX },
             count: AnswerCount::new(count),
+            _first: first,
         });
-        nodes.dispatcher.release(&release);
+        match asked {
+            Some(asked) => nodes.dispatcher.release(&release, asked.iter()),
+            None => nodes.dispatcher.release(&release, 0..all),
+        }
         release
     }
 
-    /// Waits until a majority of the nodes does not have the grant, or until all nodes have answered.
+    /// Waits until a majority of the nodes does not have the grant, or until all nodes have answered. Nodes that
+    /// got no request of the grant count only if another node does not answer in time. So the next claim usually
+    /// finds the key free on its first nodes.
     pub(crate) async fn settled(&self) -> Result<(), ServerFault> {
+        if self.patience < Duration::MAX {
+            let settled = self.count.wait(|count| count.settled());
+            if let Ok(settled) = timeout(self.patience, settled).await {
+                return settled;
+            }
+            self.count.with(|count| count.counts_unasked = true);
+        }
         self.count.wait(|count| count.settled()).await
     }
 
@@ -57,11 +91,16 @@ impl Release {
 
 impl ReleaseCount {
     fn settled(&self) -> Option<Result<(), ServerFault>> {
-        if self.done >= majority(self.nodes) {
+        let free = self.done + self.unasked;
+        let counted = if self.counts_unasked { free } else { self.done };
+        if counted >= majority(self.nodes) {
             return Some(Ok(()));
         }
-        let is_complete = self.done + self.faults.len() == self.nodes;
-        is_complete.then(|| Err(too_few(self.done, self.nodes, &self.faults)))
+        let is_complete = free + self.faults.len() == self.nodes;
+        is_complete.then(|| {
+            let is_free = free >= majority(self.nodes);
+            if is_free { Ok(()) } else { Err(too_few(self.done, self.nodes, &self.faults)) }
+        })
     }
 }
 

@@ -128,6 +128,7 @@ impl LockStore for RedisQuorum {
 impl RedisQuorum {
     /// The reservation is valid when a majority has written it.
     async fn reserve(&self, grant: &Grant, length: Duration) -> Result<(), ServerFault> {
+        self.nodes.asked.take(grant.nonce);
         let mut answers = self.nodes.send_all(|node| {
             let grant = grant.clone();
             async move { node.reserve(&grant, length).await }

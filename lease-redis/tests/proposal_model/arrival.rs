@@ -21,8 +21,10 @@ impl<const N: usize> Steps<'_, N> {
             self.deliver_heartbeat(place, node);
         }
         // The restore may be sent at any time after the grant, so the state need not store the
-        // send.
-        if place < self.setup.lasting && self.state.restores > 0 {
+        // send. If only the first nodes were asked, no heartbeat was sent, and so no restore.
+        let only_first = claim.only_first || claim.released_first;
+        let restores = !only_first || self.setup.leaves_out(Rule::ReleasedWhereRestored);
+        if place < self.setup.lasting && self.state.restores > 0 && restores {
             for token in claim.granted_tokens() {
                 self.deliver_restore(place, node, token);
             }
@@ -61,7 +63,9 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             if accepted {
-                accept(setup, there, place, proposal);
+                let split = !earlier && !claim.earlier_granted && claim.earlier > 0;
+                let ungranted = split.then_some(claim.earlier);
+                accept(setup, there, place, proposal, ungranted);
             }
             let granted = there.holder == name(place) && there.held == proposal;
             let link = &mut there.links[place];
@@ -127,20 +131,32 @@ impl<const N: usize> Steps<'_, N> {
     }
 
     fn taken_after_release(&self, place: usize, node: usize, token: u8) -> Option<Violation> {
-        let released = self.state.nodes[node].links[place].freed == Freed::Released
-            && token <= self.state.claims[place].release_token();
-        released.then_some(Violation::TakenAfterItsRelease)
+        let (claim, link) = (self.state.claims[place], self.state.nodes[node].links[place]);
+        if token > claim.release_token() {
+            return None;
+        }
+        if claim.released_first && !link.first {
+            return Some(Violation::TakenBesideItsRelease);
+        }
+        (link.freed == Freed::Released).then_some(Violation::TakenAfterItsRelease)
     }
 }
 
 /// A second vote for the same claim sets the former bound to the proposal, because the claim may have been
-/// granted before.
-fn accept<const N: usize>(setup: &Setup<N>, there: &mut Node, place: usize, proposal: u8) {
-    let first = there.holder != name(place) || setup.leaves_out(Rule::SecondVoteLeavesTrace);
-    if !first {
-        there.former = proposal;
-    } else if there.holder != name(place) {
+/// granted before. If the last vote was for a proposal from `ungranted` on, the former bound does not change.
+fn accept<const N: usize>(
+    setup: &Setup<N>,
+    there: &mut Node,
+    place: usize,
+    proposal: u8,
+    ungranted: Option<u8>,
+) {
+    if there.holder != name(place) {
         there.former = there.bound;
+    } else if ungranted.is_none_or(|least| there.held < least)
+        && !setup.leaves_out(Rule::SecondVoteLeavesTrace)
+    {
+        there.former = proposal;
     }
     (there.counter, there.bound, there.absent) = (proposal, proposal, false);
     (there.holder, there.held) = (name(place), proposal);

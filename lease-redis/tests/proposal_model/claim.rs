@@ -15,7 +15,9 @@ impl<const N: usize> Steps<'_, N> {
             Phase::Idle if setup.adopts(place) && self.state.claims[0].phase != Phase::Over => (),
             Phase::Idle => {
                 for proposal in 1..=setup.largest {
-                    self.ask(place, proposal);
+                    for first in self.first_nodes(place) {
+                        self.ask(place, proposal, first);
+                    }
                 }
             }
             Phase::Asking if may_be_granted(setup, &self.state, place) => {
@@ -28,6 +30,9 @@ impl<const N: usize> Steps<'_, N> {
             Phase::Granted if place < setup.lasting => self.use_lease(place),
             _ => (),
         }
+        if asks && claim.only_first {
+            self.ask_others(place);
+        }
         if asks && place < setup.withdrawing {
             self.then(does(Action::Withdraws), |state| {
                 state.claims[place].phase = Phase::Abandoned;
@@ -39,8 +44,11 @@ impl<const N: usize> Steps<'_, N> {
         let unused = asks || claim.phase == Phase::Abandoned;
         if claim.may_repeat && (unused || setup.repeats_grants && claim.was_granted()) {
             let least = claim.token + u8::from(!setup.leaves_out(Rule::LargerProposal));
+            let everywhere = !setup.leaves_out(Rule::RepeatedEverywhere);
             for proposal in least..=setup.largest {
-                self.repeat(place, proposal);
+                for first in if everywhere { vec![[true; N]] } else { self.first_nodes(place) } {
+                    self.repeat(place, proposal, first);
+                }
             }
         }
         if claim.is_live() && setup.clocks == Clocks::Right {
@@ -50,26 +58,52 @@ impl<const N: usize> Steps<'_, N> {
         }
     }
 
-    fn ask(&mut self, place: usize, proposal: u8) {
+    /// The sets of nodes that the claim may ask first. Other clients may choose other nodes.
+    fn first_nodes(&self, place: usize) -> Vec<[bool; N]> {
+        if !self.setup.majority_first || place >= self.setup.lasting {
+            return vec![[true; N]];
+        }
+        let sets = (0..1_u32 << N).map(|set| std::array::from_fn(|node| set & 1 << node != 0));
+        let size = |set: &[bool; N]| set.iter().filter(|asked| **asked).count();
+        sets.filter(|set| size(set) == self.setup.quorum).collect()
+    }
+
+    fn ask(&mut self, place: usize, proposal: u8, first: [bool; N]) {
         let floor = self.state.largest_granted();
         self.then(Step::Claim(place, Action::Asks(proposal)), |state| {
             let claim = &mut state.claims[place];
             (claim.phase, claim.token, claim.floor) = (Phase::Asking, proposal, floor);
+            claim.only_first = first.contains(&false);
+            for (node, asked) in state.nodes.iter_mut().zip(first) {
+                let link = &mut node.links[place];
+                (link.first, link.vote) = (asked, if asked { Vote::Asked } else { Vote::Nothing });
+            }
+        });
+    }
+
+    fn ask_others(&mut self, place: usize) {
+        let knows = !self.setup.leaves_out(Rule::ReleasedWhereAsked);
+        self.then(Step::Claim(place, Action::AsksOthers), |state| {
+            state.claims[place].only_first &= !knows;
             for node in &mut state.nodes {
-                node.links[place].vote = Vote::Asked;
+                let link = &mut node.links[place];
+                if !link.first {
+                    link.vote = Vote::Asked;
+                }
             }
         });
     }
 
     /// The claim counts its votes anew, and does not use its former grant any more.
-    fn repeat(&mut self, place: usize, proposal: u8) {
+    fn repeat(&mut self, place: usize, proposal: u8, first: [bool; N]) {
         let keeps_votes = self.setup.leaves_out(Rule::VotesForOneProposal);
         let floor = self.state.largest_granted();
         self.then(Step::Claim(place, Action::Repeats(proposal)), |state| {
             let claim = &mut state.claims[place];
             (claim.earlier, claim.earlier_granted) = (claim.token, claim.was_granted());
             (claim.beat_earlier, claim.release_earlier) = (true, true);
-            for node in &mut state.nodes {
+            claim.only_first = first.contains(&false);
+            for (node, asked) in state.nodes.iter_mut().zip(first) {
                 let link = &mut node.links[place];
                 link.duplicated = link.vote == Vote::Asked;
                 if link.withdrawals & 1 << LAST != 0 {
@@ -78,7 +112,10 @@ impl<const N: usize> Steps<'_, N> {
                 if link.freed == Freed::Reserved {
                     link.freed = Freed::Nothing;
                 }
-                if !(keeps_votes && link.vote == Vote::Granted) {
+                link.first = asked;
+                if !asked {
+                    link.vote = Vote::Nothing;
+                } else if !(keeps_votes && link.vote == Vote::Granted) {
                     link.vote = Vote::Asked;
                 }
                 // The claim now counts only new votes, and its lease begins.
@@ -92,7 +129,7 @@ impl<const N: usize> Steps<'_, N> {
 
     fn use_lease(&mut self, place: usize) {
         let (setup, claim) = (self.setup, self.state.claims[place]);
-        if claim.may_send_heartbeat {
+        if claim.may_send_heartbeat || claim.may_send_again && !self.is_extended(place) {
             self.send_heartbeats(place);
         }
         if claim.may_release {
@@ -100,8 +137,13 @@ impl<const N: usize> Steps<'_, N> {
                 let claim = &mut state.claims[place];
                 claim.phase = if setup.reserves { Phase::Reserving } else { Phase::Over };
                 (claim.may_release, claim.release_earlier) = (false, false);
+                claim.released_first = std::mem::take(&mut claim.only_first);
+                let only_first = claim.released_first;
                 for node in &mut state.nodes {
-                    node.links[place].freed = Freed::Releasing;
+                    let link = &mut node.links[place];
+                    if link.first || !only_first {
+                        link.freed = Freed::Releasing;
+                    }
                 }
             });
         }
@@ -115,12 +157,20 @@ impl<const N: usize> Steps<'_, N> {
     fn send_heartbeats(&mut self, place: usize) {
         let followed = self.state.largest_granted() > self.state.claims[place].token;
         let renews = self.state.nodes.iter().any(|node| node.awaited & bit(place) != 0);
+        let again = !self.state.claims[place].may_send_heartbeat;
+        let keeps = again && self.setup.leaves_out(Rule::SpreadCountsAnew);
+        let knows = !self.setup.leaves_out(Rule::ReleasedWhereRestored);
         self.then(Step::Claim(place, Action::SendsHeartbeats), |state| {
             let claim = &mut state.claims[place];
             (claim.may_send_heartbeat, claim.followed, claim.renews) = (false, followed, renews);
+            claim.may_send_again &= !again;
+            claim.only_first &= !knows;
             claim.beat_earlier = false;
             for node in &mut state.nodes {
-                node.links[place].heartbeat = HeartbeatState::Sent;
+                let link = &mut node.links[place];
+                if !(keeps && link.heartbeat == HeartbeatState::Extended) {
+                    link.heartbeat = HeartbeatState::Sent;
+                }
             }
         });
     }

@@ -43,6 +43,9 @@ impl<const N: usize> Code<N> {
             renews: word.take(1) == 1,
             may_release: word.take(1) == 1,
             release_earlier: word.take(1) == 1,
+            only_first: word.take(1) == 1,
+            released_first: word.take(1) == 1,
+            may_send_again: word.take(1) == 1,
         });
         let (restarts, restores) = (word.take(2), word.take(2));
         State { nodes: self.nodes.map(node), claims, restarts, restores }
@@ -66,6 +69,9 @@ fn claims_word<const N: usize>(state: &State<N>, order: &[usize; MOST_CLAIMS]) -
     word.put(state.restarts, 2);
     for place in order.iter().rev() {
         let claim = &state.claims[*place];
+        word.put(u8::from(claim.may_send_again), 1);
+        word.put(u8::from(claim.released_first), 1);
+        word.put(u8::from(claim.only_first), 1);
         word.put(u8::from(claim.release_earlier), 1);
         word.put(u8::from(claim.may_release), 1);
         word.put(u8::from(claim.renews), 1);
@@ -97,6 +103,7 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u64 {
         word.put(link.heartbeat as u8, 2);
         word.put(u8::from(link.duplicated), 1);
         word.put(link.vote as u8, 2);
+        word.put(u8::from(link.first), 1);
     }
     word.put(u8::from(node.absent), 1);
     word.put(node.former, 4);
@@ -120,6 +127,7 @@ fn node(word: u64) -> Node {
     };
     for place in 0..MOST_CLAIMS {
         node.links[place] = Link {
+            first: word.take(1) == 1,
             vote: VOTES[usize::from(word.take(2))],
             duplicated: word.take(1) == 1,
             heartbeat: HEARTBEATS[usize::from(word.take(2))],

@@ -132,6 +132,33 @@ fn trace_of_a_withdrawn_vote_keeps_the_former_holder_off_the_node() {
 }
 
 #[test]
+fn late_claim_on_a_node_without_the_release_occupies_a_free_key() {
+    let rule = Rule::ReleasedWhereAsked;
+    finds(rule, Violation::TakenBesideItsRelease, majority_first::<3>());
+    finds(rule, Violation::TakenBesideItsRelease, majority_first::<5>());
+}
+
+#[test]
+fn restore_on_a_node_without_the_release_occupies_a_free_key() {
+    let begun = Setup::<3> { majority_first: true, claims: 1, ..Setup::begun() };
+    finds(Rule::ReleasedWhereRestored, Violation::TakenBesideItsRelease, begun);
+    let begun = Setup::<5> { majority_first: true, claims: 1, ..Setup::begun() };
+    finds(Rule::ReleasedWhereRestored, Violation::TakenBesideItsRelease, begun);
+}
+
+#[test]
+fn repeated_claim_that_asks_other_nodes_occupies_a_free_key() {
+    let repeats = Setup { repeating: FIRST, ..majority_first::<3>() };
+    finds(Rule::RepeatedEverywhere, Violation::TakenBesideItsRelease, repeats);
+}
+
+#[test]
+fn second_heartbeat_that_counts_earlier_answers_extends_beside_a_successor() {
+    let spreads = Setup::<3> { majority_first: true, spreads: true, ..Setup::begun() };
+    finds(Rule::SpreadCountsAnew, Violation::ExtendedAfterASuccessor, spreads);
+}
+
+#[test]
 fn restore_after_a_forgotten_release_occupies_a_free_key() {
     let setup = Setup::<3> { withdrawing: 2, ..Setup::begun() };
     let rule = Rule::ReleaseRaisesTheFormerBound;
@@ -168,6 +195,10 @@ fn reservation_after_a_restart_reserves_a_held_key() {
 fn regrants_withdrawn() -> Setup<3> {
     let begun = Setup { lasting: 2, withdrawing: 2, skew: 0, ..Setup::begun() };
     Setup { repeating: [false, true, false], repeats_grants: true, ..begun }
+}
+
+fn majority_first<const N: usize>() -> Setup<N> {
+    Setup { lasting: 1, majority_first: true, skew: 0, ..Setup::contended() }
 }
 
 fn repeats() -> Setup<3> {

@@ -108,6 +108,24 @@ fn full_size_of_five_nodes() {
 
 #[test]
 #[ignore = "minutes: the full size"]
+fn full_size_of_a_majority_that_is_asked_first() {
+    let first = Setup::<3> { lasting: 2, majority_first: true, ..Setup::contended() };
+    sound("two ask a majority first", &first);
+    sound("two ask a majority first, right clocks", &on_time(first));
+    let restores = Setup { restores: 1, skew: 0, ..first };
+    sound("two ask a majority first, restored", &restores);
+    sound("two ask a majority first, restored, right clocks", &on_time(restores));
+    let all = Setup { lasting: 1, withdrawing: 1, repeating: FIRST, restarts: 1, ..restores };
+    sound("a majority first, repeated, a restart, right clocks", &on_time(all));
+    let five = Setup::<5> { lasting: 1, majority_first: true, skew: 0, ..Setup::contended() };
+    sound("a majority first", &five);
+    let spread = Setup::<5> { majority_first: true, spreads: true, skew: 0, ..Setup::begun() };
+    sound("spread", &spread);
+    sound("spread, right clocks", &on_time(spread));
+}
+
+#[test]
+#[ignore = "minutes: the full size"]
 fn full_size_of_all_faults_together() {
     let begun = Setup::<3> { withdrawing: 2, restarts: 1, skew: 0, ..Setup::begun() };
     let all = Setup { repeating: [false, true, false], ..begun };

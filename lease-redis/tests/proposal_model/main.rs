@@ -7,7 +7,7 @@
 //! break a promise. The full size takes minutes:
 //! `cargo test -p lease-redis --test proposal_model -- --ignored --nocapture`
 //!
-//! The model omits evictions, and a second heartbeat of one lease.
+//! The model omits evictions. It has a second heartbeat of a lease only after the first one failed.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -85,6 +85,17 @@ fn may_happen<const N: usize>(setup: &Setup<N>, steps: &[&str]) -> bool {
 /// Node 3 votes for B without A's grant, and this vote is withdrawn. Then A's grant is restored on node 3.
 const RESTORED_AFTER_A_WITHDRAWAL: [&str; 5] = [
     "B proposes 2",
+    "B's claim reaches node 3",
+    "B withdraws",
+    "B's withdrawal reaches node 3",
+    "A's restore reaches node 3",
+];
+
+/// As above, but B keeps its vote once, and proposes again.
+const RESTORED_AFTER_TWO_PROPOSALS: [&str; 7] = [
+    "B proposes 2",
+    "B's claim reaches node 3",
+    "B proposes 3 again",
     "B's claim reaches node 3",
     "B withdraws",
     "B's withdrawal reaches node 3",

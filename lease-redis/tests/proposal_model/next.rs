@@ -120,7 +120,7 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    fn is_extended(&self, place: usize) -> bool {
+    pub(crate) fn is_extended(&self, place: usize) -> bool {
         self.extended(place) >= self.setup.quorum
     }
 

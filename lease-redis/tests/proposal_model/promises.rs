@@ -1,7 +1,10 @@
 //! The promises of the whole protocol, in the usual size.
 
 use crate::setup::Setup;
-use crate::{FIRST, RESTORED_AFTER_A_WITHDRAWAL, TOKENS, keeps, may_happen, on_time, sound};
+use crate::{
+    FIRST, RESTORED_AFTER_A_WITHDRAWAL, RESTORED_AFTER_TWO_PROPOSALS, TOKENS, keeps, may_happen,
+    on_time, sound,
+};
 
 #[test]
 fn tokens_are_unique_and_ordered() {
@@ -63,6 +66,29 @@ fn reserved_key_is_not_granted() {
     sound("reserved, right clocks", &on_time(reserves));
 }
 
+/// The search covers all majorities. A claim asks the other nodes at any time while it counts votes, or never.
+#[test]
+fn claim_that_asks_a_majority_first_keeps_all_promises() {
+    let first = Setup::<3> { lasting: 1, majority_first: true, ..Setup::contended() };
+    sound("a majority first", &first);
+    sound("a majority first, right clocks", &on_time(first));
+    let restores = Setup { restores: 1, skew: 0, ..first };
+    sound("a majority first, restored, right clocks", &on_time(restores));
+    let repeats = Setup { repeating: FIRST, skew: 0, ..first };
+    sound("a majority first, repeated", &repeats);
+    let five = Setup::<5> { lasting: 1, majority_first: true, skew: 0, ..Setup::contended() };
+    sound("a majority first", &Setup { largest: 2, ..five });
+}
+
+/// The claim reached a bare majority, and the first heartbeat too few of its nodes.
+#[test]
+fn second_heartbeat_after_a_restore_extends_only_the_holder() {
+    let begun = Setup::<3> { majority_first: true, spreads: true, ..Setup::begun() };
+    sound("spread", &begun);
+    sound("spread, right clocks", &on_time(begun));
+    sound("spread, a restart, right clocks", &on_time(Setup { restarts: 1, skew: 0, ..begun }));
+}
+
 /// A trace of a withdrawn vote could prevent a restore of the former grant on the node.
 #[test]
 fn withdrawn_vote_leaves_the_node_to_the_former_holder() {
@@ -70,4 +96,14 @@ fn withdrawn_vote_leaves_the_node_to_the_former_holder() {
     sound("withdrawn", &begun);
     sound("withdrawn, right clocks", &on_time(begun));
     assert!(may_happen(&on_time(begun), &RESTORED_AFTER_A_WITHDRAWAL));
+}
+
+/// B keeps its votes after its first proposal, and withdraws them after its second one.
+#[test]
+fn votes_for_two_proposals_leave_the_node_to_the_former_holder() {
+    let repeating = [false, true, false];
+    let begun = Setup::<3> { withdrawing: 2, repeating, skew: 0, ..Setup::begun() };
+    sound("two proposals, withdrawn", &begun);
+    sound("two proposals, withdrawn, right clocks", &on_time(begun));
+    assert!(may_happen(&on_time(begun), &RESTORED_AFTER_TWO_PROPOSALS));
 }

@@ -3,6 +3,7 @@
 use crate::state::MOST_CLAIMS;
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a search combines any of them")]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
     /// The first claims that send heartbeats, are restored and release. Other claims end when they
@@ -17,6 +18,10 @@ pub(crate) struct Setup<const N: usize> {
     /// The claims after the first claim that adopt its grant.
     pub(crate) adopting: usize,
     pub(crate) reserves: bool,
+    /// Claims that are released ask a majority first. The search covers all majorities.
+    pub(crate) majority_first: bool,
+    /// A holder whose first heartbeat extends the lease on too few nodes sends a second one.
+    pub(crate) spreads: bool,
     /// Whether a bare majority granted the first claim before the search begins.
     pub(crate) begun: bool,
     /// The search covers all sets of counters up to this counter, and of absent counters.
@@ -79,6 +84,14 @@ pub(crate) enum Rule {
     ReservedAfterRejoinDelay,
     /// A restarted node does not vote while earlier leases may be held.
     RejoinDelay,
+    /// If a claim asks the other nodes, its release also goes to them.
+    ReleasedWhereAsked,
+    /// After a heartbeat, which may restore the grant on any node, the release goes to all nodes.
+    ReleasedWhereRestored,
+    /// A repeated claim asks all nodes, and its release goes to all nodes.
+    RepeatedEverywhere,
+    /// The second heartbeat counts only its own answers.
+    SpreadCountsAnew,
 }
 
 impl<const N: usize> Setup<N> {
@@ -91,6 +104,8 @@ impl<const N: usize> Setup<N> {
             repeats_grants: false,
             adopting: 0,
             reserves: false,
+            majority_first: false,
+            spreads: false,
             begun: false,
             skew: 1,
             largest: 3,

@@ -36,6 +36,8 @@ pub(crate) struct Node {
 /// A request that may arrive arrives at any time, or never.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Link {
+    /// Whether the node is one of the first nodes of the claim. Unused if other nodes were asked, too.
+    pub(crate) first: bool,
     pub(crate) vote: Vote,
     /// The answer to the request with the earlier proposal is ignored.
     pub(crate) duplicated: bool,
@@ -91,6 +93,11 @@ pub(crate) struct Claim {
     pub(crate) renews: bool,
     pub(crate) may_release: bool,
     pub(crate) release_earlier: bool,
+    /// Whether no request went to other nodes than the first ones.
+    pub(crate) only_first: bool,
+    /// Whether the release went only to the first nodes.
+    pub(crate) released_first: bool,
+    pub(crate) may_send_again: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -143,6 +150,7 @@ impl<const N: usize> State<N> {
         };
         for claim in &mut first.claims[..setup.lasting] {
             (claim.may_send_heartbeat, claim.may_release) = (true, true);
+            claim.may_send_again = setup.spreads;
         }
         for (claim, repeating) in first.claims.iter_mut().zip(setup.repeating) {
             claim.may_repeat = repeating;
@@ -153,7 +161,9 @@ impl<const N: usize> State<N> {
             let claim = &mut first.claims[0];
             (claim.phase, claim.token) = (Phase::Granted, 1);
             claim.may_repeat &= setup.repeats_grants;
+            claim.only_first = setup.majority_first;
             for node in &mut first.nodes[..skewed] {
+                node.links[0].first = setup.majority_first;
                 (node.holder, node.held, node.absent) = (1, 1, false);
                 (node.counter, node.bound, node.former) = (1, 1, 1);
             }
@@ -205,6 +215,10 @@ impl<const N: usize> State<N> {
         let releasing = is(|link| matches!(link.freed, Freed::Releasing | Freed::Released));
         let asked = is(|link| link.vote == Vote::Asked || link.withdrawals & 1 << LAST != 0);
         let held = self.nodes.iter().any(|node| node.holder == name(place));
+        let earlier = self.claims[place].earlier;
+        let split = earlier > 0
+            && is(|link| link.vote == Vote::Asked)
+            && self.nodes.iter().any(|node| node.holder == name(place) && node.held == earlier);
         let claim = &mut self.claims[place];
         if claim.phase != Phase::Asking {
             claim.floor = 0;
@@ -218,15 +232,24 @@ impl<const N: usize> State<N> {
         claim.release_earlier &= releasing;
         if matches!(claim.phase, Phase::Over | Phase::Abandoned) && !claim.may_repeat {
             (claim.may_send_heartbeat, claim.may_release) = (false, false);
+            claim.may_send_again = false;
         }
+        let only_first = claim.only_first || claim.released_first;
         if claim.phase == Phase::Abandoned && !claim.may_repeat && !asked && !held && !releasing {
             claim.token = 0;
         }
         let late = claim.beat_earlier || claim.release_earlier || claim.earlier_granted;
-        if !duplicated && !late {
+        if !duplicated && !late && !split {
             claim.earlier = 0;
         }
-        if (setup.clocks == Clocks::Wrong || !claim.is_live()) && !claim.followed {
+        if !only_first {
+            for node in &mut self.nodes {
+                node.links[place].first = false;
+            }
+        }
+        let claim = &self.claims[place];
+        let counts = claim.followed || claim.may_send_again;
+        if (setup.clocks == Clocks::Wrong || !claim.is_live()) && !counts {
             for node in &mut self.nodes {
                 let link = &mut node.links[place];
                 if link.heartbeat == HeartbeatState::Extended {

@@ -16,6 +16,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Asks(u8),
+    AsksOthers,
     Repeats(u8),
     IsGranted,
     Withdraws,
@@ -61,6 +62,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asks(proposal) => write!(f, "proposes {proposal}"),
+            Self::AsksOthers => f.write_str("asks the other nodes"),
             Self::Repeats(proposal) => write!(f, "proposes {proposal} again"),
             Self::IsGranted => f.write_str("is granted"),
             Self::Withdraws => f.write_str("withdraws"),

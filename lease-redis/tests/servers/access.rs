@@ -124,7 +124,9 @@ async fn documented_rights_suffice_on_a_quorum() {
     locks(&store).await;
     // The heartbeat restores the forgotten grant, and writes the token to the other nodes.
     let key = fresh_key("job");
-    let grant = claims::obtain(&store, &key, "a", TTL).await;
+    // A repeated claim asks all nodes.
+    let claim = claims::claim(&key, "a", TTL).repeated();
+    let (grant, _) = claims::granted(store.obtain(&claim).await.unwrap());
     // A majority has granted the claim. The request to the last node may still be under way.
     eventually("each node has the lease", async || {
         servers.iter().all(|server| server.lease_left(key.as_str()).is_some()).then_some(())

@@ -17,6 +17,7 @@ mod in_turn;
 mod in_turn_kills;
 mod in_turn_scripts;
 mod library_faults;
+mod majority_first;
 mod membership;
 mod memory_limit;
 mod memory_loss;

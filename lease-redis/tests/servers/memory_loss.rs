@@ -10,7 +10,8 @@ use tokio::time::sleep;
 
 use crate::setting::{
     LEASE, TTL, assert_still_held, assert_superseded, beat, eventually, expire, has_lease, key,
-    obtain, obtain_eventually, obtain_on_all, one, quorum, servers, servers_with, text, urls,
+    obtain, obtain_eventually, obtain_from_all, obtain_on_all, one, quorum, servers, servers_with,
+    text, urls,
 };
 
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -24,7 +25,7 @@ pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQu
     let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
     let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
     eventually("the nodes vote", async || {
-        let first = claims::claim(&claims::fresh_key("first"), "a", MAX_TTL);
+        let first = claims::claim(&claims::fresh_key("first"), "a", MAX_TTL).repeated();
         store.obtain(&first).await.ok()?;
         sleep(Duration::from_millis(25)).await;
         servers.iter().all(|it| it.lease_left(first.key.as_str()).is_some()).then_some(())
@@ -40,7 +41,7 @@ pub(crate) async fn obtain_on_two(
     ttl: Duration,
 ) -> Grant {
     servers[2].hang();
-    let grant = claims::obtain(store, &key(), "a", ttl).await;
+    let grant = obtain_from_all(store, ttl).await;
     servers[2].go_on();
     eventually("the third node has received it", async || has_lease(&servers[2]).then_some(()))
         .await;
@@ -184,7 +185,7 @@ async fn empty_node_without_rejoin_delay_votes_too_early() {
 async fn majority_that_restarted_empty_does_not_vote() {
     let Some(mut servers) = servers::<3>() else { return };
     let store = quorum_with_rejoin_delay(&servers).await;
-    let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
+    let grant = obtain_from_all(&store, MAX_TTL).await;
     eventually("granted on all servers", async || servers.iter().all(has_lease).then_some(()))
         .await;
 
@@ -203,7 +204,7 @@ async fn majority_that_restarted_empty_does_not_vote() {
 async fn quorum_that_restarted_empty_waits_for_max_ttl() {
     let Some(mut servers) = servers::<3>() else { return };
     let store = quorum_with_rejoin_delay(&servers).await;
-    let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
+    let grant = obtain_from_all(&store, MAX_TTL).await;
     eventually("granted on all servers", async || servers.iter().all(has_lease).then_some(()))
         .await;
 

@@ -31,7 +31,9 @@ async fn obtain_counting(
     key: &str,
 ) -> (Vec<u64>, BTreeSet<u64>) {
     let before: Vec<u64> = servers.iter().map(scripts_run).collect();
-    let grant = claims::obtain(store, &key.parse().unwrap(), "a", TTL).await;
+    // A repeated claim asks all nodes.
+    let claim = claims::claim(&key.parse().unwrap(), "a", TTL).repeated();
+    let (grant, _) = claims::granted(store.obtain(&claim).await.unwrap());
     let counted: BTreeSet<u64> = eventually("granted on all servers", async || {
         servers.iter().map(|server| token(server, key)).collect()
     })

@@ -62,7 +62,9 @@ impl Proxied<RedisQuorum> {
 
 impl<S: LockStore> Proxied<S> {
     async fn with_scripts(self) -> Self {
-        let grant = claims::obtain(&self.store, &fresh_key("first"), "a", TTL).await;
+        // A repeated claim asks all nodes of a quorum.
+        let claim = claims::claim(&fresh_key("first"), "a", TTL).repeated();
+        let (grant, _) = claims::granted(self.store.obtain(&claim).await.unwrap());
         self.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
         self.store.release(&grant, None).await.unwrap();
         eventually("released on all servers", async || {
@@ -88,7 +90,8 @@ async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -
 
 /// Row "a reply is lost".
 async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
-    let claim = claim("a");
+    // The first request of a claim may ask only a majority of a quorum.
+    let claim = claim("a").repeated();
 
     net.each(lost, LEASE);
     let unknown = net.store.obtain(&claim).await.unwrap_err();
@@ -252,8 +255,8 @@ async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
-/// Row "a request is duplicated, or late". The nodes refuse the late claim, because the token that it proposes is
-/// smaller than the token of the released grant.
+/// Row "a request is duplicated, or late". The nodes of the released grant refuse the late claim, because the token
+/// that it proposes is smaller. The other nodes are a minority.
 #[tokio::test]
 async fn late_claim_on_a_quorum_holds_no_released_key() {
     if !available() {
@@ -271,7 +274,8 @@ async fn late_claim_on_a_quorum_holds_no_released_key() {
 
     let other = claim_after_a_release(&proxies, store, &direct).await;
 
-    assert!(servers.iter().all(|server| !has_lease(server)), "held without a holder");
+    let held = servers.iter().filter(|server| has_lease(server)).count();
+    assert!(held <= servers.len() / 2, "held without a holder on {held} nodes");
     assert!(obtain(&direct, "next").await.token > other.token);
 }
 

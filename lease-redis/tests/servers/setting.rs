@@ -85,7 +85,13 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// A quorum returns a grant once a majority has it.
+/// A repeated claim asks all nodes of a quorum at once.
+pub(crate) async fn obtain_from_all(store: &dyn LockStore, ttl: Duration) -> Grant {
+    let claim = claims::claim(&key(), "a", ttl).repeated();
+    claims::granted(store.obtain(&claim).await.unwrap()).0
+}
+
+/// A quorum returns a grant once a majority has it. The first claim may ask only a majority.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let claim = claim("a");
     eventually("granted on all servers", async || {

@@ -37,6 +37,9 @@ async fn mark_ahead_is_logged_each_hour_and_can_be_reset() {
     }
     harness.until("2026-11-21T05:30:00Z").await;
     assert_eq!(harness.log.count(), 1, "no machine runs the job");
+    let reported = right.reports.ahead().as_secs();
+    let ahead = (harness.now().duration_since(at("2026-11-22T00:00:00Z"))).as_secs().unsigned_abs();
+    assert!((ahead..=ahead + 61).contains(&reported), "{reported} s of {ahead} s");
     assert_eq!(warnings.lines().len(), 10, "each hour");
 
     let reset = right.handle.reset_mark("job").await.unwrap();
@@ -49,6 +52,7 @@ async fn mark_ahead_is_logged_each_hour_and_can_be_reset() {
     let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
     assert_eq!(ticks[..2], [at("2026-11-21T06:00:00Z"), at("2026-11-21T07:00:00Z")]);
     assert_eq!(warnings.lines().len(), 10, "no further warning");
+    assert_eq!((right.reports.ahead(), other.reports.ahead()), (secs(0), secs(0)));
     // The other machine has noticed the reset, too.
     right.stop().await;
     harness.until("2026-11-21T08:30:00Z").await;

@@ -39,7 +39,11 @@ pub(crate) struct Machine {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Reports(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
+pub(crate) struct Reports {
+    texts: Mutex<Vec<(Timestamp, String)>>,
+    missed: Mutex<Vec<MissedTicks>>,
+    ahead: Mutex<Duration>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Body>>>);
@@ -131,11 +135,16 @@ impl Machine {
 
 impl Reports {
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.0.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
+        self.texts.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
     }
 
     pub(crate) fn missed(&self) -> Vec<MissedTicks> {
-        self.1.lock().unwrap().clone()
+        self.missed.lock().unwrap().clone()
+    }
+
+    /// How far a marked tick was ahead of this machine's clock when the machine last reported it.
+    pub(crate) fn ahead(&self) -> Duration {
+        *self.ahead.lock().unwrap()
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
@@ -155,12 +164,16 @@ impl JobMetrics for Reports {
             Outcome::Skipped(Skip::AlreadyRan(_)) => "skipped: already ran".to_owned(),
             Outcome::Skipped(Skip::Held(holder)) => format!("skipped: held by {}", holder.lessee),
             Outcome::Missed(ticks) => {
-                self.1.lock().unwrap().push(*ticks);
+                self.missed.lock().unwrap().push(*ticks);
                 format!("missed: {}", ticks.count)
             }
             outcome => outcome.to_string(),
         };
-        self.0.lock().unwrap().push((run.scheduled, texts));
+        self.texts.lock().unwrap().push((run.scheduled, texts));
+    }
+
+    fn clock_ahead(&self, _job: &LeaseKey, ahead: Duration) {
+        *self.ahead.lock().unwrap() = ahead;
     }
 }
 

@@ -65,7 +65,7 @@ const LONG: [(&str, &str, u32); 43] = [
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),
     ("lease-memory", "session_trials", 16),
-    ("lease-metrics", "prometheus", 9),
+    ("lease-metrics", "prometheus", 30),
     ("lease-multilang", "daemon", 64),
     ("lease-postgres", "conformance", 440),
     ("lease-postgres", "misconfiguration", 30),

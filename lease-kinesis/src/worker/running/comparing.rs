@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lease_core::Lessee;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
@@ -36,8 +37,12 @@ impl Running {
         self.deadline.is_none() && self.comparing.is_empty()
     }
 
+    /// Workers of the two modes do not rely on each other.
     pub(super) fn is_first(&self, members: &[Member]) -> bool {
-        let first = members.iter().map(|member| &member.name).min();
+        let names = members.iter().map(|member| &member.name);
+        let is_alike =
+            |name: &&Lessee| self.view.as_ref().is_none_or(|view| view.is_under_a_session(name));
+        let first = names.filter(is_alike).min();
         first == Some(&self.worker.me.name)
     }
 
@@ -64,6 +69,7 @@ impl Running {
 
     /// Returns whether the next tick is due at once.
     pub(super) fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
+        self.report_created_rows();
         // A comparison needs a list of all rows. So under a session, only the first worker retries at once.
         let leaves_it = self.view.is_some() && !self.is_first(&self.members);
         // After any other result, the next tick compares again: no worker reads a shard without a row.

@@ -5,7 +5,9 @@ use std::error::Error;
 use std::sync::Weak;
 use std::time::Duration;
 
-use lease_core::{Change, LeaseKey};
+use futures_util::StreamExt;
+use lease_core::{Change, LeaseKey, StoreError};
+use tokio::time::timeout_at;
 use tracing::{debug, warn};
 
 use super::Running;
@@ -26,16 +28,34 @@ impl Running {
 
     /// One report has the notices of all changes within a short time.
     pub(super) fn report_soon(&mut self) {
-        if self.report_at.is_none() && self.view.as_ref().is_some_and(View::has_notices) {
-            self.row_is_written = false;
-            self.report_at = Some(now() + BEFORE_A_REPORT);
+        if self.view.as_ref().is_some_and(View::must_count) {
+            self.report_at.get_or_insert_with(|| now() + BEFORE_A_REPORT);
         }
     }
 
     pub(super) async fn report(&mut self) {
         self.report_at = None;
-        if let Err(cause) = self.write_row().await {
-            warn!(error = &cause as &dyn Error, "changes not reported, retrying");
+        match self.write_row().await {
+            Ok(()) => self.count_or_retry().await,
+            Err(cause) => {
+                warn!(error = &cause as &dyn Error, "changes not reported, retrying");
+            }
+        }
+    }
+
+    /// Counts the changes in the worker's own row. A reader of an older row would not read the row again, so the row
+    /// is written first.
+    pub(super) async fn count(&mut self) -> Result<(), StoreError> {
+        match &mut self.view {
+            Some(view) if self.row_is_written => view.count(&self.worker).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Without the count, the other workers read the changes later. This worker needs no count.
+    pub(super) async fn count_or_retry(&mut self) {
+        if let Err(cause) = self.count().await {
+            warn!(error = &cause as &dyn Error, "changes not counted, retrying");
         }
     }
 
@@ -52,13 +72,30 @@ impl Running {
         let Some(view) = &self.view else { return true };
         let is_new = view.must_list_again(self.worker.settings.sync_interval);
         is_new
-            || view.lacks_a_stream(&self.worker.sync)
+            || view.lacks_a_stream(&self.worker.sync) && view.has_old_list(self.between_lists())
             || self.may_compare() && self.comparison_is_due(&self.members)
+    }
+
+    /// The time between two lists while a stream has no row. The worker that creates the rows reports them. So only
+    /// the first worker lists at each tick, and the others together list about as often as a third of that.
+    fn between_lists(&self) -> Duration {
+        if self.is_first(&self.members) {
+            return Duration::ZERO;
+        }
+        let ticks = self.members.len().max(1).saturating_mul(3);
+        self.worker.settings.tick().saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 
     /// A session that expires soon is looked at again at once.
     pub(super) fn next_expiry(&self) -> Option<Duration> {
         self.view.as_ref()?.next_expiry().map(|left| left.max(SHORTEST_PAUSE))
+    }
+
+    /// Reports the rows that a comparison with the stream has created.
+    pub(super) fn report_created_rows(&mut self) {
+        for key in self.worker.sync.take_created() {
+            self.note(|view, worker| view.created(worker, key));
+        }
     }
 
     /// Reports the new rows of the children of `parent`.
@@ -78,17 +115,36 @@ impl Running {
     /// Checks the leases of shards whose rows no longer name this session. No heartbeat would report the loss. Only
     /// a store that has lost data, or another program, takes a shard from a session.
     pub(super) async fn check_leases(&mut self, disowned: Vec<LeaseKey>) {
-        let table = &*self.worker.settings.table;
-        for key in disowned {
-            let Some(lease) = self.leases.get(&key).and_then(Weak::upgrade) else { continue };
-            let checked = lease.update(table, &Change::new()).await;
+        let settings = &self.worker.settings;
+        let mut unchecked: BTreeSet<_> = disowned.into_iter().collect();
+        let leases: Vec<_> = unchecked
+            .iter()
+            .filter_map(|key| Some((key.clone(), self.leases.get(key).and_then(Weak::upgrade)?)))
+            .collect();
+        let checks = leases.into_iter().map(|(key, lease)| async move {
+            let checked = lease.update(&*settings.table, &Change::new()).await;
             debug!(%key, ?checked, "row of a shard no longer names this session");
+            checked.is_ok().then_some(key)
+        });
+        let mut checks = futures_util::stream::iter(checks).buffer_unordered(CONCURRENT_CHECKS);
+        // The worker does nothing else during this time.
+        let end = now() + settings.options.request_timeout();
+        while let Ok(Some(checked)) = timeout_at(end, checks.next()).await {
+            if let Some(key) = checked {
+                unchecked.remove(&key);
+            }
+        }
+        drop(checks);
+        for key in unchecked {
+            self.note(|view, _| view.unchecked(key));
         }
     }
 }
 
 /// A store may report a short time again and again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+const CONCURRENT_CHECKS: usize = 64;
 
 /// Short beside a tick, and long enough for the claims of one tick.
 const BEFORE_A_REPORT: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{Instrument, warn};
 
 use super::{Interrupted, ShardTask};
 use crate::checkpoint::Checkpointer;
@@ -13,6 +13,7 @@ use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor};
 use crate::record::Batch;
 use crate::settings::Checkpoints;
 use crate::shard::ShardId;
+use crate::time::now;
 
 impl ShardTask {
     pub(super) async fn work(
@@ -27,16 +28,16 @@ impl ShardTask {
             if let Some(last) = batch.last() {
                 checkpointer.deliver(last.clone());
             }
-            let work = processor.process_records(&batch, checkpointer);
-            let outcome = self.guarded(self.settings.batch_limit, work).await?;
+            let outcome = self.process(processor, checkpointer, &batch).await?;
+            let bytes = batch.bytes();
             if let Outcome::Continue = outcome {
-                self.entry.worked(batch.records.len());
+                self.entry.worked(batch.records.len(), bytes);
                 return self.checkpoint_if_due(checkpointer).await;
             }
             // Only the records after the requested checkpoint are delivered again.
             let requested = self.guarded(None, checkpointer.take_back(before.clone())).await?;
             let done = batch.drop_until(&requested);
-            self.entry.worked(done);
+            self.entry.worked(done, bytes - batch.bytes());
             if done > 0 {
                 failures = 0;
             }
@@ -73,6 +74,21 @@ impl ShardTask {
             batch.attempt += 1;
             self.pause(pause).await?;
         }
+    }
+
+    /// Calls the processor once, in a span, and reports the call to metrics.
+    async fn process(
+        &self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+        batch: &Batch,
+    ) -> Result<Outcome, Interrupted> {
+        let span = self.span("process_records", batch.attempt);
+        let work = processor.process_records(batch, checkpointer).instrument(span);
+        let start = now();
+        let outcome = self.guarded(self.settings.batch_limit, work).await;
+        self.entry.called(start, matches!(outcome, Ok(Outcome::Continue | Outcome::Skip)));
+        outcome
     }
 
     /// Returns `cause`, or fails with a restart if `cause` asks for another processor.

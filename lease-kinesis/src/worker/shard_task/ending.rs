@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lease_core::{Lessee, LossCause, Written};
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{Instrument, info, warn};
 
 use super::{Interrupted, Order, ShardTask, TaskEnd};
 use crate::checkpoint::{Checkpointer, LONGEST_PAUSE};
@@ -43,7 +43,9 @@ impl ShardTask {
         let mut failures = 0;
         loop {
             let limit = self.settings.batch_limit;
-            let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
+            let span = self.span("shard_ended", failures);
+            let ended = processor.shard_ended(checkpointer).instrument(span);
+            let ended = self.guarded(limit, ended).await?;
             if ended.is_ok() {
                 // The processor has accepted the end, so the worker retries only the checkpoint.
                 self.write_last_checkpoint(checkpointer).await?;
@@ -79,7 +81,8 @@ impl ShardTask {
         processor: &mut dyn RecordProcessor,
         checkpointer: &Checkpointer,
     ) -> Result<TaskEnd, Interrupted> {
-        let shutdown = processor.shutdown_requested(checkpointer);
+        let span = self.span("shutdown_requested", 0);
+        let shutdown = processor.shutdown_requested(checkpointer).instrument(span);
         if let Err(cause) = self.guarded(self.settings.batch_limit, shutdown).await? {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor failed to shut down");
@@ -123,8 +126,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // Only a transfer or an operator ends a lease before its expiry. So an unanswered transfer has
-            // succeeded if the lease has ended early.
+            // Only a transfer or an operator ends a lease before its expiry, or before the end of its session. So an
+            // unanswered transfer has succeeded if the lease has ended early.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -147,7 +150,8 @@ impl ShardTask {
     }
 
     async fn has_expired(&self) -> bool {
-        !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
+        let is_over = |cause| matches!(cause, LossCause::Expired | LossCause::SessionEnded);
+        !self.lease.is_held() && is_over(self.lease.lost().await.cause)
     }
 
     /// Takes no longer than the grace time, except before a hand-over.

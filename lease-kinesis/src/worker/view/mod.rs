@@ -1,10 +1,12 @@
 //! What a worker under a session knows of the table. It reads only the rows that have changed.
 //!
 //! Start with [`View`]: its `look` is the reading part of a tick. `roster` has the sessions of all workers.
-//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `rows`
-//! has the rows of the shards. See docs/design/025-fleets.md for the protocol.
+//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `reading`
+//! reads the rows of workers and shards, and `rows` keeps the latter. See docs/design/025-fleets.md for the
+//! protocol.
 
 mod notices;
+mod reading;
 mod ring;
 mod roster;
 mod rows;
@@ -13,15 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use lease_core::store::{LeaseRecord, LeaseTable, Parent, Sessions, within};
-use lease_core::{Change, Lease, LeaseKey, StoreError, StoreErrorKind, Written};
+use lease_core::store::{LeaseTable, Parent, Sessions, within};
+use lease_core::{Change, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tokio::time::Instant;
 use tracing::debug;
 
 use self::notices::Notices;
 use self::ring::change_counters;
-use self::roster::{News, Roster, SessionId};
+use self::roster::{Roster, SessionId};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
 use crate::plan::Member;
@@ -36,6 +37,8 @@ pub(crate) struct View {
     roster: Roster,
     rows: Rows,
     notices: Notices,
+    /// Whether the worker's own row lacks a notice, or a change of the worker's state.
+    is_unwritten: bool,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
     must_count: bool,
     /// The counter of this session has never exceeded this number.
@@ -80,6 +83,7 @@ impl View {
             roster: Roster::default(),
             rows: Rows::default(),
             notices: Notices::default(),
+            is_unwritten: false,
             must_count: false,
             counted: 0,
             unsettled: BTreeMap::new(),
@@ -105,6 +109,12 @@ impl View {
     /// Adds the notices to a change of the worker's own row.
     pub(crate) fn write(&self, change: Change) -> Change {
         self.notices.write(change)
+    }
+
+    /// Whether the worker's own row must be written, because of changes since the last call. A count without this
+    /// write would let the other workers read the row too early.
+    pub(crate) fn take_unwritten(&mut self) -> bool {
+        std::mem::take(&mut self.is_unwritten)
     }
 
     /// Whether old notices were removed, so that the worker's own row must be written.
@@ -156,6 +166,11 @@ impl View {
         self.rows.doubt(key);
     }
 
+    /// Reports that it is unknown whether this worker still holds `key`.
+    pub(crate) fn unchecked(&mut self, key: LeaseKey) {
+        self.rows.doubt(key);
+    }
+
     /// Reports that the outcome of a claim of `key` is unknown.
     pub(crate) fn unclear(&mut self, key: LeaseKey) {
         self.rows.doubt(key.clone());
@@ -164,7 +179,7 @@ impl View {
 
     /// Reports that the worker's own row will change.
     pub(crate) fn own_row_changes(&mut self) {
-        self.must_count = true;
+        (self.is_unwritten, self.must_count) = (true, true);
     }
 
     /// Reports that the row of `key` is new.
@@ -175,11 +190,11 @@ impl View {
 
     fn notice(&mut self, worker: &WorkerParts, key: &LeaseKey) {
         self.notices.add(&worker.settings.application, key, now());
-        self.must_count = true;
+        self.own_row_changes();
     }
 
-    /// Whether the worker's own row must be written and counted.
-    pub(crate) fn has_notices(&self) -> bool {
+    /// Whether the other workers must read this worker's own row. The row may already be written.
+    pub(crate) fn must_count(&self) -> bool {
         self.must_count
     }
 
@@ -196,6 +211,16 @@ impl View {
     /// Whether a stream has no row yet.
     pub(crate) fn lacks_a_stream(&self, sync: &ShardSync) -> bool {
         sync.is_new_to(&self.rows.snapshot())
+    }
+
+    /// Whether the rows were last listed at least `age` ago.
+    pub(crate) fn has_old_list(&self, age: Duration) -> bool {
+        self.listed.is_none_or(|(_, last)| last.elapsed() >= age)
+    }
+
+    /// Whether the worker `name` has a session, and thus reports what it changes.
+    pub(crate) fn is_under_a_session(&self, name: &Lessee) -> bool {
+        !self.roster.is_uncounted_member(name)
     }
 
     /// When the first list of all rows is due again: some of its rows may have been stale.
@@ -218,7 +243,8 @@ impl View {
         (self.ticks, self.rows_read) = (self.ticks + 1, 0);
         self.watch_ring(worker, &own).await?;
         self.remove_ended(worker).await;
-        let news = self.read_workers(worker, &own).await?;
+        let news = self.read_workers(worker, &own, unreadable).await?;
+        self.read_uncounted(worker, unreadable).await?;
         self.report_missed(worker, &news);
         self.is_behind |= self.listed.is_none() || self.rows.to_read().len() > MOST_READS;
         let is_audit = listed == Listed::All && !self.is_behind;
@@ -229,7 +255,7 @@ impl View {
                 self.unreported = differing;
             }
         }
-        let disowned = self.read_shards(worker, reading, unreadable).await?;
+        let disowned = self.read_shards(worker, reading, unreadable, listed).await?;
         worker.status.ticked(self.rows_read);
         let members = self.roster.members();
         let is_changed = self.rows.take_changed() | self.roster.take_changed();
@@ -238,135 +264,12 @@ impl View {
         let members = others.chain([worker.me.clone()]).collect();
         Ok(Looked { snapshot, members, disowned, is_listed: listed, is_changed })
     }
-
-    /// The last audit has found rows that this worker had not read. If no notice of the same change has arrived
-    /// since, the notice was lost, and other workers lack it, too.
-    fn report_missed(&mut self, worker: &WorkerParts, news: &BTreeSet<LeaseKey>) {
-        for key in std::mem::take(&mut self.unreported) {
-            if !news.contains(&key) {
-                debug!(%key, "row had changed without a notice");
-                self.notice(worker, &key);
-            }
-        }
-    }
-
-    /// Reads the own rows of the workers whose counters have moved. Returns the shards that their notices name.
-    async fn read_workers(
-        &mut self,
-        worker: &WorkerParts,
-        own: &SessionId,
-    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
-        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
-        let unread = self.roster.unread(own);
-        self.rows_read += unread.len();
-        let read = unread.into_iter().map(|(id, key)| async move {
-            let record = within(limit, table.read(&key)).await;
-            (id, record)
-        });
-        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
-        let mut all = BTreeSet::new();
-        while let Some((id, record)) = read.next().await {
-            match self.roster.read(&id, record?.as_ref(), &worker.settings.application) {
-                News::None => (),
-                News::Gap => self.is_behind = true,
-                News::Shards(shards) => {
-                    // At once, because the caller may drop this call.
-                    for key in &shards {
-                        self.rows.doubt(key.clone());
-                    }
-                    all.extend(shards);
-                }
-            }
-        }
-        Ok(all)
-    }
-
-    /// Lists all rows. Returns the shards whose rows this worker did not know, and reads these rows once more,
-    /// since the store may list stale rows.
-    async fn list(
-        &mut self,
-        worker: &WorkerParts,
-        reading: &BTreeSet<LeaseKey>,
-        unreadable: &mut LogThrottles,
-    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
-        let settings = &worker.settings;
-        let begun = now();
-        let listed = Snapshot::take(&*settings.table, &settings.application, unreadable).await?;
-        self.rows_read += listed.rows;
-        let known = self.rows.to_read();
-        let mut differing: BTreeSet<_> = self.rows.list(listed).into_iter().collect();
-        for key in reading {
-            self.hold(worker, key);
-        }
-        let first = self.listed.map_or(begun, |(first, _)| first);
-        let is_first = self.listed.replace((first, begun)).is_none();
-        self.is_behind = false;
-        if is_first || differing.len() > MOST_READS {
-            return Ok(BTreeSet::new());
-        }
-        for key in &differing {
-            self.rows.doubt(key.clone());
-        }
-        differing.retain(|key| !known.contains(key) && !reading.contains(key));
-        Ok(differing)
-    }
-
-    fn hold(&mut self, worker: &WorkerParts, key: &LeaseKey) {
-        let holder = self.own.as_ref().map(|(_, own)| (worker.me.name.clone(), own.clone()));
-        self.rows.set_holder(&worker.settings.application, key, holder);
-    }
-
-    async fn read_shards(
-        &mut self,
-        worker: &WorkerParts,
-        reading: &BTreeSet<LeaseKey>,
-        unreadable: &mut LogThrottles,
-    ) -> Result<Vec<LeaseKey>, StoreError> {
-        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
-        let (keys, mut disowned) = (self.rows.to_read(), Vec::new());
-        self.rows_read += keys.len();
-        let read = keys.into_iter().map(|key| async move {
-            let record = within(limit, table.read(&key)).await;
-            (key, record)
-        });
-        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
-        while let Some((key, record)) = read.next().await {
-            let record = record?;
-            let is_own = self.is_own(record.as_ref());
-            self.rows.read(&worker.settings.application, &key, record, unreadable);
-            let is_read = reading.contains(&key);
-            if is_read && !is_own {
-                disowned.push(key.clone());
-            }
-            self.settle(worker, key, is_own && !is_read);
-        }
-        Ok(disowned)
-    }
-
-    fn is_own(&self, record: Option<&LeaseRecord>) -> bool {
-        let holder = record.and_then(|record| record.holder.as_ref());
-        let session = holder.and_then(|holder| holder.parent.as_ref());
-        self.own.as_ref().is_some_and(|(_, own)| session == Some(own))
-    }
-
-    /// A claim or a release without an answer is settled when the row no longer names this session. `is_abandoned`
-    /// means that this session holds `key`, and that no task reads it.
-    fn settle(&mut self, worker: &WorkerParts, key: LeaseKey, is_abandoned: bool) {
-        if is_abandoned {
-            self.rows.doubt(key.clone());
-            self.unsettled.insert(key, true);
-        } else if self.unsettled.remove(&key) == Some(true) {
-            self.notice(worker, &key);
-        }
-    }
 }
 
 fn sessions(table: &dyn LeaseTable) -> Result<&dyn Sessions, StoreError> {
     let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no sessions");
     table.sessions().ok_or_else(none)
 }
-
-const CONCURRENT_READS: usize = 32;
 
 /// A list of all rows needs fewer requests than more reads.
 const MOST_READS: usize = 512;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lease_core::store::{Ended, LeaseRecord, Parent, SessionState, Sessions, within};
-use lease_core::{Attempt, Change, Holder, Lessee, StoreError, Written};
+use lease_core::{Attempt, Change, Holder, Lessee, StoreError, StoreErrorKind, Written};
 use tracing::{debug, info};
 
 use super::roster::{SessionId, any_below};
@@ -88,7 +88,12 @@ impl View {
             let looks = parents.iter().zip(records);
             let looks = looks.map(|(parent, record)| look(sessions, parent, record, limit));
             let states = join_all(looks).await;
-            let all_ended = states.iter().all(|state| matches!(state, Watched::Ended));
+            let next = states.iter().find(|state| !matches!(state, Watched::Ended));
+            // This session becomes the successor, and may be over before the next tick, too.
+            if let Some(Watched::Held(left)) = next {
+                self.next_expiry = *left;
+            }
+            let all_ended = next.is_none();
             for (id, state) in some.iter().zip(states) {
                 self.take_over(id, &state);
             }
@@ -148,7 +153,12 @@ async fn look(
     record: Result<Option<LeaseRecord>, StoreError>,
     limit: Duration,
 ) -> Watched {
-    let Ok(record) = record else { return Watched::Unknown };
+    let record = match record {
+        // The session may be over, and no worker can read its row.
+        Err(cause) if cause.kind() == StoreErrorKind::Corrupt => None,
+        Err(_) => return Watched::Unknown,
+        Ok(record) => record,
+    };
     if let Some(record) = &record {
         if Ended::shown_by(record, session).is_some() {
             return Watched::Ended;

@@ -25,6 +25,8 @@ pub(crate) struct Roster {
     live: HashSet<Parent>,
     /// Sessions whose end this worker has found, and whose attributes it removes.
     ended: BTreeSet<SessionId>,
+    /// Workers without a session: their shards have leases with ttls, and they report no change.
+    uncounted: BTreeMap<Lessee, Member>,
     /// Whether a member or a live session has changed.
     is_changed: bool,
 }
@@ -98,6 +100,10 @@ impl Roster {
         }
         self.listed.retain(|_, session| session.count.is_some() || !session.has_ended);
         self.ended.retain(|id| self.listed.contains_key(id));
+        let Self { uncounted, listed, .. } = self;
+        let has_session =
+            |name: &Lessee| listed.iter().any(|(id, it)| id.name == *name && !it.has_ended);
+        uncounted.retain(|name, _| !has_session(name));
         self.listed.get(own).is_some_and(|session| session.count.is_some())
     }
 
@@ -141,6 +147,62 @@ impl Roster {
         session.read = Some((session.count, noticed.last));
         self.is_changed |= self.live.insert(session.parent.clone());
         noticed.shards.map_or(News::Gap, News::Shards)
+    }
+
+    /// The row of a listed worker cannot be read. The worker is no member, but it may hold shards.
+    pub(crate) fn skip(&mut self, id: &SessionId) {
+        let Some(session) = self.listed.get_mut(id) else { return };
+        self.is_changed |= session.member.take().is_some();
+        self.is_changed |= self.live.insert(session.parent.clone());
+    }
+
+    /// Takes over the members of a list of all rows. A worker without a listed session either has no session, or has
+    /// not counted yet.
+    pub(crate) fn list(&mut self, members: &[Member], me: &Lessee) {
+        let sessions = self.names();
+        for member in members {
+            let is_other = member.name != *me && !sessions.contains(&member.name);
+            if is_other && !self.uncounted.contains_key(&member.name) {
+                self.uncounted.insert(member.name.clone(), member.clone());
+                self.is_changed = true;
+            }
+        }
+    }
+
+    /// The workers without a session whose rows to read: the known ones, and `holders` of shards.
+    pub(crate) fn uncounted(&self, holders: BTreeSet<Lessee>, me: &Lessee) -> BTreeSet<Lessee> {
+        let mut names = holders;
+        names.extend(self.uncounted.keys().cloned());
+        if names.is_empty() {
+            return names;
+        }
+        let sessions = self.names();
+        names.retain(|name| name != me && !sessions.contains(name));
+        names
+    }
+
+    fn names(&self) -> BTreeSet<Lessee> {
+        let sessions = self.listed.iter().filter(|(_, session)| !session.has_ended);
+        sessions.map(|(id, _)| id.name.clone()).collect()
+    }
+
+    /// Takes over the row of a worker without a session.
+    pub(crate) fn read_uncounted(&mut self, name: &Lessee, record: Option<&LeaseRecord>) {
+        let member = record.and_then(fleet::member).filter(|member| member.name == *name);
+        self.is_changed |= self.uncounted.get(name) != member.as_ref();
+        if let Some(member) = member {
+            self.uncounted.insert(name.clone(), member);
+        } else {
+            self.uncounted.remove(name);
+        }
+    }
+
+    pub(crate) fn has_uncounted_members(&self) -> bool {
+        !self.uncounted.is_empty()
+    }
+
+    pub(crate) fn is_uncounted_member(&self, name: &Lessee) -> bool {
+        self.uncounted.contains_key(name)
     }
 
     /// A worker has obtained its own session.
@@ -193,7 +255,8 @@ impl Roster {
     }
 
     pub(crate) fn members(&self) -> Vec<Member> {
-        self.listed.values().filter_map(|session| session.member.clone()).collect()
+        let sessions = self.listed.values().filter_map(|session| session.member.as_ref());
+        sessions.chain(self.uncounted.values()).cloned().collect()
     }
 
     pub(crate) fn is_live(&self, session: &Parent) -> bool {

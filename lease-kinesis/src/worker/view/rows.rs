@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lease_core::store::{LeaseRecord, Parent};
-use lease_core::{LeaseKey, Lessee};
+use lease_core::{LeaseKey, Lessee, StoreError};
 
 use crate::log_throttle::LogThrottles;
-use crate::names::{Application, RowName};
+use crate::names::{Application, RowName, ShardName};
 use crate::position::Position;
 use crate::table::row::ShardRow;
-use crate::table::snapshot::Snapshot;
+use crate::table::snapshot::{self, Snapshot};
 
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
@@ -31,8 +31,31 @@ impl Rows {
         self.doubtful.insert(key);
     }
 
+    pub(crate) fn doubtful(&self) -> BTreeSet<LeaseKey> {
+        self.doubtful.clone()
+    }
+
+    /// The number of rows in doubt, together with `others`.
+    pub(crate) fn doubtful_or(&self, others: &BTreeSet<LeaseKey>) -> usize {
+        self.doubtful.union(others).count()
+    }
+
     pub(crate) fn to_read(&self) -> BTreeSet<LeaseKey> {
         self.doubtful.union(&self.expiring).cloned().collect()
+    }
+
+    /// Takes the last list of all rows for true, except for the rows that `must_read` names.
+    pub(crate) fn trust_list(&mut self, must_read: impl Fn(&LeaseKey) -> bool) {
+        self.doubtful.retain(must_read);
+    }
+
+    /// The workers that hold shards without a session.
+    pub(crate) fn holders_with_a_ttl(&self) -> BTreeSet<Lessee> {
+        if self.expiring.is_empty() {
+            return BTreeSet::new();
+        }
+        let expiring = self.snapshot.all_rows().filter(|row| self.expiring.contains(&row.key));
+        expiring.filter_map(|row| row.holder.clone()).collect()
     }
 
     pub(crate) fn take_changed(&mut self) -> bool {
@@ -54,11 +77,25 @@ impl Rows {
         snapshot.put(&name, record, unreadable);
         let row = snapshot.row(&name);
         self.is_changed |= row.map(planned) != before.as_ref().map(planned);
+        let new_children = row.map(|row| unknown_children(snapshot, row)).unwrap_or_default();
         if row.is_some_and(is_expiring) {
             self.expiring.insert(key.clone());
         } else {
             self.expiring.remove(key);
         }
+        self.doubtful.extend(new_children.iter().map(|child| application.shard(child)));
+    }
+
+    /// Forgets a row that the store cannot read, so that no worker claims its shard. A later list finds the row again.
+    pub(crate) fn skip(
+        &mut self,
+        application: &Application,
+        key: &LeaseKey,
+        error: &StoreError,
+        unreadable: &mut LogThrottles,
+    ) {
+        snapshot::log_unreadable(unreadable, Some(key), error, "its shard is skipped");
+        self.read(application, key, None, unreadable);
     }
 
     /// Sets the holder of a row that this worker has just obtained or given away.
@@ -105,6 +142,16 @@ type Planned = (Option<Lessee>, Option<(LeaseKey, u64)>, bool);
 fn planned(row: &ShardRow) -> Planned {
     let session = row.session.as_ref().map(|it| (it.key.clone(), it.token.get()));
     (row.holder.clone(), session, row.checkpoint == Position::ShardEnd)
+}
+
+/// A worker without a session reports no new rows. It writes the children into the row of the shard that has ended.
+fn unknown_children(snapshot: &Snapshot, row: &ShardRow) -> Vec<ShardName> {
+    if row.checkpoint != Position::ShardEnd {
+        return Vec::new();
+    }
+    let children = row.children.iter().cloned();
+    let names = children.map(|shard| ShardName { stream: row.stream.clone(), shard });
+    names.filter(|name| snapshot.row(name).is_none()).collect()
 }
 
 fn is_expiring(row: &ShardRow) -> bool {

@@ -1,3 +1,9 @@
+//! Tests the view on a store.
+
+mod many;
+mod mixed;
+mod ring;
+
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::LockStore;
@@ -125,13 +131,13 @@ async fn row_without_a_notice_is_found_by_one_audit_and_reported_to_all() {
 
     a.look(Listed::All).await;
     assert_eq!(a.shards().await, ["1", "2"]);
-    assert!(a.view.has_notices());
+    assert!(a.view.must_count());
     a.report().await;
 
     assert_eq!(b.shards().await, ["1", "2"]);
     b.look(Listed::All).await;
     b.shards().await;
-    assert!(!b.view.has_notices(), "b knew the row");
+    assert!(!b.view.must_count(), "b knew the row");
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,11 +212,11 @@ async fn unanswered_claim_is_reported_when_it_is_settled() {
     a.view.refused(key(1));
     assert_eq!(a.shards().await, ["1 of b"]);
     assert_eq!(b.shards().await, ["1 of b"]);
-    assert!(!b.view.has_notices());
+    assert!(!b.view.must_count());
 
     lease.release().await.unwrap();
     assert_eq!(b.shards().await, ["1"]);
-    assert!(b.view.has_notices());
+    assert!(b.view.must_count());
     b.report().await;
 
     assert_eq!(a.shards().await, ["1"]);
@@ -260,7 +266,7 @@ async fn removed_counter_returns_above_its_former_value() {
     let _lease = obtain(&mut b, 1).await;
     b.report().await;
 
-    assert!(!b.view.has_notices());
+    assert!(!b.view.must_count());
     assert_eq!(a.shards().await, ["1 of b"]);
 }
 

@@ -8,6 +8,7 @@ use clap::Parser;
 use crate::configuration::properties::Properties;
 use crate::configuration::settings::Settings;
 use crate::failure::Failure;
+use crate::metrics::target::Target;
 
 /// Runs Kinesis record processors written in any language, one process for each shard, as Amazon's
 /// `MultiLangDaemon` does, without a JVM.
@@ -24,6 +25,10 @@ pub(crate) struct Arguments {
     /// Accepted but not read. Set `RUST_LOG` to filter the log, for example to `info` or `debug`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) log_configuration: Option<PathBuf>,
+    /// Publishes metrics: to Prometheus at this address, or on loopback if ADDR is a port alone. With `emf`, prints
+    /// them on stdout in CloudWatch's embedded metric format, under the names of the Kinesis Client Library.
+    #[arg(short, long, value_name = "ADDR")]
+    pub(crate) metrics: Option<Target>,
     /// The properties file, given without an option, as in the first versions of Amazon's daemon.
     #[arg(value_name = "FILE", hide = true, conflicts_with = "properties_file")]
     file: Option<PathBuf>,
@@ -74,7 +79,8 @@ impl Arguments {
     }
 }
 
-const USAGE: &str = "multilang-daemon --properties-file <FILE> [--log-configuration <FILE>]";
+const USAGE: &str =
+    "multilang-daemon --properties-file <FILE> [--log-configuration <FILE>] [--metrics <ADDR>]";
 
 const MAIN_CLASSES: [&str; 2] = [
     "software.amazon.kinesis.multilang.MultiLangDaemon",

@@ -5,6 +5,7 @@ mod aws;
 mod configuration;
 mod failure;
 mod logging;
+mod metrics;
 mod parent;
 mod program;
 mod running;

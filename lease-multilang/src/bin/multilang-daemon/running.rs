@@ -16,6 +16,7 @@ use crate::configuration::properties::Ignored;
 use crate::configuration::settings::{OnChildFailure, Settings};
 use crate::configuration::start;
 use crate::failure::Failure;
+use crate::metrics::Publisher;
 use crate::signals::Signals;
 use crate::status_line::{StatusLine, report_progress};
 use crate::{logging, parent, program};
@@ -31,6 +32,7 @@ pub(crate) async fn run(
     let line = StatusLine::start();
     logging::start(&line);
     warn_of_ignored(&settings, arguments, jvm_options);
+    let mut publisher = Publisher::start(arguments.metrics.or(settings.metrics), &settings)?;
     let (clients, table) = select! {
         biased;
         signal = signals.next() => {
@@ -41,7 +43,8 @@ pub(crate) async fn run(
         opened = open(&settings) => opened?,
     };
     let children = children(&settings);
-    let worker = worker(&settings, &clients, &table, children.clone())?;
+    let worker = worker(&settings, &clients, &table, children.clone(), &publisher)?;
+    publisher.name(&worker);
     let kinesis = settings.kinesis.describe("kinesisEndpoint", clients.kinesis.config().region());
     info!(
         application = settings.application, stream = settings.stream, kinesis,
@@ -51,6 +54,7 @@ pub(crate) async fn run(
     let reporting = tokio::spawn(report_progress(worker.handle(), line.clone()));
     let ended = run_worker(worker, &children, &settings, signals).await;
     reporting.abort();
+    publisher.end().await;
     line.end();
     ended
 }
@@ -94,6 +98,7 @@ fn worker(
     clients: &Clients,
     table: &KclTable,
     children: Children,
+    publisher: &Publisher,
 ) -> Result<Worker, Failure> {
     let stream = KinesisSource::new(&clients.kinesis, &settings.stream);
     let stream = stream.with_consumer(&settings.consumer);
@@ -117,7 +122,7 @@ fn worker(
     if let Some(max) = settings.max_shards {
         builder = builder.with_max_shards(max);
     }
-    builder.build().map_err(Failure::usage)
+    publisher.observe(builder).build().map_err(Failure::usage)
 }
 
 async fn run_worker(

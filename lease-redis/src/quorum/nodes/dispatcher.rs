@@ -1,4 +1,4 @@
-//! Sends claims and releases to all nodes in batches, from one task. A separate task for each node would also
+//! Sends claims and releases to nodes in batches, from one task. A separate task for each node would also
 //! wake other threads.
 
 use std::collections::VecDeque;
@@ -62,9 +62,13 @@ impl Dispatcher {
         self.run(queues);
     }
 
-    pub(crate) fn release(self: &Arc<Self>, release: &Arc<Release>) {
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        release: &Arc<Release>,
+        places: impl Iterator<Item = usize>,
+    ) {
         let mut queues = self.queues.lock();
-        for place in 0..self.nodes.len() {
+        for place in places {
             let request = ReleaseRequest::new(release);
             if let Some(queue) = queues.with_room(place) {
                 queue.releases.push_back(request);

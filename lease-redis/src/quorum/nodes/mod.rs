@@ -1,12 +1,16 @@
 //! The nodes of a quorum.
 //!
-//! Start with [`Nodes`] below. The [`dispatcher`] sends claims and releases to all nodes in batches, each by
-//! a [`writer`]. [`requests`] calls the scripts that are not batched. [`lock_text`] parses the text of a
-//! lock.
+//! Start with [`Nodes`] below. [`first_choice`] selects the nodes that a claim asks first, and [`asked`] stores
+//! them until the release. Simultaneous claims [share their choice](shared_choice). The [`dispatcher`] sends
+//! claims and releases to nodes in batches, each by a [`writer`]. [`requests`] calls the scripts that are not
+//! batched. [`lock_text`] parses the text of a lock.
 
+pub(crate) mod asked;
 pub(crate) mod dispatcher;
+mod first_choice;
 pub(crate) mod lock_text;
 pub(crate) mod requests;
+pub(crate) mod shared_choice;
 pub(crate) mod writer;
 
 use std::future::Future;
@@ -26,11 +30,15 @@ use crate::connection::node::Node;
 use crate::connection::server_time::median;
 use crate::connection::watches::watched::WatchedChannels;
 use crate::error::ServerFault;
+use crate::quorum::nodes::asked::AskedNodes;
 use crate::quorum::nodes::dispatcher::Dispatcher;
+pub(crate) use crate::quorum::nodes::first_choice::Probes;
+use crate::quorum::nodes::shared_choice::SharedChoice;
 use crate::quorum::voting::ballot::{Ballot, majority};
 use crate::quorum::voting::contention::Contention;
 use crate::quorum::voting::election::Proposal;
 use crate::quorum::voting::proposals::Proposals;
+use crate::quorum::voting::unanswered::UnansweredClaims;
 use crate::scripts::GRAIN;
 use crate::scripts::key_space::KeySpace;
 
@@ -51,6 +59,10 @@ pub(crate) struct Nodes {
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
+    pub(crate) unanswered: UnansweredClaims,
+    pub(crate) asked: Arc<AskedNodes>,
+    pub(crate) probes: Probes,
+    pub(crate) shared_choice: SharedChoice,
     /// Limits the number of requests whose remaining answers are received in the background.
     pub(crate) background: Arc<Semaphore>,
 }

@@ -24,6 +24,13 @@ pub(crate) enum HeartbeatReply {
     Superseded,
 }
 
+/// Whether the node extends a grant again that already has this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Yes,
+    No,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Query {
     OfReader,
@@ -81,6 +88,7 @@ impl Node {
     pub(crate) async fn extend(
         &self,
         beats: &[(Grant, Beat)],
+        repeat: Repeat,
     ) -> Vec<Result<HeartbeatReply, ServerFault>> {
         let keys = beats.iter().map(|(grant, _)| self.keys.lease(&grant.key));
         let mut call = scripts::HEARTBEAT.on(keys).number(millis(self.retention));
@@ -90,6 +98,9 @@ impl Node {
                 .number(beat.get())
                 .number(millis(grant.ttl))
                 .arg(digits(grant.token.get()));
+        }
+        if repeat == Repeat::Yes {
+            call = call.arg("again");
         }
         match self.call_at_once(&call).await {
             Ok(Value::Array(answers)) if answers.len() == beats.len() => {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{Ask, QuorumClaim};
 use crate::error::ServerFault;
 use crate::quorum::nodes::Answers;
+use crate::quorum::nodes::asked::Places;
 use crate::quorum::nodes::requests::Query;
 use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount, too_few};
 use crate::quorum::voting::election::{Election, OpenElection, Stage};
@@ -28,6 +29,8 @@ pub(super) enum RoundOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
+    /// The other nodes get the claim if these nodes do not grant it.
+    MajorityFirst(Places),
     AllAtOnce,
     /// The other nodes get the claim after the first node has accepted it. So claims do not split the votes.
     OneFirst,
@@ -53,15 +56,20 @@ impl HolderQueries {
 }
 
 impl QuorumClaim<'_> {
-    /// The proposal is larger than `above`.
+    /// Proposes `token`. The claim's proposals from `earlier` on were not granted.
     pub(super) async fn run_round(
         &self,
         order: Order,
-        above: u64,
+        token: FencingToken,
+        earlier: Option<FencingToken>,
     ) -> Result<RoundOutcome, ServerFault> {
         let until = self.nodes.clock.now() + self.nodes.vote_validity;
-        let token = self.nodes.propose(above)?;
-        let election = Election::open(self.nodes, self.claim, token);
+        if let Order::MajorityFirst(first) = order {
+            let election = Election::open(self.nodes, self.claim, token, Some(first), earlier);
+            self.ask_majority_first(&election, first).await;
+            return self.count_votes(election, until).await;
+        }
+        let election = Election::open(self.nodes, self.claim, token, None, earlier);
         let mut others: Vec<_> = (0..self.nodes.count()).collect();
         if order == Order::OneFirst {
             let mut queries = self.query_holder(election.proposal.waits);
@@ -84,6 +92,18 @@ impl QuorumClaim<'_> {
         }
         self.ask(&election, others);
         self.count_votes(election, until).await
+    }
+
+    /// Asks the other nodes if one node refuses the claim or fails, and the answers do not show the holder. Also
+    /// asks them if a node takes longer than the hedge delay.
+    async fn ask_majority_first(&self, election: &OpenElection, first: Places) {
+        self.ask(election, first.iter());
+        drop(timeout(self.nodes.hedge_delay(), election.settled()).await);
+        let others = election.others_to_ask();
+        if !others.is_empty() {
+            self.nodes.asked.take(self.claim.nonce);
+            self.ask(election, others);
+        }
     }
 
     fn ask(&self, election: &OpenElection, places: impl IntoIterator<Item = usize>) {
@@ -183,16 +203,19 @@ impl QuorumClaim<'_> {
 
     /// Called when no majority can accept the claim.
     async fn refused(&self, election: OpenElection) -> Result<RoundOutcome, ServerFault> {
+        // Other nodes may have been asked only now, and take a round trip.
+        let majority = self.nodes.majority();
+        let enough = |ballot: &Ballot| ballot.answered() >= majority;
+        self.await_more(&election, Duration::MAX, enough).await;
         // A few more answers usually show the holder. If too few nodes took part, the error needs all
         // answers.
-        let majority = self.nodes.majority();
         let known = |ballot: &Ballot| {
             let no_claim_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
             ballot.holder().is_some() || no_claim_can || ballot.missing() == 0
         };
-        self.await_more(&election, known).await;
+        self.await_more(&election, PATIENCE, known).await;
         let agreed = |ballot: &Ballot| ballot.holder().is_none() || ballot.holder_is_agreed();
-        self.await_more(&election, agreed).await;
+        self.await_more(&election, PATIENCE, agreed).await;
         let (holder, is_free, answered) =
             election.read(|ballot| (ballot.holder(), ballot.is_free(), ballot.answered()));
         if holder.is_some() || is_free {
@@ -209,14 +232,20 @@ impl QuorumClaim<'_> {
         Ok(RoundOutcome::Split(election))
     }
 
+    /// Without a mark on all nodes, the watch marks them.
     fn note_mark(&self, election: &Election) {
-        if election.proposal.waits {
+        if election.proposal.waits && election.read(Ballot::has_asked_all) {
             self.nodes.watched.note_mark(&self.nodes.keys.channel(&self.claim.key));
         }
     }
 
-    /// Does not wait for silent nodes.
-    async fn await_more(&self, election: &Election, enough: impl Fn(&Ballot) -> bool + Sync) {
+    /// Does not wait for silent nodes, and waits for each answer for at most `limit`.
+    async fn await_more(
+        &self,
+        election: &Election,
+        limit: Duration,
+        enough: impl Fn(&Ballot) -> bool + Sync,
+    ) {
         loop {
             let (is_enough, responses, silence) = election.read(|ballot| {
                 let is_enough = enough(ballot) || ballot.missing() == 0;
@@ -226,7 +255,7 @@ impl QuorumClaim<'_> {
                 return;
             }
             let next = election.until(|ballot| ballot.responses() > responses);
-            if timeout(silence.min(PATIENCE), next).await.is_err() {
+            if timeout(silence.min(limit), next).await.is_err() {
                 return;
             }
         }

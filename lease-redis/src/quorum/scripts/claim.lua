@@ -1,12 +1,12 @@
 -- Votes on the claims that `claim_usual.lua` leaves to this script.
 local answers, rest = ...
-local retention, ttl, time = ARGV[1], match(ARGV[2], '%d+'), now()
+local retention, ttl, earlier, time = ARGV[1], match(ARGV[2], '%d+'), match(ARGV[2], ' (%d+)'), now()
 
 return answers_of(function(key, place)
     local text, former = ARGV[place + 2], call('GET', key)
     if is_held(former, time) then
         if sub(former, 1, 1) == 'h' and sub(former, 3, 34) == sub(text, 3, 34) then
-            return vote_again(key, former, text, time, ttl, retention)
+            return vote_again(key, former, text, time, ttl, retention, earlier)
         end
         if sub(ARGV[2], 1, 1) == 'w' then
             mark(key, former)

@@ -1,6 +1,7 @@
 -- Votes on one or more claims.
--- ARGV: retention; the ttl of all claims, with a w before it if the client waits for the keys; then, for each
--- claim, the text of the lock without the former bound and the end.
+-- ARGV: retention; the ttl of all claims, with a w before it if the client waits for the keys, and with a space and
+-- the claim's first proposal after it if the proposals from this one on were not granted; then, for each claim,
+-- the text of the lock without the former bound and the end.
 -- Returns, for each claim: 0 if the node accepts it, or its time if the key had no counter; a text with the
 -- counter or the time if the proposal is too small; or another claim's lock and its remaining time (ms).
 --

@@ -98,9 +98,11 @@ local function report(text, time)
 end
 
 -- Votes for a larger proposal of the claim that already holds the lock. The claim may have been granted
--- before. So the former bound is the proposal, and stays after a withdrawal of this vote. PEXPIRE counts as a
--- write, so SET succeeds on a server at its maxmemory.
-local function vote_again(key, held, text, time, ttl, retention)
+-- before. So the former bound is the proposal, and stays after a withdrawal of this vote. The client knows that its
+-- proposals from `earlier` on were not granted. If the last vote was for one of them, the former bound does not
+-- change, so that a heartbeat may restore another grant after a withdrawal. PEXPIRE counts as a write, so SET
+-- succeeds on a server at its maxmemory.
+local function vote_again(key, held, text, time, ttl, retention, earlier)
     local last, token = sub(held, 35, 50), sub(text, 35, 50)
     if last == token then
         return 0
@@ -112,8 +114,9 @@ local function vote_again(key, held, text, time, ttl, retention)
     if token <= floor_of(count, time) then
         return outbid(count, time)
     end
+    local former = earlier and last >= earlier and sub(held, -32, -17) or token
     call('PEXPIRE', key, retention)
-    call('SET', key, 'h' .. sub(held, 2, 2) .. sub(text, 3) .. token .. end_of(time, ttl), 'PX', retention)
+    call('SET', key, 'h' .. sub(held, 2, 2) .. sub(text, 3) .. former .. end_of(time, ttl), 'PX', retention)
     return 0
 end
 

@@ -1,5 +1,8 @@
 -- Extends one or more grants. Returns, for each grant, 1 if it was extended, or the reason as a word.
+-- ARGV: retention; then, per grant, its nonce, the number of the heartbeat, the ttl and the token; then 'again'
+-- if the node also extends a grant that already has this number.
 local retention, time = ARGV[1], now()
+local past = ARGV[4 * #KEYS + 2] == 'again' and -1 or 0
 
 -- Returns the reason why the grant of a free key was lost. A release raises the bound to its token plus 1.
 local function why_lost(text, token)
@@ -26,7 +29,7 @@ return answers_without_memory(retention, function(key, place)
         if held > token then
             return 'superseded'
         end
-    elseif tonumber(beat) <= tonumber(last) then
+    elseif tonumber(beat) <= tonumber(last) + past then
         return 'overtaken'
     end
     local numbers = sub(text, 51, 82)

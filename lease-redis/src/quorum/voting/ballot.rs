@@ -6,6 +6,7 @@ use std::time::Duration;
 use lease_core::{FencingToken, Holder, StoreErrorKind};
 
 use crate::error::ServerFault;
+use crate::quorum::nodes::asked::Places;
 use crate::quorum::nodes::lock_text::HolderOnNode;
 
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Ballot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Response {
+    Unasked,
     Missing,
     Accepted,
     Outbid,
@@ -49,6 +51,26 @@ impl Ballot {
     pub(crate) fn new(nodes: usize) -> Self {
         let responses = vec![Response::Missing; nodes];
         Self { responses, rivals: Vec::new(), outbid_by: 0, faults: Vec::new() }
+    }
+
+    /// The other nodes are asked [later](Self::ask_others), or not at all.
+    pub(crate) fn asking(nodes: usize, first: Places) -> Self {
+        let mut ballot = Self::new(nodes);
+        for (place, response) in ballot.responses.iter_mut().enumerate() {
+            if !first.contains(place) {
+                *response = Response::Unasked;
+            }
+        }
+        ballot
+    }
+
+    /// Returns the nodes that must be asked now.
+    pub(crate) fn ask_others(&mut self) -> Vec<usize> {
+        let others: Vec<_> = self.places(|response| response == Response::Unasked).collect();
+        for place in &others {
+            self.respond(*place, Response::Missing);
+        }
+        others
     }
 
     pub(crate) fn add(&mut self, node: usize, vote: Result<Vote, ServerFault>) {
@@ -83,12 +105,13 @@ impl Ballot {
     }
 
     pub(crate) fn count(&self) -> VoteCount {
-        let (quorum, accepted, missing) = (self.majority(), self.accepted(), self.missing());
+        let (quorum, accepted) = (self.majority(), self.accepted());
+        let open = self.missing() + self.unasked();
         if accepted >= quorum {
             VoteCount::Granted
-        } else if accepted + missing >= quorum {
+        } else if accepted + open >= quorum {
             VoteCount::Open
-        } else if accepted + self.of(Response::Outbid) + missing >= quorum {
+        } else if accepted + self.of(Response::Outbid) + open >= quorum {
             VoteCount::Outbid(self.outbid_by)
         } else {
             VoteCount::Refused
@@ -115,7 +138,14 @@ impl Ballot {
 
     /// The counting task must act if the votes decide, or if a majority has answered and is split.
     pub(crate) fn is_settled(&self) -> bool {
-        self.count() != VoteCount::Open || self.needed_of_missing().is_some()
+        self.count() != VoteCount::Open || self.needed_of_missing().is_some() || self.needs_others()
+    }
+
+    /// The nodes that were asked cannot grant the claim. If one of them has another claim, the others usually
+    /// have it, too. Then their answers show the holder, and no other node need be asked.
+    fn needs_others(&self) -> bool {
+        let decides = self.missing() == 0 || !self.has_rivals();
+        self.unasked() > 0 && self.accepted() + self.missing() < self.majority() && decides
     }
 
     pub(crate) fn accepted(&self) -> usize {
@@ -124,6 +154,14 @@ impl Ballot {
 
     pub(crate) fn missing(&self) -> usize {
         self.of(Response::Missing)
+    }
+
+    fn unasked(&self) -> usize {
+        self.of(Response::Unasked)
+    }
+
+    pub(crate) fn has_asked_all(&self) -> bool {
+        self.unasked() == 0
     }
 
     pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
@@ -138,11 +176,12 @@ impl Ballot {
     }
 
     pub(crate) fn has_responded(&self, node: usize) -> bool {
-        self.responses.get(node).is_some_and(|response| *response != Response::Missing)
+        let open = [Response::Unasked, Response::Missing];
+        self.responses.get(node).is_some_and(|response| !open.contains(response))
     }
 
     pub(crate) fn responses(&self) -> usize {
-        self.responses.len() - self.missing()
+        self.responses.len() - self.missing() - self.unasked()
     }
 
     pub(crate) fn answered(&self) -> usize {
@@ -167,7 +206,7 @@ impl Ballot {
 
     pub(crate) fn holder_may_appear(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
-        votes + self.missing() >= self.majority()
+        votes + self.missing() + self.unasked() >= self.majority()
     }
 
     /// Like [`holder_may_appear`](Self::holder_may_appear), but also counts nodes that returned an error.
@@ -184,9 +223,9 @@ impl Ballot {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// The claim with the most votes keeps its votes. On a tie, the claim with the largest nonce keeps them.
-    /// All claims that see the same votes choose the same claim.
-    pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
+    /// The claim with the most votes leads. On a tie, the claim with the largest nonce leads. All claims that see
+    /// the same votes choose the same claim.
+    pub(crate) fn leads(&self, nonce: &str) -> bool {
         let own = (self.accepted(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
         self.accepted() > 0 && strongest.is_none_or(|rival| rival < own)

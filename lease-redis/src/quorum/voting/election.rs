@@ -8,9 +8,10 @@ use lease_core::store::{Beat, Claim};
 use crate::connection::batch::stopped;
 use crate::error::ServerFault;
 use crate::quorum::nodes::Nodes;
-use crate::quorum::nodes::lock_text::{Mark, text_of};
+use crate::quorum::nodes::asked::Places;
+use crate::quorum::nodes::lock_text::{Mark, digits, text_of};
 use crate::quorum::voting::answer_count::{AnswerCount, Wake};
-use crate::quorum::voting::ballot::{Ballot, Vote};
+use crate::quorum::voting::ballot::{Ballot, Vote, VoteCount};
 use crate::scripts::millis;
 
 pub(crate) struct Election {
@@ -25,7 +26,8 @@ pub(crate) struct Proposal {
     pub(crate) key: String,
     /// The text of the lock if the node accepts the proposal.
     pub(crate) text: String,
-    /// The ttl is in milliseconds, after a `w` if this client waits for the key.
+    /// The ttl is in milliseconds, after a `w` if this client waits for the key. The first proposal of the claim that
+    /// was not granted may follow.
     pub(crate) ttl: String,
     pub(crate) waits: bool,
 }
@@ -50,21 +52,32 @@ pub(crate) enum Stage {
 }
 
 impl Election {
-    pub(crate) fn open(nodes: &Arc<Nodes>, claim: &Claim, token: FencingToken) -> OpenElection {
+    /// With `first`, asks only these nodes at first. The claim's proposals from `earlier` on were not granted.
+    pub(crate) fn open(
+        nodes: &Arc<Nodes>,
+        claim: &Claim,
+        token: FencingToken,
+        first: Option<Places>,
+        earlier: Option<FencingToken>,
+    ) -> OpenElection {
         let (claim, lessee) = (claim.clone(), &claim.lessee);
         let waits = nodes.watched.contains(&nodes.keys.channel(&claim.key));
         // Other waiters may rely on this mark, because only a few of many woken waiters send a claim.
         let mark = if waits { Mark::Watched } else { Mark::Unwatched };
-        let ttl = millis(claim.ttl);
+        let (ttl, wait) = (millis(claim.ttl), if waits { "w" } else { "" });
+        let earlier = earlier.map(|token| format!(" {}", digits(token.get()))).unwrap_or_default();
         let proposal = Proposal {
             token,
             key: nodes.keys.lease(&claim.key).to_string(),
             text: text_of(claim.nonce, token, Beat::GRANTED, mark, lessee),
-            ttl: if waits { format!("w{ttl}") } else { ttl.to_string() },
+            ttl: format!("{wait}{ttl}{earlier}"),
             waits,
             claim,
         };
-        let ballot = Ballot::new(nodes.count());
+        let ballot = match first {
+            Some(first) => Ballot::asking(nodes.count(), first),
+            None => Ballot::new(nodes.count()),
+        };
         let round = Round { ballot, stage: Stage::Open, counts_each: false };
         let nodes = Arc::clone(nodes);
         OpenElection(Arc::new(Self { proposal, nodes, round: AnswerCount::new(round) }))
@@ -78,7 +91,8 @@ impl Election {
         self.round.with(|round| read(&round.ballot))
     }
 
-    /// Waits until the votes decide, or until a majority has answered and is split.
+    /// Waits until the votes decide, until other nodes must be asked, or until a majority has answered and is
+    /// split.
     pub(crate) async fn settled(&self) {
         self.round
             .wait(|round| {
@@ -86,6 +100,16 @@ impl Election {
                 round.ballot.is_settled().then_some(())
             })
             .await;
+    }
+
+    /// Returns the nodes that were not asked yet, if the claim needs their answers: their votes, or the holder.
+    /// An outbid claim asks them in its next round.
+    pub(crate) fn others_to_ask(&self) -> Vec<usize> {
+        self.round.with(|round| match round.ballot.count() {
+            VoteCount::Open => round.ballot.ask_others(),
+            VoteCount::Refused if round.ballot.holder().is_none() => round.ballot.ask_others(),
+            _ => Vec::new(),
+        })
     }
 
     pub(crate) async fn until(&self, ready: impl Fn(&Ballot) -> bool + Send + Sync) {

@@ -12,7 +12,8 @@ pub(crate) struct Tally {
     nodes: usize,
     extended: usize,
     overtaken: usize,
-    superseded: usize,
+    /// These nodes have a larger token, or a vote for another claim.
+    superseded: Vec<usize>,
     revoked: usize,
     pub(crate) missing: Vec<usize>,
     faults: Vec<ServerFault>,
@@ -34,7 +35,7 @@ impl Tally {
         match reply {
             Ok(HeartbeatReply::Extended) => self.extended += 1,
             Ok(HeartbeatReply::Overtaken) => self.overtaken += 1,
-            Ok(HeartbeatReply::Superseded) => self.superseded += 1,
+            Ok(HeartbeatReply::Superseded) => self.superseded.push(node),
             Ok(HeartbeatReply::Revoked) => self.revoked += 1,
             Ok(HeartbeatReply::Missing) => self.missing.push(node),
             Err(fault) => self.faults.push(fault),
@@ -44,7 +45,7 @@ impl Tally {
     pub(crate) fn count(&self) -> HeartbeatCount {
         let quorum = majority(self.nodes);
         let standing = self.extended + self.overtaken;
-        let ended = self.superseded + self.revoked;
+        let ended = self.superseded.len() + self.revoked;
         let answered = standing + ended + self.missing.len();
         let outstanding = self.nodes - answered - self.faults.len();
 
@@ -68,12 +69,29 @@ impl Tally {
         HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
     }
 
+    /// With the nodes that have no grant yet, a majority can extend the lease in a further round. A node that has a
+    /// vote for another claim has no grant yet, if the claim gets no majority.
+    pub(crate) fn may_spread(&self) -> bool {
+        let able = self.extended + self.missing.len() + self.superseded.len();
+        self.extended > 0 && self.extended < majority(self.nodes) && able >= majority(self.nodes)
+    }
+
+    pub(crate) fn meets_other_claims(&self) -> bool {
+        !self.superseded.is_empty()
+    }
+
+    pub(crate) fn take_without_grant(&mut self) -> Vec<usize> {
+        let mut places = std::mem::take(&mut self.missing);
+        places.extend(&self.superseded);
+        places
+    }
+
     pub(crate) fn may_be_restored(&self) -> bool {
         self.extended > 0
     }
 
     fn cause(&self) -> LossCause {
-        if self.superseded > 0 {
+        if !self.superseded.is_empty() {
             LossCause::Superseded
         } else if self.revoked > 0 {
             LossCause::Revoked
@@ -89,5 +107,27 @@ impl Tally {
             reasons.push(ServerFault::unavailable(format!("{count} have forgotten the grant")));
         }
         reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One node of a new lease fails, and the nodes without the lease have votes for another claim.
+    #[test]
+    fn votes_for_another_claim_leave_a_heartbeat_undecided() {
+        let mut tally = Tally::new(5);
+        for node in [0, 1] {
+            tally.add(node, Ok(HeartbeatReply::Extended));
+        }
+        for node in [2, 3] {
+            tally.add(node, Ok(HeartbeatReply::Superseded));
+        }
+        tally.add(4, Err(ServerFault::unavailable("hung")));
+
+        assert!(matches!(tally.count(), HeartbeatCount::Undecided(_)));
+        assert!(tally.may_spread());
+        assert_eq!(tally.take_without_grant(), [2, 3]);
     }
 }

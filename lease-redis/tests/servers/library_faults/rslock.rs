@@ -13,7 +13,7 @@ use lease_test_servers::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    LEASE, TTL, eventually, has_lease, key, lease, locker, obtain, servers, text, urls,
+    LEASE, TTL, eventually, has_lease, key, lease, locker, obtain_on_all, servers, text, urls,
 };
 
 /// In rslock, a grant that took too long was refused but stayed on the servers.
@@ -91,9 +91,7 @@ async fn zero_timeout_is_refused_with_its_range() {
 async fn key_is_free_only_if_a_majority_reports_it_free() {
     let Some(mut both) = Both::start().await else { return };
     let store = Arc::clone(&both.several);
-    let grant = obtain(&*store, "a").await;
-    eventually("granted on two", async || both.servers[1..].iter().all(has_lease).then_some(()))
-        .await;
+    let grant = obtain_on_all(&*store, &both.servers).await;
     both.servers[0].command("FLUSHALL");
 
     let holder = store.holder(&key()).await.unwrap();

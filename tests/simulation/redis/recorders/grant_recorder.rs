@@ -29,6 +29,8 @@ struct Book {
     proposals: BTreeMap<Name, Proposal>,
     /// The last beat by node, key and token.
     beats: BTreeMap<(usize, String, u64), u64>,
+    /// The proposals that were not granted, according to their client, by nonce.
+    ungranted: BTreeMap<String, (u64, u64)>,
     /// The proposals and releases that each node has executed, by node and key.
     nodes: BTreeMap<(usize, String), NodePage>,
 }
@@ -53,6 +55,15 @@ struct Asked<'a> {
     text: &'a str,
     token: u64,
     ttl: Duration,
+    /// The claim's proposals from this one on were not granted, according to its client.
+    ungranted: Option<u64>,
+}
+
+impl Book {
+    fn is_ungranted(&self, nonce: &str, token: u64) -> bool {
+        let least_and_next = self.ungranted.get(nonce);
+        least_and_next.is_some_and(|(least, next)| (*least..*next).contains(&token))
+    }
 }
 
 impl GrantRecorder {
@@ -72,15 +83,19 @@ impl Recorder for GrantRecorder {
                 for place in 0..ran.keys.len() {
                     let (ttl, text) = (argument(1), argument(2 + place));
                     let key = key_of(&ran.keys[place]);
+                    let (ttl, ungranted) = match ttl.split_once(' ') {
+                        Some((ttl, least)) => (ttl, Some(parsed(least))),
+                        None => (ttl, None),
+                    };
                     let ttl = millis(ttl.trim_start_matches('w'));
-                    let asked = Asked { key: &key, text, token: token_in(text), ttl };
+                    let asked = Asked { key: &key, text, token: token_in(text), ttl, ungranted };
                     let is_accepted = ran.reply.number(place).is_some();
                     self.asked(ran, &asked, is_accepted, ran.before[place].as_ref());
                 }
             }
             "quorum/adopt" => {
                 let (text, ttl) = (argument(3), millis(argument(4)));
-                let asked = Asked { key: &key, text, token: token_in(text), ttl };
+                let asked = Asked { key: &key, text, token: token_in(text), ttl, ungranted: None };
                 let is_accepted = matches!(ran.reply, Reply::Number(_));
                 if is_accepted {
                     self.take_back(ran.place, &key, argument(1), u64::MAX);
@@ -135,7 +150,10 @@ impl GrantRecorder {
         let nonce = &asked.text[2..34];
         let (_beat, lessee) = asked.text[82..].split_once(' ').unwrap();
         let mut book = self.book.lock().unwrap();
-        let Book { proposals, nodes, .. } = &mut *book;
+        let Book { proposals, nodes, ungranted, .. } = &mut *book;
+        if let Some(least) = asked.ungranted {
+            ungranted.insert(nonce.to_owned(), (least, asked.token));
+        }
         let proposal = proposals.entry((asked.key.to_owned(), nonce.to_owned())).or_default();
         if asked.token > proposal.token {
             *proposal = Proposal { token: asked.token, votes: BTreeMap::new() };
@@ -152,6 +170,9 @@ impl GrantRecorder {
                 "a released claim was granted again: server {} granted {} to {nonce}",
                 ran.place, asked.key
             ));
+        }
+        if let Some(least) = asked.ungranted {
+            page.accepted.retain(|(of, token)| of != nonce || *token < least);
         }
         page.accepted.push(vote);
         if asked.token < proposal.token {
@@ -192,6 +213,9 @@ impl GrantRecorder {
             self.ledger.violated(format!("a held key was taken: {restored}, holder {holder}"));
         }
         let mut book = self.book.lock().unwrap();
+        if book.is_ungranted(nonce, token) {
+            self.ledger.violated(format!("a proposal that was given up is in use: {restored}"));
+        }
         let page = book.nodes.entry((ran.place, key.to_owned())).or_default();
         if page.released.iter().any(|(of, released)| of == nonce && *released >= token) {
             self.ledger.violated(format!("a released claim was granted again: {restored}"));
@@ -213,6 +237,12 @@ impl GrantRecorder {
             }
             let argument = |number: usize| ran.argument(1 + 4 * place + number);
             let (nonce, beat, token) = (argument(0), parsed(argument(1)), parsed(argument(3)));
+            if book.is_ungranted(nonce, token) {
+                let node = ran.place;
+                self.ledger.violated(format!(
+                    "a proposal that was given up is in use: server {node} extended {nonce} under {token}"
+                ));
+            }
             let (before, after) = (&ran.before[place], &ran.after[place]);
             let last = book.beats.entry((ran.place, nonce.to_owned(), token)).or_insert(beat);
             let ends = |held: &Option<Holding>| held.as_ref().map(|held| held.ends);

@@ -40,7 +40,7 @@ const REFUSED: [(&str, &str); 4] = [
 
 /// Keys of features that this daemon does not have or implements differently. Ignoring these keys loses no
 /// record. A key includes its nested keys.
-const WITHOUT_EFFECT: [&str; 70] = [
+const WITHOUT_EFFECT: [&str; 69] = [
     "allowThroughputOvershoot",
     "awsCredentialsProviderCloudWatch",
     "billingMode",
@@ -84,7 +84,6 @@ const WITHOUT_EFFECT: [&str; 70] = [
     "maxLeaseRenewalThreads",
     "maxListShardsRetryAttempts",
     "maxThroughputPerHostKBps",
-    "metricsBufferTimeMillis",
     "metricsEnabledDimensions",
     "metricsLevel",
     "metricsMaxQueueSize",

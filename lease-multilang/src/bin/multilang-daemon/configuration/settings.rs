@@ -12,6 +12,7 @@ use super::properties::{Ignored, Properties};
 use super::region::AnyName;
 use super::{credentials, keys, region, start, stream, table};
 use crate::failure::Failure;
+use crate::metrics::target::{EmfSettings, Target};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -41,6 +42,11 @@ pub(crate) struct Settings {
     pub(crate) settling: Duration,
     pub(crate) answer_timeout: Option<Duration>,
     pub(crate) on_failure: OnChildFailure,
+    /// `None` without a property. The command line overrides it.
+    pub(crate) metrics: Option<Target>,
+    /// Whether Prometheus gets the lag of each shard.
+    pub(crate) shard_metrics: bool,
+    pub(crate) emf: EmfSettings,
     pub(crate) ignored: Ignored,
 }
 
@@ -109,6 +115,9 @@ impl Settings {
             on_failure: file
                 .choice("onChildFailure", &on_failure)
                 .unwrap_or(OnChildFailure::Restart),
+            metrics: file.parsed("metrics", str::parse),
+            shard_metrics: file.flag("metricsPerShard").unwrap_or(false),
+            emf: EmfSettings::read(file),
             ignored: Ignored::default(),
         };
         keys::sort_out(file);
@@ -259,62 +268,61 @@ mod tests {
         }
     }
 
+    const INVALID: &[(&str, &str)] = &[
+        ("maxRecords = 0", "maxRecords = 0: must be a whole number from 1 to 10000"),
+        ("maxRecords = many", "maxRecords = many: must be a whole number"),
+        ("failoverTimeMillis = 5", "failoverTimeMillis = 5: ttl 5ms is out of range"),
+        ("failoverTimeMillis = soon", "must be a whole number of milliseconds"),
+        ("initialPositionInStream = FIRST", "must be one of LATEST, TRIM_HORIZON, AT_TIMESTAMP"),
+        ("initialPositionInStream = AT_TIMESTAMP", "initialPositionInStreamExtended, the time in"),
+        ("initialPositionInStreamExtended = today", "must be a whole number"),
+        ("retrievalMode = push", "must be one of FANOUT, POLLING, DEFAULT"),
+        ("streamArn = orders", "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
+        ("streamName = a/b", "must be 1 to 128 letters"),
+        ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "an ARN belongs under streamArn"),
+        (
+            "streamArn = arn:aws:kinesis:eu-west-1:12345:stream/a",
+            "an account has 12 digits, this one is 12345",
+        ),
+        (
+            "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/a/consumer/b:1",
+            "the ARN of a consumer belongs under fanoutConfig.consumerArn",
+        ),
+        (
+            "streamArn = arn:aws:kinesis:Paris:123456789012:stream/a",
+            "Paris is not the code of a region",
+        ),
+        (
+            "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/",
+            "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
+        ),
+        ("tableName = ab", "tableName = ab: a table's name is 3 to 247 letters"),
+        ("tableName = a/b", "tableName = a/b: a table's name is 3 to 247 letters"),
+        (
+            "initialPositionInStreamExtended = 1636609142000",
+            "must be in seconds since 1970 and not in the future; if it is in milliseconds, set \
+                 1636609142",
+        ),
+        (
+            "initialPositionInStreamExtended = 9223372036854775",
+            "must be in seconds since 1970 and not in the future",
+        ),
+        ("kinesisEndpoint = ftp://x", "must be a URL"),
+        ("regionName = Paris", "regionName = Paris: must be the code of a region"),
+        ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: must be the code"),
+        ("onChildFailure = ignore", "must be one of restart, exit"),
+        ("timeoutInSeconds = -1", "must be a whole number from 1 to 86400"),
+        ("metrics = localhost", "metrics = localhost: write a port, as in 9464, an IP address"),
+        ("metricsDimensions = Team", "write up to 28 pairs, as in Team=orders,Stage=test"),
+        ("metricsNamespace = :a", "metricsNamespace = :a: a namespace of CloudWatch has"),
+        ("applicationName = a b", "application name \"a b\" is not valid"),
+        ("AwsCredentialsProvider = Mine", "awsCredentialsProvider = Mine: "),
+        ("fanoutConfig.consumerArn = x", "must be arn:aws:kinesis"),
+    ];
+
     #[test]
     fn invalid_value_is_refused_with_its_key_and_the_rule() {
-        for (line, rule) in [
-            ("maxRecords = 0", "maxRecords = 0: must be a whole number from 1 to 10000"),
-            ("maxRecords = many", "maxRecords = many: must be a whole number"),
-            ("failoverTimeMillis = 5", "failoverTimeMillis = 5: ttl 5ms is out of range"),
-            ("failoverTimeMillis = soon", "must be a whole number of milliseconds"),
-            (
-                "initialPositionInStream = FIRST",
-                "must be one of LATEST, TRIM_HORIZON, AT_TIMESTAMP",
-            ),
-            (
-                "initialPositionInStream = AT_TIMESTAMP",
-                "initialPositionInStreamExtended, the time in",
-            ),
-            ("initialPositionInStreamExtended = today", "must be a whole number"),
-            ("retrievalMode = push", "must be one of FANOUT, POLLING, DEFAULT"),
-            ("streamArn = orders", "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
-            ("streamName = a/b", "must be 1 to 128 letters"),
-            ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "an ARN belongs under streamArn"),
-            (
-                "streamArn = arn:aws:kinesis:eu-west-1:12345:stream/a",
-                "an account has 12 digits, this one is 12345",
-            ),
-            (
-                "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/a/consumer/b:1",
-                "the ARN of a consumer belongs under fanoutConfig.consumerArn",
-            ),
-            (
-                "streamArn = arn:aws:kinesis:Paris:123456789012:stream/a",
-                "Paris is not the code of a region",
-            ),
-            (
-                "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/",
-                "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
-            ),
-            ("tableName = ab", "tableName = ab: a table's name is 3 to 247 letters"),
-            ("tableName = a/b", "tableName = a/b: a table's name is 3 to 247 letters"),
-            (
-                "initialPositionInStreamExtended = 1636609142000",
-                "must be in seconds since 1970 and not in the future; if it is in milliseconds, set \
-                 1636609142",
-            ),
-            (
-                "initialPositionInStreamExtended = 9223372036854775",
-                "must be in seconds since 1970 and not in the future",
-            ),
-            ("kinesisEndpoint = ftp://x", "must be a URL"),
-            ("regionName = Paris", "regionName = Paris: must be the code of a region"),
-            ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: must be the code"),
-            ("onChildFailure = ignore", "must be one of restart, exit"),
-            ("timeoutInSeconds = -1", "must be a whole number from 1 to 86400"),
-            ("applicationName = a b", "application name \"a b\" is not valid"),
-            ("AwsCredentialsProvider = Mine", "awsCredentialsProvider = Mine: "),
-            ("fanoutConfig.consumerArn = x", "must be arn:aws:kinesis"),
-        ] {
+        for (line, rule) in INVALID {
             let refused = settings(line).unwrap_err();
             assert!(refused.contains(rule), "{line}: {refused}");
         }

@@ -54,6 +54,13 @@ pub(crate) fn in_words(initial: InitialPosition) -> String {
     }
 }
 
+/// Returns the time in milliseconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "the time of a metric, not lease time")]
+pub(crate) fn millis_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Returns the time in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a start position, not lease time")]
 pub(crate) fn now() -> u64 {

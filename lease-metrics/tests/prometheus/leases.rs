@@ -1,6 +1,4 @@
-//! Each metric through a real Prometheus: a locker reports, the server scrapes, and a query returns the value.
-
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+//! The metrics of a locker, and the queries of the dashboard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +7,14 @@ use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::store::LockStore;
 use lease_core::{Lease, LeaseKey, LeaseOptions, Locker, LossCause, StoreError};
 use lease_memory::MemoryStore;
-use lease_metrics::{LeaseMetrics, names};
+use lease_metrics::{ExporterMetrics, KinesisMetrics, LeaseMetrics, SchedulerMetrics};
 use lease_test_servers::port::free_port;
 use lease_test_servers::prometheus::PrometheusServer;
-use metrics_exporter_prometheus::{
-    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
-};
+use metrics_exporter_prometheus::PrometheusRecorder;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-fn builder() -> PrometheusBuilder {
-    let ratio = Matcher::Full(names::HEARTBEAT_MARGIN_RATIO.to_owned());
-    PrometheusBuilder::new()
-        .set_buckets(&names::SECONDS_BUCKETS)
-        .unwrap()
-        .set_buckets_for_metric(ratio, &names::RATIO_BUCKETS)
-        .unwrap()
-}
+use crate::{builder, series};
 
 fn metrics_on(recorder: &PrometheusRecorder) -> LeaseMetrics {
     metrics::with_local_recorder(recorder, || {
@@ -74,6 +63,11 @@ async fn each_metric_is_scraped() {
     let ttl = LeaseOptions::new(Duration::from_secs(60)).unwrap();
     let options = ttl.with_heartbeats_per_ttl(60).unwrap();
     let metrics = Arc::new(metrics_on(&recorder));
+    // The dashboard also has their metrics.
+    metrics::with_local_recorder(&recorder, || {
+        drop((KinesisMetrics::new("clicks"), ExporterMetrics::new("orders")));
+        drop(SchedulerMetrics::new(["nightly"]));
+    });
     let locker = Locker::new(store.clone()).with_options(options).with_metrics(metrics);
     let Some(server) = PrometheusServer::scraping(address.into()).await else { return };
     let zero = |values: &[f64]| *values == [0.0];
@@ -130,10 +124,6 @@ fn expressions_of_the_dashboard() -> Vec<String> {
     let expressions: Vec<_> = targets.map(expression).collect();
     assert!(expressions.len() >= 10, "{expressions:?}");
     expressions
-}
-
-fn series(handle: &PrometheusHandle) -> usize {
-    handle.render().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count()
 }
 
 #[tokio::test]

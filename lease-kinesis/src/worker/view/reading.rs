@@ -1,0 +1,211 @@
+//! Reads the rows that may have changed: the rows of workers, and the rows of shards.
+
+use std::collections::BTreeSet;
+
+use futures_util::StreamExt;
+use lease_core::store::{LeaseRecord, within};
+use lease_core::{LeaseKey, StoreError, StoreErrorKind};
+use tracing::debug;
+
+use super::roster::{News, SessionId};
+use super::{Listed, MOST_READS, View};
+use crate::log_throttle::LogThrottles;
+use crate::table::snapshot::{Snapshot, log_unreadable};
+use crate::time::now;
+use crate::worker::parts::WorkerParts;
+
+impl View {
+    /// The last audit has found rows that this worker had not read. If no notice of the same change has arrived
+    /// since, the notice was lost, and other workers lack it, too.
+    pub(super) fn report_missed(&mut self, worker: &WorkerParts, news: &BTreeSet<LeaseKey>) {
+        for key in std::mem::take(&mut self.unreported) {
+            if !news.contains(&key) {
+                debug!(%key, "row had changed without a notice");
+                self.notice(worker, &key);
+            }
+        }
+    }
+
+    /// Reads the own rows of the workers whose counters have moved. Returns the shards that their notices name.
+    pub(super) async fn read_workers(
+        &mut self,
+        worker: &WorkerParts,
+        own: &SessionId,
+        unreadable: &mut LogThrottles,
+    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
+        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
+        let unread = self.roster.unread(own);
+        self.rows_read += unread.len();
+        let read = unread.into_iter().map(|(id, key)| async move {
+            let record = within(limit, table.read(&key)).await;
+            (id, key, record)
+        });
+        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
+        let mut all = BTreeSet::new();
+        while let Some((id, key, record)) = read.next().await {
+            let record = match record {
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                    log_unreadable(unreadable, Some(&key), &error, NO_MEMBER);
+                    self.roster.skip(&id);
+                    continue;
+                }
+                record => record?,
+            };
+            match self.roster.read(&id, record.as_ref(), &worker.settings.application) {
+                News::None => (),
+                News::Gap => self.is_behind = true,
+                News::Shards(shards) => {
+                    // At once, because the caller may drop this call.
+                    for key in &shards {
+                        self.rows.doubt(key.clone());
+                    }
+                    all.extend(shards);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads the own rows of workers without a session. Such a worker counts nothing, so its row and the shards that
+    /// it may obtain are read at each tick.
+    pub(super) async fn read_uncounted(
+        &mut self,
+        worker: &WorkerParts,
+        unreadable: &mut LogThrottles,
+    ) -> Result<(), StoreError> {
+        let (table, application) = (&*worker.settings.table, &worker.settings.application);
+        let limit = worker.settings.options.request_timeout();
+        let names = self.roster.uncounted(self.rows.holders_with_a_ttl(), &worker.me.name);
+        self.rows_read += names.len();
+        let keys =
+            names.into_iter().filter_map(|name| Some((application.worker(&name).ok()?, name)));
+        let read = keys.map(|(key, name)| async move {
+            let record = within(limit, table.read(&key)).await;
+            (key, name, record)
+        });
+        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
+        while let Some((key, name, record)) = read.next().await {
+            let record = match record {
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                    log_unreadable(unreadable, Some(&key), &error, NO_MEMBER);
+                    None
+                }
+                record => record?,
+            };
+            self.roster.read_uncounted(&name, record.as_ref());
+        }
+        if self.roster.has_uncounted_members() {
+            let snapshot = self.rows.snapshot();
+            let placement = snapshot.placement(|row| self.is_live(row));
+            let free = placement.into_iter().filter(|(_, holder)| holder.is_none());
+            free.for_each(|(key, _)| self.rows.doubt(key));
+        }
+        Ok(())
+    }
+
+    /// Lists all rows. Returns the shards whose rows this worker did not know, and reads these rows once more,
+    /// since the store may list stale rows. If these are too many, the worker soon lists all rows again instead.
+    pub(super) async fn list(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
+        let settings = &worker.settings;
+        let begun = now();
+        let listed = Snapshot::take(&*settings.table, &settings.application, unreadable).await?;
+        self.rows_read += listed.rows;
+        self.roster.list(&listed.members, &worker.me.name);
+        let known = self.rows.to_read();
+        let mut differing: BTreeSet<_> = self.rows.list(listed).into_iter().collect();
+        for key in reading {
+            self.hold(worker, key);
+        }
+        // Only a row that no longer names this session shows the loss of its lease.
+        for key in differing.intersection(reading) {
+            self.rows.doubt(key.clone());
+        }
+        self.is_behind = false;
+        let is_first = self.listed.is_none();
+        if is_first || self.rows.doubtful_or(&differing) > MOST_READS {
+            self.listed = Some((begun, begun));
+            let unsettled = &self.unsettled;
+            self.rows.trust_list(|key| unsettled.contains_key(key) || reading.contains(key));
+            return Ok(BTreeSet::new());
+        }
+        self.listed = self.listed.map(|(first, _)| (first, begun));
+        for key in &differing {
+            self.rows.doubt(key.clone());
+        }
+        differing.retain(|key| !known.contains(key) && !reading.contains(key));
+        Ok(differing)
+    }
+
+    pub(super) fn hold(&mut self, worker: &WorkerParts, key: &LeaseKey) {
+        let holder = self.own.as_ref().map(|(_, own)| (worker.me.name.clone(), own.clone()));
+        self.rows.set_holder(&worker.settings.application, key, holder);
+    }
+
+    /// Returns the shards of `reading` whose rows no longer name this session.
+    pub(super) async fn read_shards(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+        listed: Listed,
+    ) -> Result<Vec<LeaseKey>, StoreError> {
+        let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
+        let keys = match listed {
+            Listed::All => self.rows.doubtful(),
+            Listed::Changed => self.rows.to_read(),
+        };
+        self.rows_read += keys.len();
+        let read = keys.into_iter().map(|key| async move {
+            let record = within(limit, table.read(&key)).await;
+            (key, record)
+        });
+        let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
+        let mut disowned = Vec::new();
+        while let Some((key, record)) = read.next().await {
+            let record = match record {
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                    self.rows.skip(&worker.settings.application, &key, &error, unreadable);
+                    if self.unsettled.contains_key(&key) {
+                        self.rows.doubt(key);
+                    }
+                    continue;
+                }
+                record => record?,
+            };
+            let is_own = self.is_own(record.as_ref());
+            self.rows.read(&worker.settings.application, &key, record, unreadable);
+            let is_read = reading.contains(&key);
+            if is_read && !is_own {
+                disowned.push(key.clone());
+            }
+            self.settle(worker, key, is_own && !is_read);
+        }
+        Ok(disowned)
+    }
+
+    fn is_own(&self, record: Option<&LeaseRecord>) -> bool {
+        let holder = record.and_then(|record| record.holder.as_ref());
+        let session = holder.and_then(|holder| holder.parent.as_ref());
+        self.own.as_ref().is_some_and(|(_, own)| session == Some(own))
+    }
+
+    /// A claim or a release without an answer is settled when the row no longer names this session. `is_abandoned`
+    /// means that this session holds `key`, and that no task reads it.
+    fn settle(&mut self, worker: &WorkerParts, key: LeaseKey, is_abandoned: bool) {
+        if is_abandoned {
+            self.rows.doubt(key.clone());
+            self.unsettled.insert(key, true);
+        } else if self.unsettled.remove(&key) == Some(true) {
+            self.notice(worker, &key);
+        }
+    }
+}
+
+const NO_MEMBER: &str = "its worker does not count for the plan";
+
+const CONCURRENT_READS: usize = 32;

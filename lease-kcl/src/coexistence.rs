@@ -51,18 +51,23 @@ impl KclCoexistence {
         // No other worker may obtain a reserved shard.
         let free = taker.free().filter(|key| self.table.reserved_for(key).is_none());
         self.free = free.map(|key| (key.clone(), since(key))).collect();
-        self.neighbours.look(taker.rows_of_kcl_workers(), now);
-        if let Some(first) = self.free.values().min()
-            && now - *first > self.patience()
-        {
-            self.neighbours.have_not_taken_since(*first);
+        self.neighbours.look(taker.rows_of_kcl_workers(), taker.share_by_rows(), now);
+        let patience = self.patience();
+        let old = self.free.values().filter(|since| now - **since > patience);
+        if let Some(since) = old.max() {
+            self.neighbours.have_not_taken_since(*since);
         }
     }
 
-    /// Two of KCL's scans after the last renewal, and at least one scan after a release. A scan is due every two
-    /// failover times. KCL workers, too, take a lease that has been free for this time, even beyond their share.
+    /// After this time, each KCL worker that lacks a shard has taken a free one.
+    ///
+    /// Proof: a KCL worker scans the table every two failover times and 50 ms. Its first scan after the last renewal
+    /// shows the last counter, and its second scan shows the same counter. So after at most four failover times and
+    /// 100 ms, it knows that the lease has expired. Our workers see a lease as free one failover time after its last
+    /// renewal. The third of a failover time is for the 100 ms, the scan and the write.
     fn patience(&self) -> Duration {
-        self.table.failover_time() * VERY_OLD
+        let failover = self.table.failover_time();
+        failover * 3 + failover / 3
     }
 }
 
@@ -106,6 +111,3 @@ impl Coexistence for KclCoexistence {
         taken
     }
 }
-
-/// KCL's `VERY_OLD_LEASE`: a number of failover times.
-const VERY_OLD: u32 = 3;

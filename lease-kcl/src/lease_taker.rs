@@ -59,6 +59,12 @@ impl LeaseTaker<'_> {
         self.0.held.len().div_ceil(self.workers())
     }
 
+    /// The share by KCL's count, which has ended shards. A KCL worker takes this number of rows.
+    pub(crate) fn share_by_rows(&self) -> usize {
+        let rows: BTreeSet<_> = self.0.held.keys().chain(self.0.owners.keys()).collect();
+        rows.len().div_ceil(self.workers())
+    }
+
     /// Returns how many shards our live workers may have together. KCL workers in `not_taking` keep what they
     /// have, and get no further shard.
     fn room(&self, not_taking: &BTreeSet<Lessee>) -> usize {
@@ -118,10 +124,8 @@ impl LeaseTaker<'_> {
     fn need(&self, me: &Member) -> usize {
         let open = self.0.held.values().filter(|holder| holder.as_ref() == Some(&me.name));
         let by_open_shards = self.share().min(me.most.unwrap_or(usize::MAX));
-        let rows: BTreeSet<_> = self.0.held.keys().chain(self.0.owners.keys()).collect();
         let own_rows = self.0.owners.values().filter(|owner| **owner == me.name);
-        let by_rows = rows.len().div_ceil(self.workers());
-        let by_rows = by_rows.saturating_sub(own_rows.count());
+        let by_rows = self.share_by_rows().saturating_sub(own_rows.count());
         by_open_shards.saturating_sub(open.count()).min(by_rows)
     }
 

@@ -99,7 +99,12 @@ impl Coexistence for KclCoexistence {
             let may_be_mine = holder.is_none() || table.foreign.contains(*key);
             may_be_mine && self.table.is_assigned(key, &me.name, holder.is_none())
         });
-        let mut taken: Vec<_> = assigned.map(|(key, _)| key.clone()).collect();
+        let mine = |(key, holder): &(&LeaseKey, &Option<Lessee>)| {
+            holder.as_ref() == Some(&me.name) && !table.foreign.contains(*key)
+        };
+        let most =
+            me.most.unwrap_or(usize::MAX).saturating_sub(table.held.iter().filter(mine).count());
+        let mut taken: Vec<_> = assigned.map(|(key, _)| key.clone()).take(most).collect();
         // Each steal repeats the records after the last checkpoint, so steals are as rare as in KCL.
         if self.looked.is_some_and(|last| now - last < self.table.failover_time() * 2) {
             return taken;

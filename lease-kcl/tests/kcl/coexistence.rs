@@ -1,6 +1,7 @@
 //! The shards that a worker obtains although its share is full.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lease_core::store::LeaseTable;
 use lease_core::{LeaseKey, Lessee, Written};
@@ -43,8 +44,13 @@ impl Listing {
     }
 
     fn taken_by(&self, shop: &Shop, name: &str) -> Vec<LeaseKey> {
+        self.taken_up_to(shop, name, None)
+    }
+
+    fn taken_up_to(&self, shop: &Shop, name: &str, most: Option<usize>) -> Vec<LeaseKey> {
         let mut coexistence = KclCoexistence::new(shop.table.clone()).with_max_steals(0);
-        let me = Member::new(name.parse().unwrap());
+        let mut me = Member::new(name.parse().unwrap());
+        me.most = most;
         coexistence.take(&self.table(), &me, now())
     }
 
@@ -109,4 +115,40 @@ async fn assigned_shard_is_taken_before_its_expiry() {
     assert_eq!(listing.taken_by(&shop, "b"), [key()]);
     shop.refused("a").await;
     shop.granted("b").await;
+}
+
+#[tokio::test]
+async fn assigned_shard_beyond_the_maximum_is_not_taken() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl")).await;
+    Listing::of(&shop).await;
+    assert!(shop.kcl_takes("b").await);
+
+    let listing = Listing::of(&shop).await;
+
+    assert_eq!(listing.held[&shard(3)], Some("b".parse().unwrap()));
+    assert_eq!(listing.taken_up_to(&shop, "b", Some(1)), []);
+    assert_eq!(listing.taken_up_to(&shop, "b", Some(2)), [key()]);
+}
+
+/// A KCL worker that lacks a shard takes it at its second scan after the last renewal, at the latest.
+#[tokio::test]
+async fn shard_beyond_our_share_is_left_to_kcl_until_its_second_scan() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let mut listing = Listing::of(&shop).await;
+    // The worker `a` has its share, and `kcl` lacks a shard.
+    listing.members.pop();
+    listing.owners.insert(shard(3), "a".parse().unwrap());
+    listing.held.insert(shard(3), Some("a".parse().unwrap()));
+    let mut coexistence = KclCoexistence::new(shop.table.clone());
+    let mut is_plannable =
+        |now: Instant| coexistence.plannable(&listing.table(), now).contains_key(&key());
+    let free = now();
+    // KCL waits 50 ms more per scan, and the scan itself takes time.
+    let scanned = free + TTL * 3 + Duration::from_secs(1);
+
+    assert!(!is_plannable(free));
+    assert!(!is_plannable(scanned));
+    assert!(is_plannable(scanned + TTL / 3));
 }

@@ -8,9 +8,7 @@ use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
 use lease_core::store::{Grant, Nonce};
 use lease_core::{Attributes, FencingToken, Lessee, StoreError, Value};
 use lease_kinesis::InitialPosition;
-use lease_kinesis::extension::shard_row::{
-    AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, SHARD_END, TIMESTAMP,
-};
+use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, OWNER, SHARD_END, TIMESTAMP};
 
 use crate::liveness::{Liveness, LivenessSign};
 
@@ -146,18 +144,14 @@ impl Row {
     }
 }
 
-/// Completes a start position with the time in the row or in the setting. KCL itself writes no time.
+/// Completes a start position without a time by the time in the setting. KCL itself writes no time.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
-    match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
-        (Some(LATEST), Some(_)) => {
-            attributes.insert(CHECKPOINT.to_owned(), AT_TIMESTAMP.into());
-        }
-        (Some(AT_TIMESTAMP), None) => {
-            if let InitialPosition::AtTimestamp(at) = initial {
-                attributes.insert(TIMESTAMP.to_owned(), at.into());
-            }
-        }
-        _ => (),
+    let word = attributes.get(CHECKPOINT).and_then(Value::as_text);
+    if word == Some(AT_TIMESTAMP)
+        && !attributes.contains_key(TIMESTAMP)
+        && let InitialPosition::AtTimestamp(at) = initial
+    {
+        attributes.insert(TIMESTAMP.to_owned(), at.into());
     }
 }
 

@@ -226,6 +226,7 @@ impl ShardTask {
         let context = ShardContext {
             shard: self.row.shard.clone(),
             position,
+            is_latest: self.row.is_latest,
             token: Some(self.lease.token()),
             cancellation,
         };

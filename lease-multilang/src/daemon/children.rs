@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_kinesis::{InitialPosition, ProcessorFactory, RecordProcessor, ShardContext};
+use lease_kinesis::{ProcessorFactory, RecordProcessor, ShardContext};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,8 +44,7 @@ impl Children {
     /// Starts each child with `command`.
     pub fn new(command: ChildCommand) -> Self {
         let (command, exit_timeout) = (Arc::new(command), Duration::from_secs(5));
-        let initial = InitialPosition::default();
-        let settings = Settings { command, initial, answer_timeout: None, exit_timeout };
+        let settings = Settings { command, answer_timeout: None, exit_timeout };
         Self {
             shared: Shared {
                 settings,
@@ -54,15 +53,6 @@ impl Children {
                 end_messages: Arc::default(),
             },
         }
-    }
-
-    /// Sets the initial position that the worker has, too. A worker that starts at the newest record gives a shard
-    /// that no worker has read a time as its position. As under Amazon's daemon, a child receives `LATEST` for this
-    /// position, and `AT_TIMESTAMP` only if `initial` is a time. Defaults to the newest record, as for workers.
-    #[must_use]
-    pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
-        self.shared.settings.initial = initial;
-        self
     }
 
     /// Kills a child that takes longer than `timeout` to read a message, or to answer the message. The time

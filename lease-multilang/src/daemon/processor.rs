@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_kinesis::{
-    Batch, Checkpointer, InitialPosition, NeedsRestart, Outcome, Position, ProcessorError,
-    RecordProcessor, ShardContext,
+    Batch, Checkpointer, NeedsRestart, Outcome, Position, ProcessorError, RecordProcessor,
+    ShardContext,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -61,7 +61,7 @@ impl RecordProcessor for ChildProcessor {
         let (requests, requested) = mpsc::channel(1);
         self.requests = Some(requests);
         self.shared.tasks.spawn(conversation.run(requested, tokio::spawn(stderr)));
-        let start = Some(start(&shard.position, self.shared.settings.initial));
+        let start = Some(start(shard));
         let message = ToChild::Initialize(Initialize { shard_id: shard.shard.to_string(), start });
         Ok(self.request(message, None).await?)
     }
@@ -98,16 +98,15 @@ impl RecordProcessor for ChildProcessor {
     }
 }
 
-fn start(position: &Position, initial: InitialPosition) -> StartPosition {
-    let (sequence_number, sub_sequence) = match (position, initial) {
-        (Position::AtTimestamp(_), InitialPosition::AtTimestamp(_)) => {
-            ("AT_TIMESTAMP".to_owned(), 0)
-        }
-        // The time at which a worker began to read at the newest record. Amazon's daemon has no such time.
-        (Position::AtTimestamp(_), _) => ("LATEST".to_owned(), 0),
-        (Position::Record(record), _) => (record.sequence.to_string(), record.sub_sequence),
-        (Position::TrimHorizon | Position::Latest | Position::ShardEnd, _) => {
-            (position.to_string(), 0)
+/// Announces what the row of the shard shows, as Amazon's daemon does.
+fn start(shard: &ShardContext) -> StartPosition {
+    let (sequence_number, sub_sequence) = match &shard.position {
+        // The time of the first start, which Amazon's daemon does not have.
+        Position::AtTimestamp(_) if shard.is_latest => ("LATEST".to_owned(), 0),
+        Position::AtTimestamp(_) => ("AT_TIMESTAMP".to_owned(), 0),
+        Position::Record(record) => (record.sequence.to_string(), record.sub_sequence),
+        word @ (Position::TrimHorizon | Position::Latest | Position::ShardEnd) => {
+            (word.to_string(), 0)
         }
     };
     StartPosition {
@@ -118,20 +117,25 @@ fn start(position: &Position, initial: InitialPosition) -> StartPosition {
 
 #[cfg(test)]
 mod tests {
+    use lease_kinesis::RecordNumber;
+
     use super::*;
 
     #[test]
-    fn unread_shard_is_announced_as_by_amazons_daemon() {
+    fn unread_shard_is_announced_as_its_row_shows() {
+        let announced = |position: &Position, is_latest| {
+            let (shard, position) = ("shardId-0".parse().unwrap(), position.clone());
+            let mut shard = ShardContext::new(shard, position, None, CancellationToken::new());
+            shard.is_latest = is_latest;
+            start(&shard).sequence_number.unwrap()
+        };
         let at = Position::AtTimestamp(1_700_000_000_000);
-        for (initial, expected) in [
-            (InitialPosition::Latest, "LATEST"),
-            (InitialPosition::TrimHorizon, "LATEST"),
-            (InitialPosition::AtTimestamp(1_700_000_000_000), "AT_TIMESTAMP"),
-        ] {
-            let announced = start(&at, initial).sequence_number;
-            assert_eq!(announced.as_deref(), Some(expected), "{initial:?}");
-        }
-        let oldest = start(&Position::TrimHorizon, InitialPosition::Latest).sequence_number;
-        assert_eq!(oldest.as_deref(), Some("TRIM_HORIZON"));
+
+        assert_eq!(announced(&at, true), "LATEST");
+        assert_eq!(announced(&at, false), "AT_TIMESTAMP");
+        assert_eq!(announced(&Position::TrimHorizon, false), "TRIM_HORIZON");
+        // The first processor of the task has checkpointed.
+        let record = RecordNumber::new("7".parse().unwrap());
+        assert_eq!(announced(&record.into(), true), "7");
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_kinesis::InitialPosition;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,7 +22,6 @@ pub(super) struct Shared {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) command: Arc<ChildCommand>,
-    pub(super) initial: InitialPosition,
     /// The time limit for reading a message, and then for answering the message.
     pub(super) answer_timeout: Option<Duration>,
     /// The time limit for each step of a child's end.

@@ -86,7 +86,6 @@ fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[St
 
 fn children(settings: &Settings) -> Children {
     let children = Children::new(parent::bound_to_this_process(settings.command.clone()));
-    let children = children.with_initial_position(settings.initial);
     match settings.answer_timeout {
         Some(timeout) => children.with_answer_timeout(timeout),
         None => children,

@@ -38,7 +38,7 @@ fn run_with(properties: &str) -> (Output, String) {
     run(&["-p", &written(properties)])
 }
 
-fn written(properties: &str) -> String {
+pub(crate) fn written(properties: &str) -> String {
     static FILES: AtomicU32 = AtomicU32::new(0);
 
     let number = FILES.fetch_add(1, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn error_of_a_profile_file_is_in_the_last_line() {
     assert!(stderr.contains("not reached") && !stderr.contains("error parsing"), "{stderr}");
 }
 
-fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
+pub(crate) fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let file = written(&format!(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
          AwsCredentialsProvider = {provider}\n\

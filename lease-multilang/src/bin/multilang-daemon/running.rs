@@ -61,10 +61,8 @@ pub(crate) async fn run(
 
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    match table::open(&clients, settings).await {
-        Ok(table) => Ok((clients, table)),
-        Err(failure) => Err(clients.missing_credentials().await.unwrap_or(failure)),
-    }
+    let table = table::open(&clients, settings).await?;
+    Ok((clients, table))
 }
 
 fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[String]) {

@@ -1,33 +1,41 @@
-//! Repeats the first requests of the daemon while DynamoDB does not answer.
+//! Repeats the first requests of the daemon while a service does not answer.
 
-use std::error::Error;
 use std::time::Duration;
 
+use lease_core::StoreErrorKind;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use super::credentials::Credentials;
 use super::table::NotReady;
+use crate::failure::Failure;
 
 /// Repeats `attempt` for five minutes while its error may pass. Amazon's daemon also tries for minutes, and
 /// orchestrators start a daemon before its network.
-pub(super) async fn with_patience<A, P>(
+pub(super) async fn with_patience<A, C>(
     mut attempt: impl FnMut() -> A + Send,
-    mut may_pass: impl FnMut() -> P + Send,
-) -> Result<(), NotReady>
+    mut credentials: impl FnMut() -> C + Send,
+) -> Result<(), Failure>
 where
     A: Future<Output = Result<(), NotReady>> + Send,
-    P: Future<Output = bool> + Send,
+    C: Future<Output = Credentials> + Send,
 {
     let mut pause = FIRST_PAUSE;
     let mut last = None;
     let attempts = async {
         loop {
-            let error = match attempt().await {
-                Err(error) if error.source.is_retryable() && may_pass().await => error,
-                ended => return ended,
+            let Err(error) = attempt().await else { return Ok(()) };
+            if error.source.kind() == StoreErrorKind::Denied {
+                return Err(Failure::other(error));
+            }
+            let failure = match credentials().await {
+                Credentials::Found if error.source.is_retryable() => Failure::other(error),
+                Credentials::Found => return Err(Failure::other(error)),
+                Credentials::NotReached(failure) => failure,
+                Credentials::Missing(failure) => return Err(failure),
             };
-            warn!(error = &error as &dyn Error, retry_in = ?pause, "daemon not started, retrying");
-            last = Some(error);
+            warn!(error = %failure, retry_in = ?pause, "daemon not started, retrying");
+            last = Some(failure);
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -36,7 +44,7 @@ where
         (Ok(ended), _) => ended,
         (Err(_elapsed), Some(last)) => Err(last),
         // Each request has a time limit, so this attempt ends.
-        (Err(_elapsed), None) => attempt().await,
+        (Err(_elapsed), None) => attempt().await.map_err(Failure::other),
     }
 }
 
@@ -48,20 +56,37 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use lease_core::{StoreError, StoreErrorKind};
+    use StoreErrorKind::{Denied, Misconfigured, Unavailable};
+    use lease_core::StoreError;
     use tokio::time::Instant;
 
     use super::*;
 
-    async fn after(outage: Duration, kind: StoreErrorKind, may_pass: bool) -> (bool, Duration) {
+    async fn after(
+        outage: Duration,
+        kind: StoreErrorKind,
+        credentials: fn() -> Credentials,
+    ) -> (bool, Duration) {
         let start = now();
         let attempt = || async {
             let (name, address) = (String::new(), String::new());
             let error = NotReady { name, address, source: StoreError::new(kind, "not reached") };
             if now() - start >= outage { Ok(()) } else { Err(error) }
         };
-        let started = with_patience(attempt, || async { may_pass }).await;
+        let started = with_patience(attempt, || std::future::ready(credentials())).await;
         (started.is_ok(), now() - start)
+    }
+
+    fn found() -> Credentials {
+        Credentials::Found
+    }
+
+    fn not_reached() -> Credentials {
+        Credentials::NotReached(Failure::other("no answer"))
+    }
+
+    fn missing() -> Credentials {
+        Credentials::Missing(Failure::other("none"))
     }
 
     #[expect(clippy::disallowed_methods, reason = "paused time of a test")]
@@ -71,16 +96,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn daemon_starts_after_an_outage_of_minutes() {
-        let (started, took) =
-            after(Duration::from_mins(4), StoreErrorKind::Unavailable, true).await;
+        let minutes = Duration::from_mins(4);
+        let (started, took) = after(minutes, Unavailable, found).await;
 
-        assert!(started && took < Duration::from_mins(4) + LONGEST_PAUSE, "{took:?}");
+        assert!(started && took < minutes + LONGEST_PAUSE, "{took:?}");
+    }
+
+    /// The SDK reports missing credentials as a wrong setting.
+    #[tokio::test(start_paused = true)]
+    async fn daemon_starts_after_credentials_were_not_reached_for_minutes() {
+        let minutes = Duration::from_mins(4);
+        let (started, took) = after(minutes, Misconfigured, not_reached).await;
+
+        assert!(started && took < minutes + LONGEST_PAUSE, "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn longer_outage_ends_the_daemon() {
-        let (started, took) =
-            after(Duration::from_mins(6), StoreErrorKind::Unavailable, true).await;
+        let minutes = Duration::from_mins(6);
+        let (started, took) = after(minutes, Unavailable, found).await;
 
         assert!(!started && took <= PATIENCE, "{took:?}");
     }
@@ -88,10 +122,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failure_that_does_not_pass_ends_the_daemon_at_once() {
         let minute = Duration::from_mins(1);
-        let without_rights = after(minute, StoreErrorKind::Misconfigured, true).await;
-        let without_credentials = after(minute, StoreErrorKind::Unavailable, false).await;
+        let at_once = (false, Duration::ZERO);
 
-        assert_eq!(without_rights, (false, Duration::ZERO));
-        assert_eq!(without_credentials, (false, Duration::ZERO));
+        assert_eq!(after(minute, Misconfigured, found).await, at_once);
+        assert_eq!(after(minute, Denied, not_reached).await, at_once);
+        assert_eq!(after(minute, Unavailable, missing).await, at_once);
     }
 }

@@ -31,9 +31,8 @@ pub(crate) async fn open(clients: &Clients, settings: &Settings) -> Result<KclTa
         let (name, address) = (settings.table.clone(), address.clone());
         ready.map(drop).map_err(|source| NotReady { name, address, source })
     };
-    let may_pass = || async { clients.missing_credentials().await.is_none() };
     // The future is boxed, because it is large and runs only once.
-    Box::pin(with_patience(make_ready, may_pass)).await.map_err(Failure::other)?;
+    Box::pin(with_patience(make_ready, || clients.credentials())).await?;
     Ok(table)
 }
 

@@ -11,7 +11,7 @@ fn recorded_messages_to_children_are_encoded_byte_for_byte() {
         assert_eq!(message.encode(Generation::G2), line);
         messages += 1;
     }
-    assert_eq!(messages, 184);
+    assert_eq!(messages, 182);
 }
 
 /// Java repeats the fields of the request.

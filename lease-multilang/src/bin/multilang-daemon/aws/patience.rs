@@ -22,6 +22,7 @@ where
 {
     let mut pause = FIRST_PAUSE;
     let mut last = None;
+    let mut is_repeated = false;
     let attempts = async {
         loop {
             let Err(error) = attempt().await else { return Ok(()) };
@@ -30,10 +31,16 @@ where
             }
             let failure = match credentials().await {
                 Credentials::Found if error.source.is_retryable() => Failure::other(error),
+                // The credentials may have come after the attempt. A second attempt has them.
+                Credentials::Found if !is_repeated => {
+                    is_repeated = true;
+                    continue;
+                }
                 Credentials::Found => return Err(Failure::other(error)),
                 Credentials::NotReached(failure) => failure,
                 Credentials::Missing(failure) => return Err(failure),
             };
+            is_repeated = false;
             warn!(error = %failure, retry_in = ?pause, "daemon not started, retrying");
             last = Some(failure);
             sleep(pause).await;
@@ -116,7 +123,23 @@ mod tests {
         let minutes = Duration::from_mins(6);
         let (started, took) = after(minutes, Unavailable, found).await;
 
-        assert!(!started && took <= PATIENCE, "{took:?}");
+        assert!(!started && took == PATIENCE, "{took:?}");
+    }
+
+    /// The SDK finds no credentials, and then the service that has them answers.
+    #[tokio::test(start_paused = true)]
+    async fn daemon_starts_if_credentials_come_after_an_attempt() {
+        let mut attempts = 0;
+        let attempt = || {
+            attempts += 1;
+            let source = StoreError::new(Misconfigured, "no credentials");
+            let error = NotReady { name: String::new(), address: String::new(), source };
+            std::future::ready(if attempts == 1 { Err(error) } else { Ok(()) })
+        };
+
+        let started = with_patience(attempt, || std::future::ready(found())).await;
+
+        assert!(started.is_ok() && attempts == 2, "{attempts} attempts");
     }
 
     #[tokio::test(start_paused = true)]

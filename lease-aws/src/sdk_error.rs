@@ -111,8 +111,8 @@ impl fmt::Display for RequestFailure<'_> {
     }
 }
 
-/// Only the error's text names missing credentials. A provider that failed to fetch credentials does not
-/// match, because a retry may succeed.
+/// Only the error's text names missing credentials. A provider that failed to fetch credentials, or timed out, does
+/// not match, because a retry may succeed.
 fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -126,7 +126,7 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
 }
 
 const NO_CREDENTIALS: [&str; 4] =
-    ["was not enabled", "not properly configured", "no providers in chain", "identity resolver"];
+    ["was not enabled", "not properly configured", "no providers in chain", "no identity resolver"];
 
 /// An error with a message of this project and, as its source, the SDK's error.
 #[derive(Debug)]
@@ -186,7 +186,11 @@ mod tests {
         let missing = RequestError::with_source("dispatch failure", inner);
         assert!(lacks_credentials(&missing));
 
-        let unreachable = RequestError::new("the credentials provider timed out");
-        assert!(!lacks_credentials(&unreachable));
+        let absent = RequestError::new("there was no identity resolver for it");
+        assert!(lacks_credentials(&absent));
+
+        for late in ["the credentials provider timed out", "identity resolver timed out after 5s"] {
+            assert!(!lacks_credentials(&RequestError::new(late)), "{late}");
+        }
     }
 }

@@ -3,7 +3,9 @@
 
 mod builder;
 mod coexistence;
+mod lease_taker;
 mod liveness;
+mod neighbours;
 mod row;
 mod schema;
 mod store;

@@ -6,6 +6,8 @@ use lease_core::{FencingToken, Lessee};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Liveness {
     pub(crate) owner: Option<Lessee>,
+    /// The worker that processes the shard during a hand-over of KCL 3.
+    pub(crate) processor: Option<Lessee>,
     pub(crate) sign: LivenessSign,
 }
 
@@ -15,4 +17,11 @@ pub(crate) enum LivenessSign {
     KclCounter(u64),
     /// The number of a grant's last heartbeat. A checkpoint does not extend the grant.
     Heartbeat { nonce: String, token: FencingToken, beat: u64, reserved: bool },
+}
+
+impl Liveness {
+    /// The worker that changes the row.
+    pub(crate) fn renewer(&self) -> Option<&Lessee> {
+        self.processor.as_ref().or(self.owner.as_ref())
+    }
 }

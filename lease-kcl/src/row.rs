@@ -8,7 +8,7 @@ use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
 use lease_core::store::{Grant, Nonce};
 use lease_core::{Attributes, FencingToken, Lessee, StoreError, Value};
 use lease_kinesis::InitialPosition;
-use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
+use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, OWNER, SHARD_END, TIMESTAMP};
 
 use crate::liveness::{Liveness, LivenessSign};
 
@@ -81,6 +81,11 @@ impl Row {
         self.mark.as_ref().filter(|_| self.is_ours()).map(|mark| mark.ttl)
     }
 
+    /// No worker reads the shard of such a row.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.attributes.get(CHECKPOINT).and_then(Value::as_text) == Some(SHARD_END)
+    }
+
     pub(crate) fn evicted(&self) -> bool {
         self.is_ours() && self.mark.as_ref().is_some_and(|mark| mark.evicted)
     }
@@ -127,7 +132,7 @@ impl Row {
 
     pub(crate) fn liveness(&self) -> Liveness {
         let sign = match &self.mark {
-            Some(mark) if self.is_ours() => LivenessSign::Heartbeat {
+            Some(mark) if self.is_ours() && self.owner.is_some() => LivenessSign::Heartbeat {
                 nonce: mark.nonce.clone(),
                 token: mark.token,
                 beat: mark.beat,
@@ -135,22 +140,18 @@ impl Row {
             },
             _ => LivenessSign::KclCounter(self.counter),
         };
-        Liveness { owner: self.owner.clone(), sign }
+        Liveness { owner: self.owner.clone(), processor: self.processor.clone(), sign }
     }
 }
 
-/// Completes a start position with the time in the row or in the setting. KCL itself writes no time.
+/// Completes a start position without a time by the time in the setting. KCL itself writes no time.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
-    match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
-        (Some(LATEST), Some(_)) => {
-            attributes.insert(CHECKPOINT.to_owned(), AT_TIMESTAMP.into());
-        }
-        (Some(AT_TIMESTAMP), None) => {
-            if let InitialPosition::AtTimestamp(at) = initial {
-                attributes.insert(TIMESTAMP.to_owned(), at.into());
-            }
-        }
-        _ => (),
+    let word = attributes.get(CHECKPOINT).and_then(Value::as_text);
+    if word == Some(AT_TIMESTAMP)
+        && !attributes.contains_key(TIMESTAMP)
+        && let InitialPosition::AtTimestamp(at) = initial
+    {
+        attributes.insert(TIMESTAMP.to_owned(), at.into());
     }
 }
 

@@ -15,7 +15,7 @@ use lease_aws::table_client::{
 };
 use lease_core::store::{
     Beat, BoxStream, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore,
-    Moment, Observations, Obtained, micros_since_1970,
+    Moment, Observation, Observations, Obtained, micros_since_1970,
 };
 use lease_core::{
     Change, FencingToken, GrantId, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
@@ -169,26 +169,76 @@ impl KclTable {
 
     /// The caller has just received the row.
     pub(crate) fn state(&self, lease_key: &str, row: &Row) -> LeaseState {
-        let shared = &self.shared;
         let token = row.token_or_zero();
-        let left = |ttl: Duration| {
-            let since =
-                shared.observations.observe(lease_key, row.liveness(), Some(ttl), self.now());
-            self.with_margin(ttl).saturating_sub(self.now().since(since))
-        };
-        if let Some(reserved) = row.reserved() {
-            let left = left(reserved);
+        let left = self.observe(lease_key, row);
+        if row.reserved().is_some() {
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
         // In a hand-over of KCL 3, the shard's processor increments the counter. If the counter stops, the
         // lease expires here, as in KCL 3.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
-            shared.observations.forget(lease_key);
             return LeaseState::Free;
         };
-        let left = left(row.ttl().unwrap_or(shared.settings.failover));
         let holder = Holder::new(owner.clone(), Some(left)).named_by(token);
         if left.is_zero() { LeaseState::Expired(holder) } else { LeaseState::Held(holder) }
+    }
+
+    /// Returns the time after which the lease of `row` expires, if the row does not change until then.
+    fn observe(&self, lease_key: &str, row: &Row) -> Duration {
+        let shared = &self.shared;
+        let liveness = row.liveness();
+        let known = shared.observations.get(lease_key);
+        let ttl = match (row.reserved().or_else(|| row.ttl()), known) {
+            (Some(ttl), _) => ttl,
+            (None, Some(known)) if known.state == liveness => {
+                known.ttl.unwrap_or(shared.settings.failover)
+            }
+            (None, Some(known)) if known.state.renewer() != liveness.renewer() => {
+                self.patience_with_new_owner()
+            }
+            (None, _) => shared.settings.failover,
+        };
+        let now = self.now();
+        let since = shared.observations.observe(lease_key, liveness, Some(ttl), now);
+        self.with_margin(ttl).saturating_sub(now.since(since))
+    }
+
+    /// A worker of KCL 3 finds an assigned lease after up to a failover time, and renews it a third later.
+    fn patience_with_new_owner(&self) -> Duration {
+        self.shared.settings.failover * 3 / 2
+    }
+
+    /// Whether `lessee` may obtain the lease although the plan of our workers does not say so: another worker has
+    /// assigned the lease to `lessee`. `is_free` is the state in the last listing.
+    ///
+    /// A row with a changing counter belongs to a KCL worker of the same name.
+    pub(crate) fn is_assigned(&self, key: &LeaseKey, lessee: &Lessee, is_free: bool) -> bool {
+        let Some(seen) = self.last_seen(key) else { return false };
+        let is_named = seen.state.owner.as_ref() == Some(lessee) && seen.state.processor.is_none();
+        is_named
+            && match seen.state.sign {
+                LivenessSign::Heartbeat { reserved, .. } => reserved,
+                LivenessSign::KclCounter(_) => is_free || self.has_new_owner(&seen),
+            }
+    }
+
+    /// Returns the worker for which the last listing showed the lease reserved.
+    pub(crate) fn reserved_for(&self, key: &LeaseKey) -> Option<Lessee> {
+        let seen = self.last_seen(key)?;
+        let LivenessSign::Heartbeat { reserved: true, .. } = seen.state.sign else { return None };
+        let has_passed = self.now().since(seen.since) >= self.with_margin(seen.ttl?);
+        seen.state.owner.filter(|_| !has_passed)
+    }
+
+    /// Whether this process has seen how a KCL worker wrote another owner, and no change since.
+    fn has_new_owner(&self, seen: &Observation<Liveness>) -> bool {
+        matches!(seen.state.sign, LivenessSign::KclCounter(_))
+            && seen.ttl == Some(self.patience_with_new_owner())
+    }
+
+    fn last_seen(&self, key: &LeaseKey) -> Option<Observation<Liveness>> {
+        let lease_key = key.as_str().strip_prefix(&self.shared.shards)?;
+        self.shared.observations.get(lease_key)
     }
 
     pub(crate) fn holder_of(&self, lease_key: &str, row: &Row) -> Option<Holder> {
@@ -213,14 +263,22 @@ impl KclTable {
             LeaseState::Free | LeaseState::Expired(_) => None,
             LeaseState::Reserved(_) if row.owner.as_ref() == Some(&claim.lessee) => None,
             LeaseState::Reserved(left) => Some(reserved_holder(claim, row, left)),
-            LeaseState::Held(_) if row.processor.is_none() && self.steals(claim, row) => None,
+            LeaseState::Held(_) if self.may_take(claim, row) => None,
             LeaseState::Held(holder) => Some(holder),
         }
     }
 
-    /// `steal` never names the claim's own lessee.
-    fn steals(&self, claim: &Claim, row: &Row) -> bool {
-        !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
+    /// Whether the claim may take a lease that a KCL worker holds.
+    fn may_take(&self, claim: &Claim, row: &Row) -> bool {
+        if row.is_ours() || row.processor.is_some() {
+            return false;
+        }
+        // `steal` never names the claim's own lessee.
+        self.to_steal().get(&claim.key) == row.owner.as_ref()
+            || self.is_assigned(&claim.key, &claim.lessee, false)
+            // KCL workers renew the lease of an ended shard until they delete its row, even for ever. Only the
+            // removal of the row claims the lease.
+            || row.has_ended()
     }
 
     /// Whether this process has observed that `grant` expired. The holder got no answer to a later heartbeat,
@@ -245,7 +303,7 @@ impl KclTable {
             beat: beat.get(),
             reserved: false,
         };
-        let liveness = Liveness { owner: Some(grant.lessee.clone()), sign };
+        let liveness = Liveness { owner: Some(grant.lessee.clone()), processor: None, sign };
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 

@@ -215,7 +215,7 @@ impl KclTable {
         })
     }
 
-    /// Returns all stored values that `Row::read` converts to `value`.
+    /// Returns all stored values that may stand for `value`: what `to_stored` returns, and what `Row::read` completes.
     fn stored_as(
         &self,
         name: &str,

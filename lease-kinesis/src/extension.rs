@@ -14,5 +14,7 @@ pub use crate::worker::coexistence::{Coexistence, SharedTable};
 pub mod shard_row {
     //! The row of a shard, and the names of its attributes.
 
-    pub use crate::table::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, ShardRow, TIMESTAMP};
+    pub use crate::table::row::{
+        AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, SHARD_END, ShardRow, TIMESTAMP,
+    };
 }

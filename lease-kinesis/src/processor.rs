@@ -96,6 +96,9 @@ pub struct ShardContext {
     pub shard: ShardId,
     /// The last checkpoint of the shard, by any worker. Without a checkpoint, the start position.
     pub position: Position,
+    /// Whether the shard had no checkpoint at the grant, and its row shows `LATEST`. Then `position` is the time of the
+    /// first start. Only tables of the Kinesis Client Library have such rows.
+    pub is_latest: bool,
     /// The fencing token of the lease, larger than the token of every earlier reader of this shard. [The
     /// destination of writes](lease_core::fence) can refuse writes under smaller tokens. `None` in a child of
     /// a MultiLang daemon.
@@ -113,7 +116,8 @@ impl ShardContext {
         token: Option<FencingToken>,
         cancellation: CancellationToken,
     ) -> Self {
-        Self { shard, position, token, cancellation }
+        let is_latest = position == Position::Latest;
+        Self { shard, position, is_latest, token, cancellation }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::model::{Figures, Kind, Setup, Table};
 use crate::wire::client;
 
 /// The failover time of KCL workers, and the ttl of our workers.
-const FAILOVER: Duration = Duration::from_secs(2);
+pub(crate) const FAILOVER: Duration = Duration::from_secs(2);
 
 /// The environment variable `LEASE_SEEDS` sets another number of seeds.
 const SEEDS: u64 = 6;
@@ -78,35 +78,39 @@ impl RecordProcessor for Noting {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Ours,
     Kcl,
 }
 
-struct Actor {
-    name: String,
+pub(crate) struct Actor {
+    pub(crate) name: String,
     side: Side,
     process: ProcessId,
     faults: NetworkFaults,
-    handle: Option<WorkerHandle>,
+    pub(crate) handle: Option<WorkerHandle>,
     paused_until: Option<Duration>,
 }
 
-struct World {
-    simulation: Simulation,
-    stream: SimStream,
-    table: Table,
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) stream: SimStream,
+    pub(crate) table: Table,
     workers_rows: Arc<MemoryStore>,
     reads: Reads,
-    actors: Vec<Actor>,
+    pub(crate) actors: Vec<Actor>,
     random: StdRng,
     started: usize,
     most_steals: usize,
+    /// `maxLeasesForWorker` of the KCL workers that start.
+    pub(crate) most_of_kcl: usize,
+    /// `completedLeaseCleanupIntervalMillis`. KCL workers that were seen never deleted rows that they had taken.
+    pub(crate) cleanup_of_kcl: Option<Duration>,
     faults: bool,
 }
 
 impl World {
-    fn new(seed: u64, shards: u16, setup: Setup) -> Self {
+    pub(crate) fn new(seed: u64, shards: u16, setup: Setup) -> Self {
         let simulation = Simulation::new(seed);
         let (stream, workers_rows) =
             simulation.on_network(|| (SimStream::new(shards), Arc::new(MemoryStore::new())));
@@ -122,11 +126,13 @@ impl World {
             random: StdRng::seed_from_u64(seed ^ 0x6B63_6C32),
             started: 0,
             most_steals,
+            most_of_kcl: usize::MAX,
+            cleanup_of_kcl: Some(FAILOVER * 30),
             faults: false,
         }
     }
 
-    fn start(&mut self, side: Side) {
+    pub(crate) fn start(&mut self, side: Side) {
         self.started += 1;
         let network = self.simulation.network().clone();
         let source = RemoteStream::new(self.stream.clone(), network.clone());
@@ -139,9 +145,9 @@ impl World {
         let mut handle = None;
         let process = match side {
             Side::Kcl => {
-                let in_hand = Arc::default();
-                let name = name.clone();
-                let worker = Kcl2 { name, table, source, reads, failover: FAILOVER, in_hand };
+                let (most, cleanup) = (self.most_of_kcl, self.cleanup_of_kcl);
+                let (name, in_hand, failover) = (name.clone(), Arc::default(), FAILOVER);
+                let worker = Kcl2 { name, table, source, reads, failover, most, cleanup, in_hand };
                 self.simulation.start(|_| worker.run())
             }
             Side::Ours => {
@@ -179,7 +185,7 @@ impl World {
         self.actors.push(Actor { name, side, process, faults, handle, paused_until: None });
     }
 
-    fn kill(&mut self, number: usize) {
+    pub(crate) fn kill(&mut self, number: usize) {
         let actor = self.actors.remove(number);
         self.simulation.kill(actor.process);
     }
@@ -196,7 +202,7 @@ impl World {
         }
     }
 
-    fn run_for(&mut self, time: Duration) {
+    pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.simulation.now() + time;
         while self.simulation.now() < until {
             self.simulation.step();
@@ -210,10 +216,28 @@ impl World {
         }
     }
 
-    fn put(&mut self, count: u32) {
+    pub(crate) fn put(&mut self, count: u32) {
         for _ in 0..count {
             let key = self.random.random_range(0..1000).to_string();
             self.simulation.on_network(|| drop(self.stream.put(&key, key.clone())));
+        }
+    }
+
+    /// Returns how many open shards each worker holds.
+    pub(crate) fn shares(&self) -> BTreeMap<String, usize> {
+        let mut shares = BTreeMap::<String, usize>::new();
+        for owner in self.table.owners().into_values().flatten() {
+            *shares.entry(owner).or_default() += 1;
+        }
+        shares
+    }
+
+    /// Splits each open shard in half.
+    pub(crate) fn split_all(&mut self) {
+        for shard in self.stream.open_shards() {
+            let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
+            let middle = first + (last - first) / 2;
+            self.simulation.on_network(|| self.stream.split(&shard.id, middle)).unwrap();
         }
     }
 
@@ -265,7 +289,7 @@ impl World {
         self.sound()
     }
 
-    fn sound(&self) -> Result<(), String> {
+    pub(crate) fn sound(&self) -> Result<(), String> {
         self.table.violations().into_iter().next().map_or(Ok(()), Err)
     }
 }
@@ -330,14 +354,7 @@ fn stale_reads_break_no_invariant() {
 
 #[test]
 fn kcl_workers_and_ours_get_equal_shares() {
-    let shares = |world: &World| {
-        let owners = world.table.owners().into_values().flatten();
-        let mut shares = BTreeMap::<String, usize>::new();
-        for owner in owners {
-            *shares.entry(owner).or_default() += 1;
-        }
-        shares.into_values().collect::<Vec<_>>()
-    };
+    let shares = |world: &World| world.shares().into_values().collect::<Vec<_>>();
     let mut world = World::new(7, 8, Setup::default());
     world.start(Side::Kcl);
     world.start(Side::Ours);

@@ -1,4 +1,5 @@
-//! A model of a KCL 2 worker: `DynamoDBLeaseRenewer`, `DynamoDBLeaseTaker`, `ShardConsumer`.
+//! A model of a KCL 2 worker: `DynamoDBLeaseRenewer`, `DynamoDBLeaseTaker`, `ShardConsumer`,
+//! `LeaseCleanupManager`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,9 @@ pub(crate) struct Kcl2 {
     pub(crate) source: RemoteStream,
     pub(crate) reads: Reads,
     pub(crate) failover: Duration,
+    /// `maxLeasesForWorker`
+    pub(crate) most: usize,
+    pub(crate) cleanup: Option<Duration>,
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,
 }
 
@@ -38,6 +42,13 @@ impl Kcl2 {
             loop {
                 sleep((renewer.failover / 3).saturating_sub(EPSILON)).await;
                 renewer.renew().await;
+            }
+        });
+        let cleaner = self.clone();
+        tokio::spawn(async move {
+            while let Some(interval) = cleaner.cleanup {
+                sleep(interval).await;
+                cleaner.clean_up().await;
             }
         });
         let mut seen = BTreeMap::new();
@@ -70,35 +81,52 @@ impl Kcl2 {
         !lease.lost.is_cancelled()
     }
 
-    /// `takeLeases`: a scan, then one write for each taken lease.
+    /// `LeaseCleanupManager`: deletes the rows of ended shards whose children have been read in part.
+    async fn clean_up(&self) {
+        let rows = self.table.scan().await;
+        let in_hand = self.in_hand.lock().unwrap().clone();
+        for (key, lease) in in_hand {
+            let children = rows.values().filter(|row| parents(row).contains(&key));
+            let begun = |row| matches!(position(row), Position::Record(_) | Position::ShardEnd);
+            let positions: Vec<_> = children.map(begun).collect();
+            let has_ended = rows.get(&key).is_some_and(|row| position(row) == Position::ShardEnd);
+            if has_ended && !positions.is_empty() && positions.iter().all(|begun| *begun) {
+                self.table.kcl_deletes(&key).await;
+                lease.lost.cancel();
+                self.in_hand.lock().unwrap().remove(&key);
+            }
+        }
+    }
+
+    /// `takeLeases`: a scan, then one write for each taken lease. Rows of ended shards count, too.
     async fn take(&self, seen: &mut BTreeMap<String, (u64, Instant)>) {
         let rows = self.table.scan().await;
         let now = now();
         let (mut expired, mut very_old) = (Vec::new(), Vec::new());
         let mut has: BTreeMap<String, Vec<&String>> = BTreeMap::from([(self.name.clone(), vec![])]);
-        let open: Vec<_> =
-            rows.iter().filter(|(_, row)| position(row) != Position::ShardEnd).collect();
-        for (key, row) in &open {
+        for (key, row) in &rows {
             let Some(owner) = owner(row) else {
                 // KCL treats a lease without an owner as very old, whatever its counter.
-                very_old.push(*key);
+                very_old.push(key);
                 continue;
             };
-            let known = seen.entry((*key).clone()).or_insert_with(|| (counter(row), now));
+            let known = seen.entry(key.clone()).or_insert_with(|| (counter(row), now));
             if known.0 != counter(row) {
                 *known = (counter(row), now);
             }
             let age = now - known.1;
             if age > self.failover * 3 {
-                very_old.push(*key);
+                very_old.push(key);
             } else if age > self.failover {
-                expired.push(*key);
+                expired.push(key);
             } else {
-                has.entry(owner).or_default().push(*key);
+                has.entry(owner).or_default().push(key);
             }
         }
-        let target = open.len().div_ceil(has.len()).max(1);
-        let need = target.saturating_sub(has[&self.name].len());
+        let target = rows.len().div_ceil(has.len()).clamp(1, self.most);
+        let mine = has[&self.name].len();
+        let need = target.saturating_sub(mine);
+        very_old.truncate(self.most.saturating_sub(mine));
         let taken = if !very_old.is_empty() {
             very_old
         } else if expired.is_empty() {
@@ -186,9 +214,8 @@ impl Kcl2 {
     async fn waits_for_parents(&self, key: &str) -> bool {
         let rows = self.table.scan().await;
         let Some(row) = rows.get(key) else { return false };
-        let parents = row.get("parentShardId").and_then(|parents| parents.get("SS"));
-        let parents = parents.and_then(|parents| parents.as_array()).into_iter().flatten();
-        let mut parents = parents.filter_map(|parent| rows.get(parent.as_str()?));
+        let parents = parents(row);
+        let mut parents = parents.iter().filter_map(|parent| rows.get(parent));
         parents.any(|parent| position(parent) != Position::ShardEnd)
     }
 
@@ -209,10 +236,15 @@ impl Kcl2 {
             let item: Item = item.as_object().unwrap().clone();
             self.table.kcl_creates(child.id.as_str(), item).await;
         }
+        // The worker renews the lease until it deletes the row.
         self.write(key, lease, Some("SHARD_END".to_owned())).await;
-        self.in_hand.lock().unwrap().remove(key);
-        lease.lost.cancel();
     }
+}
+
+fn parents(row: &Item) -> Vec<String> {
+    let parents = row.get("parentShardId").and_then(|parents| parents.get("SS"));
+    let parents = parents.and_then(|parents| parents.as_array()).into_iter().flatten();
+    parents.filter_map(|parent| Some(parent.as_str()?.to_owned())).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the clock of another library's worker")]

@@ -7,6 +7,8 @@
     reason = "a test that reports"
 )]
 
+mod beside_kcl2;
+mod coexistence;
 mod conformance;
 mod fleet;
 mod kcl2;

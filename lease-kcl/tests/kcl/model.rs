@@ -29,6 +29,9 @@ struct Inside {
     /// The time at which each row was last taken or renewed. For our workers, only heartbeats are renewals.
     alive: BTreeMap<String, Duration>,
     versions: BTreeMap<String, Vec<(Duration, Option<Item>)>>,
+    /// The time at which the last right to each row was given up.
+    given: BTreeMap<String, Duration>,
+    takes: Vec<Take>,
     figures: Figures,
     violations: Vec<String>,
 }
@@ -52,6 +55,16 @@ pub(crate) struct Figures {
     pub(crate) refused: usize,
     pub(crate) scans: usize,
     pub(crate) consistent_scans: usize,
+}
+
+/// A worker obtained a row.
+#[derive(Debug, Clone)]
+pub(crate) struct Take {
+    pub(crate) at: Duration,
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    /// The time since the former owner gave up the row, if it did.
+    pub(crate) unread: Option<Duration>,
 }
 
 /// The right to write a row: one of our grants, or one take by a KCL worker.
@@ -96,8 +109,46 @@ impl Table {
 
     pub(crate) fn owners(&self) -> BTreeMap<String, Option<String>> {
         let inside = self.inside();
-        let open = inside.items.iter().filter(|(_, item)| text(item, "checkpoint") != "SHARD_END");
+        let open = inside.items.iter().filter(|(_, item)| !has_ended(item));
         open.map(|(key, item)| (key.clone(), owner(item))).collect()
+    }
+
+    /// The keys of all rows whose shards have ended, with their owners.
+    pub(crate) fn ended(&self) -> BTreeMap<String, Option<String>> {
+        let inside = self.inside();
+        let ended = inside.items.iter().filter(|(_, item)| has_ended(item));
+        ended.map(|(key, item)| (key.clone(), owner(item))).collect()
+    }
+
+    /// Returns how rows of open shards were obtained since `time`.
+    pub(crate) fn takes_since(&self, time: Duration) -> Vec<Take> {
+        self.inside().takes.iter().filter(|take| take.at >= time).cloned().collect()
+    }
+
+    /// KCL 3's leader assigns the lease: `LeaseRefresher.assignLease`.
+    pub(crate) fn kcl_assigns(&self, now: Duration, key: &str, worker: &str) {
+        let mut inside = self.inside();
+        let mut item = inside.items[key].clone();
+        let next = counter(&item) + 1;
+        item.insert("leaseOwner".to_owned(), json!({ "S": worker }));
+        item.insert("leaseCounter".to_owned(), json!({ "N": next.to_string() }));
+        item.remove("checkpointOwner");
+        inside.rights.remove(key);
+        inside.given.insert(key.to_owned(), now);
+        inside.keep(now, key, Some(item));
+    }
+
+    /// `deleteLease`, which has no condition
+    pub(crate) async fn kcl_deletes(&self, key: &str) {
+        let key = key.to_owned();
+        self.carried(move |inside, now| {
+            if inside.items.get(&key).is_some_and(|item| !has_ended(item)) {
+                inside.violated(now, &format!("{key} is deleted before its end"));
+            }
+            inside.rights.remove(&key);
+            inside.keep(now, &key, None);
+        })
+        .await;
     }
 
     /// No worker can read the row, since its counter is not a number.
@@ -248,7 +299,7 @@ impl Inside {
                 if !condition.holds(&before, &bound)? {
                     return Ok(self.refused());
                 }
-                if text(&before, "checkpoint") != "SHARD_END" {
+                if !has_ended(&before) {
                     self.violated(now, &format!("{} is deleted before its end", key()));
                 }
                 self.rights.remove(&key());
@@ -300,7 +351,14 @@ impl Inside {
                         self.violated(now, &format!("{key}: token {token} after {last:?}"));
                     }
                 }
+                // No worker reads an ended shard, so nobody loses it.
                 let others = owner(before).filter(|of| Some(of) != owner(after).as_ref());
+                let others = others.filter(|_| !has_ended(before));
+                let unread = self.given.remove(key).map(|since| now.saturating_sub(since));
+                if !has_ended(before) {
+                    let (key, owner) = (key.to_owned(), owner(after).unwrap_or_default());
+                    self.takes.push(Take { at: now, key, owner, unread });
+                }
                 let alive = self.alive.insert(key.to_owned(), now).unwrap_or_default();
                 let stood_still = now.saturating_sub(alive);
                 if let Some(failover) = self.setup.failover.filter(|_| ours)
@@ -325,6 +383,7 @@ impl Inside {
                 let is_given = owner(after) != owner(before);
                 if is_given {
                     self.rights.remove(key);
+                    self.given.insert(key.to_owned(), now);
                 }
             }
         }
@@ -375,6 +434,10 @@ fn right(fields: &Item, nonce: &str, token: &str) -> Right {
 
 pub(crate) fn owner(item: &Item) -> Option<String> {
     Some(text(item, "leaseOwner")).filter(|owner| !owner.is_empty())
+}
+
+fn has_ended(item: &Item) -> bool {
+    text(item, "checkpoint") == "SHARD_END"
 }
 
 pub(crate) fn counter(item: &Item) -> u64 {

@@ -110,6 +110,95 @@ async fn lease_assigned_to_us_is_taken_after_a_failover_time() {
     shop.granted("a").await;
 }
 
+#[tokio::test]
+async fn lease_is_taken_at_once_after_its_assignment_was_seen() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.refused("a").await;
+
+    assert!(shop.kcl_takes("a").await);
+
+    assert_eq!(shop.refused("b").await.lessee.as_str(), "a");
+    let grant = shop.granted("a").await;
+    assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
+}
+
+#[tokio::test]
+async fn lease_is_taken_at_once_after_kcl_3_handed_it_over() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.refused("a").await;
+
+    shop.kcl_hands_over("kcl-1", "a").await;
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1", "kcl-1 still reads");
+    let seen = shop.counter().await;
+    let done = "SET leaseCounter = :next REMOVE checkpointOwner";
+    assert!(shop.kcl_writes(seen, done, &[]).await);
+
+    shop.granted("a").await;
+}
+
+/// A KCL worker of the same name took the lease, and renews it.
+#[tokio::test]
+async fn renewed_lease_of_our_name_is_not_taken() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.refused("a").await;
+
+    assert!(shop.kcl_takes("a").await);
+    assert_eq!(shop.refused("b").await.lessee.as_str(), "a");
+    assert!(shop.kcl_renews().await);
+
+    shop.is_left_alone_by("a", "a").await;
+}
+
+/// A worker of KCL 3 finds an assigned lease after up to a failover time, and then renews it.
+#[tokio::test]
+async fn lease_with_new_owner_expires_after_one_and_a_half_failover_times() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.refused("a").await;
+    assert!(shop.kcl_takes("kcl-2").await);
+
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-2");
+    shop.pass(TTL.mul_f64(1.35));
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-2");
+    shop.pass(TTL.mul_f64(0.2));
+    shop.granted("a").await;
+}
+
+#[tokio::test]
+async fn lease_without_owner_that_gets_one_expires_after_one_and_a_half_failover_times() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None);
+    assert!(shop.kcl_takes("kcl").await);
+
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl");
+    shop.pass(TTL.mul_f64(1.35));
+    shop.refused("a").await;
+    assert!(shop.kcl_renews().await);
+    shop.refused("a").await;
+    // The owner has renewed the lease, so the usual time counts.
+    shop.pass(TTL.mul_f64(1.1));
+    shop.granted("a").await;
+}
+
+/// KCL renews the lease until it deletes the row. No worker reads the shard.
+#[tokio::test]
+async fn lease_of_ended_shard_is_taken_although_kcl_renews_it() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl")).await;
+    let seen = shop.counter().await;
+    let end = "SET leaseCounter = :next, checkpoint = :end";
+    shop.refused("a").await;
+    assert!(shop.kcl_writes(seen, end, &[(":end", "SHARD_END")]).await);
+
+    let grant = shop.granted("a").await;
+    assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
+    assert_eq!(shop.raw().await.len(), 0);
+}
+
 /// KCL treats a refused renewal as done if the row has its own name and the next counter.
 #[tokio::test]
 async fn paused_kcl_worker_of_our_name_cannot_renew_our_grant() {

@@ -11,6 +11,8 @@ use futures_util::TryStreamExt;
 use lease_core::store::{Claim, LeaseTable, LockStore, Nonce, Obtained};
 use lease_core::{Attributes, LeaseKey, StoreErrorKind, Value, Written};
 use lease_kcl::KclTable;
+use lease_kinesis::Position;
+use lease_kinesis::extension::shard_row::ShardRow;
 use lease_memory::MemoryStore;
 use lease_test_servers::dynamodb::Server;
 
@@ -67,7 +69,8 @@ async fn new_row_is_readable_for_kcl() {
     // KCL workers whose initial position is `LATEST` have no time for `AT_TIMESTAMP`.
     assert_eq!(row["checkpoint"], s("LATEST"));
     let read = shop.table.read(&of_stream).await.unwrap().unwrap();
-    assert_eq!(read.attributes.get("checkpoint"), Some(&Value::from("AT_TIMESTAMP")));
+    let shard = ShardRow::from_record(&"shop".parse().unwrap(), read).unwrap().unwrap();
+    assert_eq!(shard.checkpoint, Position::AtTimestamp(5));
 }
 
 #[tokio::test]

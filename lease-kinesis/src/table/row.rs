@@ -26,6 +26,8 @@ pub struct ShardRow {
     pub(crate) session: Option<Parent>,
     /// How far the shard was read.
     pub checkpoint: Position,
+    /// Whether the checkpoint is [`LATEST`].
+    pub(crate) is_latest: bool,
     pub(crate) written: CheckpointAttributes,
     /// The shards that were split or merged to create this shard.
     pub parents: BTreeSet<ShardId>,
@@ -79,6 +81,7 @@ impl ShardRow {
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
         Ok(Self {
             checkpoint,
+            is_latest: attributes.get(CHECKPOINT).and_then(Value::as_text) == Some(LATEST),
             written: written(&record),
             parents: shards(&record, PARENTS)?,
             children: shards(&record, CHILDREN)?,
@@ -178,8 +181,11 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let word = attribute(CHECKPOINT).and_then(Value::as_text).ok_or_else(|| corrupt(CHECKPOINT))?;
     Ok(match word {
         "TRIM_HORIZON" => Position::TrimHorizon,
-        LATEST => Position::Latest,
-        "SHARD_END" => Position::ShardEnd,
+        LATEST => match number(TIMESTAMP) {
+            None => Position::Latest,
+            Some(at) => Position::AtTimestamp(at.ok_or_else(|| corrupt(TIMESTAMP))?),
+        },
+        SHARD_END => Position::ShardEnd,
         AT_TIMESTAMP => {
             let at = number(TIMESTAMP).flatten().ok_or_else(|| corrupt(TIMESTAMP))?;
             Position::AtTimestamp(at)
@@ -201,7 +207,7 @@ pub(crate) fn checkpoint_attributes(position: &Position) -> CheckpointAttributes
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
         Position::Latest => (LATEST.into(), 0, None),
-        Position::ShardEnd => ("SHARD_END".into(), 0, None),
+        Position::ShardEnd => (SHARD_END.into(), 0, None),
         Position::AtTimestamp(at) => (AT_TIMESTAMP.into(), 0, Some(Value::from(*at))),
         Position::Record(number) => {
             (Value::from(number.sequence.as_str()), number.sub_sequence, None)
@@ -249,12 +255,15 @@ pub const CHECKPOINT: &str = "checkpoint";
 /// The attribute with the holder's name. A store adds it if the holder is a worker of another library.
 pub const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
-/// The attribute for the start time of an [`AT_TIMESTAMP`] checkpoint, in milliseconds since 1970.
+/// The attribute for the start time of an [`AT_TIMESTAMP`] or [`LATEST`] checkpoint, in milliseconds since 1970.
 pub const TIMESTAMP: &str = "checkpointTimestamp";
 /// The checkpoint of a shard that is read from the time in [`TIMESTAMP`].
 pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
-/// The checkpoint of a shard from which a worker delivers only records that are written after its start.
+/// The checkpoint of a shard from which a worker delivers only records that are written after its start. If the row
+/// has a [`TIMESTAMP`], this is the time of the first start.
 pub const LATEST: &str = "LATEST";
+/// The checkpoint of a shard that was read to its end.
+pub const SHARD_END: &str = "SHARD_END";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";

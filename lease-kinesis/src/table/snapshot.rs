@@ -168,8 +168,12 @@ impl Snapshot {
     }
 
     pub(crate) fn foreign(&self) -> BTreeSet<LeaseKey> {
-        let rows = self.streams.values().flat_map(|stream| stream.rows.values());
-        rows.filter(|row| row.is_foreign).map(|row| row.key.clone()).collect()
+        self.all_rows().filter(|row| row.is_foreign).map(|row| row.key.clone()).collect()
+    }
+
+    /// Returns the holders of all rows. Ended shards are included.
+    pub(crate) fn owners(&self) -> BTreeMap<LeaseKey, Lessee> {
+        self.all_rows().filter_map(|row| Some((row.key.clone(), row.holder.clone()?))).collect()
     }
 }
 

@@ -19,6 +19,7 @@ use crate::position::{InitialPosition, Position};
 use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
 use crate::source::Source;
+use crate::table::ended_rows::EndedRows;
 use crate::table::lifecycle::{self, Obsolete};
 use crate::table::row::{self, ShardRow};
 use crate::table::snapshot::{Snapshot, Stream};
@@ -52,6 +53,7 @@ pub(crate) struct ShardSync {
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
     /// The rows that syncs have created.
     created: Mutex<Vec<LeaseKey>>,
+    ended: EndedRows,
 }
 
 /// The time since which all syncs have found a row obsolete.
@@ -72,13 +74,17 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        let (obsolete, failures, created) = Default::default();
-        Self { settings, sources, obsolete, failures, created }
+        let (obsolete, failures, created, ended) = Default::default();
+        Self { settings, sources, obsolete, failures, created, ended }
     }
 
     /// The rows that syncs have created since the last call, even if a sync failed later.
     pub(crate) fn take_created(&self) -> Vec<LeaseKey> {
         std::mem::take(&mut self.created.lock())
+    }
+
+    pub(crate) fn ended(&self) -> &EndedRows {
+        &self.ended
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
@@ -312,8 +318,14 @@ impl ShardSync {
     }
 
     async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), SyncError> {
-        // If another worker holds the row, the row may still be needed.
-        let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
+        let lease = match self.ended.take(&row.key) {
+            Some(lease) => lease,
+            None => match locker.obtain(&row.key).await? {
+                Attempt::Obtained(lease) => lease,
+                // If another worker holds the row, the row may still be needed.
+                Attempt::Held(_) => return Ok(()),
+            },
+        };
         let deleted = lease.delete(Arc::clone(&self.settings.table)).await?;
         let (key, checkpoint) = (&row.key, &row.checkpoint);
         info!(%key, %checkpoint, ?deleted, "obsolete row removed");

@@ -31,18 +31,21 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
         now: Instant,
     ) -> BTreeMap<LeaseKey, Option<Lessee>>;
 
-    /// Returns the shards that `me` obtains now, although a worker of the other library holds these shards.
-    /// The implementation must make the store grant the next claim of `me` for each of these shards.
+    /// Returns the shards that `me` obtains now, whatever the plan says: shards that another worker has assigned
+    /// to `me`, and shards that `me` takes from workers of the other library. The implementation must make the
+    /// store grant the next claim of `me` for each of these shards.
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
 }
 
-/// The readable shards in one listing of the table.
+/// The shards in one listing of the table.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "tests of an implementation build it")]
 pub struct SharedTable<'a> {
     /// The readable shards with their holders.
     pub held: &'a BTreeMap<LeaseKey, Option<Lessee>>,
-    /// The shards that workers of the other library hold.
+    /// The holders of all rows. Unlike `held`, this map has shards that have ended or wait for a parent.
+    pub owners: &'a BTreeMap<LeaseKey, Lessee>,
+    /// The keys of `owners` whose holders are workers of the other library.
     pub foreign: &'a BTreeSet<LeaseKey>,
     /// The workers of this library that count in a plan.
     pub members: &'a [Member],

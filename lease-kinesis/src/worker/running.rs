@@ -303,9 +303,8 @@ impl Running {
         let Self { worker, coexistence: Some(coexistence), .. } = self else {
             return (held, Vec::new());
         };
-        let mut foreign = snapshot.foreign();
-        foreign.retain(|key| held.contains_key(key));
-        let table = SharedTable { held: &held, foreign: &foreign, members };
+        let (owners, foreign) = (snapshot.owners(), snapshot.foreign());
+        let table = SharedTable { held: &held, owners: &owners, foreign: &foreign, members };
         let now = now();
         let plannable = coexistence.plannable(&table, now);
         let me = members.iter().find(|member| member.name == worker.me.name);

@@ -62,6 +62,7 @@ pub(crate) enum TaskEnd {
     /// The shard was read to its end. Its children now have rows.
     ShardEnd {
         children: BTreeSet<ShardId>,
+        lease: Arc<Lease>,
     },
     Missing,
     /// The shard was released for a while.
@@ -225,6 +226,7 @@ impl ShardTask {
         let context = ShardContext {
             shard: self.row.shard.clone(),
             position,
+            is_latest: self.row.is_latest,
             token: Some(self.lease.token()),
             cancellation,
         };

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use lease_kinesis::extension::shard_row::SHARD_END;
 use lease_kinesis::extension::{LogLevel, LogThrottle};
 use lease_kinesis::{Checkpointer, Position, RecordNumber, ShardId};
 use tracing::{debug, warn};
@@ -67,6 +68,10 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
+            // As Amazon's daemon does.
+            Some(text) if self.at_the_end && text == SHARD_END => {
+                checkpointer.try_checkpoint().await
+            }
             // A checkpoint without a record would cover the whole batch, which may not be sent yet.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,

@@ -61,7 +61,7 @@ impl RecordProcessor for ChildProcessor {
         let (requests, requested) = mpsc::channel(1);
         self.requests = Some(requests);
         self.shared.tasks.spawn(conversation.run(requested, tokio::spawn(stderr)));
-        let start = Some(start(&shard.position));
+        let start = Some(start(shard));
         let message = ToChild::Initialize(Initialize { shard_id: shard.shard.to_string(), start });
         Ok(self.request(message, None).await?)
     }
@@ -98,14 +98,44 @@ impl RecordProcessor for ChildProcessor {
     }
 }
 
-fn start(position: &Position) -> StartPosition {
-    let (sequence_number, sub_sequence) = match position {
+/// Announces what the row of the shard shows, as Amazon's daemon does.
+fn start(shard: &ShardContext) -> StartPosition {
+    let (sequence_number, sub_sequence) = match &shard.position {
+        // The time of the first start, which Amazon's daemon does not have.
+        Position::AtTimestamp(_) if shard.is_latest => ("LATEST".to_owned(), 0),
         Position::AtTimestamp(_) => ("AT_TIMESTAMP".to_owned(), 0),
         Position::Record(record) => (record.sequence.to_string(), record.sub_sequence),
-        Position::TrimHorizon | Position::Latest | Position::ShardEnd => (position.to_string(), 0),
+        word @ (Position::TrimHorizon | Position::Latest | Position::ShardEnd) => {
+            (word.to_string(), 0)
+        }
     };
     StartPosition {
         sequence_number: Some(sequence_number),
         sub_sequence_number: Some(sub_sequence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lease_kinesis::RecordNumber;
+
+    use super::*;
+
+    #[test]
+    fn unread_shard_is_announced_as_its_row_shows() {
+        let announced = |position: &Position, is_latest| {
+            let (shard, position) = ("shardId-0".parse().unwrap(), position.clone());
+            let mut shard = ShardContext::new(shard, position, None, CancellationToken::new());
+            shard.is_latest = is_latest;
+            start(&shard).sequence_number.unwrap()
+        };
+        let at = Position::AtTimestamp(1_700_000_000_000);
+
+        assert_eq!(announced(&at, true), "LATEST");
+        assert_eq!(announced(&at, false), "AT_TIMESTAMP");
+        assert_eq!(announced(&Position::TrimHorizon, false), "TRIM_HORIZON");
+        // The first processor of the task has checkpointed.
+        let record = RecordNumber::new("7".parse().unwrap());
+        assert_eq!(announced(&record.into(), true), "7");
     }
 }

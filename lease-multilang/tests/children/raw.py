@@ -24,6 +24,8 @@ OLD = "OLD" in os.environ
 # Behaves as a child of the first generation: `shutdown` is its only end, and a checkpoint has no
 # subsequence number.
 FIRST = "FIRST" in os.environ
+# Requests a checkpoint only when the daemon stops it.
+LATE = "LATE" in os.environ
 # A sequence number that is larger than that of every record.
 TOO_MUCH = "9" * 56
 
@@ -169,7 +171,7 @@ for line in sys.stdin:
             note("record", record["sequenceNumber"], record["partitionKey"], data)
             last = record["sequenceNumber"]
         batches += 1
-        if batches % 2 and not OLD:
+        if batches % 2 and not OLD and not LATE:
             checkpoint(last)
     elif action == "checkpoint":
         note_reply(message)

@@ -17,6 +17,7 @@ mod metrics;
 mod moving;
 mod notes;
 mod place;
+mod starting;
 mod stopping;
 mod terminal;
 mod usage;

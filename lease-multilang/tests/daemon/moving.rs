@@ -12,6 +12,7 @@ use aws_sdk_kinesis::types::ShardIteratorType;
 use lease_kinesis::SequenceNumber;
 use lease_test_servers::kinesis;
 
+use crate::notes::Notes;
 use crate::place::{Place, raw};
 
 type Row = HashMap<String, AttributeValue>;
@@ -35,6 +36,37 @@ async fn kcl_3_table_is_continued_and_stays_valid() {
         ("checkpointOwner", s("9b1f2b0e-52a7-4f0e-8f39-0f6a5c1f3a10")),
     ];
     is_continued_and_stays_valid(&row).await;
+}
+
+/// The rows were created under other initial positions.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_shard_is_announced_as_its_row_shows() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(2, command).await;
+    create_table(&place, "leaseKey").await;
+    let mut expected = BTreeMap::new();
+    for (shard, word) in place.stream.open_shards().await.iter().zip(["AT_TIMESTAMP", "LATEST"]) {
+        let row = Row::from([
+            ("leaseKey".to_owned(), s(shard.id.as_str())),
+            ("leaseCounter".to_owned(), n(COUNTER)),
+            ("ownerSwitchesSinceCheckpoint".to_owned(), n(0)),
+            ("checkpoint".to_owned(), s(word)),
+            ("checkpointSubSequenceNumber".to_owned(), n(0)),
+            ("checkpointTimestamp".to_owned(), n(1_700_000_000_000)),
+        ]);
+        let request = place.dynamodb().put_item().table_name("shop").set_item(Some(row));
+        request.send().await.unwrap();
+        expected.insert(shard.id.to_string(), word.to_owned());
+    }
+
+    let daemon = place.start("one");
+    let both = |notes: &Notes| notes.readers().len() == 2;
+    let notes = place.until("each shard has a child process", &[&daemon], both).await;
+
+    let begun = notes.of("begun").into_iter();
+    let begun = begun.map(|note| (note.shard.clone(), note.start_position().to_owned()));
+    assert_eq!(begun.collect::<BTreeMap<_, _>>(), expected, "TRIM_HORIZON is configured");
+    daemon.stop().await;
 }
 
 /// Users of the daemon change properties, not code.

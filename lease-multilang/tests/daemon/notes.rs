@@ -129,6 +129,10 @@ impl Note {
         &self.words[1]
     }
 
+    pub(crate) fn start_position(&self) -> &str {
+        &self.words[0]
+    }
+
     /// Returns the time in milliseconds since 1970.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()

@@ -107,6 +107,10 @@ impl Place {
         self.table.client()
     }
 
+    pub(crate) fn dynamodb_address(&self) -> String {
+        self.table.address().to_string()
+    }
+
     pub(crate) fn notes(&self) -> Notes {
         Notes::read(&self.folder.join("notes"))
     }

@@ -46,6 +46,33 @@ async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     second.stop().await;
 }
 
+/// The child requests no other checkpoint, so the second child starts at the checkpoint of this request.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_checkpoints_before_its_shard_is_handed_over() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(1, command).await.with_variable("LATE", "1");
+    let producer = place.stream.produce();
+    producer.has_put_more(20).await;
+    let total: usize = producer.end().await.values().sum();
+    let first = place.start("first");
+    let all = |notes: &Notes| notes.of("record").len() == total;
+    place.until("all records are read", &[&first], all).await;
+    let second = place.start("second");
+    second.until_logged("worker started").await;
+    let log = || second.log().contains("members=2");
+    second.until("the second daemon counts", log).await;
+
+    let log = first.stop().await;
+
+    let handed = |notes: &Notes| notes.of("begun").len() == 2;
+    let notes = place.until("the second daemon reads", &[&second], handed).await;
+    assert_eq!(notes.of("requested").len(), 1, "{notes}\n{log}");
+    let last = notes.of("record").last().unwrap().sequence();
+    assert_eq!(notes.of("begun")[1].start_position(), last.as_str(), "{notes}\n{log}");
+    assert_eq!(notes.of("record").len(), total, "{notes}");
+    second.stop().await;
+}
+
 /// GNU `timeout` signals the process and then its process group, so the daemon gets two signals.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_signals_at_once_cause_one_orderly_stop() {

@@ -34,4 +34,5 @@ mod child;
 mod ends;
 mod golden;
 mod lines;
+mod recorded;
 mod talk;

@@ -90,6 +90,20 @@ fn timestamp_is_read_from_its_own_attribute() {
 }
 
 #[test]
+fn latest_with_a_time_is_the_time_of_the_first_start() {
+    let read = |word: &str, at: Value| {
+        let attributes = attributes([("checkpoint", word.into()), ("checkpointTimestamp", at)]);
+        ShardRow::read(name(), record(attributes))
+    };
+
+    let latest = read("LATEST", 5.into()).unwrap();
+    assert_eq!((latest.checkpoint, latest.is_latest), (Position::AtTimestamp(5), true));
+    let at_time = read("AT_TIMESTAMP", 5.into()).unwrap();
+    assert_eq!((at_time.checkpoint, at_time.is_latest), (Position::AtTimestamp(5), false));
+    assert!(read("LATEST", "5".into()).is_err(), "a default time would skip records");
+}
+
+#[test]
 fn invalid_attribute_is_an_error() {
     let good = || new_row(&shard(&["shardId-0"]), &number("7", 1));
     let with = |attribute: &str, value: Option<Value>| {

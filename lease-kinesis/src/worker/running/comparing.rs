@@ -51,7 +51,9 @@ impl Running {
         // The other workers compare rarely, in case the first worker fails.
         let is_first = self.is_first(members);
         let turns = match &self.view {
-            _ if is_first => 1,
+            // Only this worker removes the ended rows that it keeps. The call also forgets lost leases, so each
+            // worker makes it.
+            _ if self.worker.sync.ended().has_any() || is_first => 1,
             None => 5,
             // A comparison needs a list of all rows. So all of these workers together list a few times per
             // interval, whatever their number is.

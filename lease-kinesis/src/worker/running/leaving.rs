@@ -46,6 +46,7 @@ impl Running {
         if timeout(last_part / 4, freed).await.is_err() {
             debug!("reservations for this worker may not have been freed, they expire");
         }
+        self.worker.sync.ended().release_all();
         let removed = async {
             if let Some(row) = self.row.take()
                 && let Err(cause) = row.delete(Arc::clone(&self.worker.settings.table)).await

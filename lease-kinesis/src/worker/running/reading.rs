@@ -131,7 +131,10 @@ impl Running {
         match ended {
             Some(TaskEnd::Lost | TaskEnd::Given | TaskEnd::GivenUp) => false,
             // The next tick can claim the shard's children.
-            Some(TaskEnd::ShardEnd { children }) => {
+            Some(TaskEnd::ShardEnd { children, lease }) => {
+                if self.coexistence.is_some() {
+                    self.worker.sync.ended().keep(lease);
+                }
                 self.report_rows_of(&key, children);
                 self.is_reshaped = true;
                 true

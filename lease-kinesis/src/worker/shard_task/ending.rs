@@ -73,7 +73,7 @@ impl ShardTask {
         }
         info!(shard = %self.row.shard, ?children, "shard read to its end");
         self.entry.ended();
-        Ok(TaskEnd::ShardEnd { children })
+        Ok(TaskEnd::ShardEnd { children, lease: Arc::clone(&self.lease) })
     }
 
     pub(super) async fn shut_down(

@@ -61,11 +61,8 @@ pub(crate) async fn run(
 
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    // The future is boxed, because it is large and runs only once.
-    match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
-        Ok(table) => Ok((clients, table)),
-        Err(failure) => Err(clients.explain(failure).await),
-    }
+    let table = table::open(&clients, settings).await?;
+    Ok((clients, table))
 }
 
 fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[String]) {

@@ -7,7 +7,7 @@ use lease_kinesis::{CheckpointError, Position, RecordNumber};
 
 use super::*;
 use crate::daemon::Children;
-use crate::protocol::{Initialize, ProcessRecords, WireRecord};
+use crate::protocol::{CheckpointRequest, Initialize, ProcessRecords, WireRecord};
 
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
@@ -120,6 +120,28 @@ async fn shutdown_without_checkpoint_is_followed_by_shard_ended() {
             assert!(times_ended <= 3, "the shard never ends");
         }
     }
+}
+
+/// Amazon's daemon accepts the word only there, too.
+#[tokio::test]
+async fn shard_end_is_a_checkpoint_after_shard_ended() {
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let scope = CheckpointScope::new(Recorder(Arc::clone(&written)), Position::TrimHorizon);
+    let mut checkpoints = ChildCheckpoints::new("shardId-0".parse().unwrap());
+    let request = || CheckpointRequest {
+        sequence_number: Some("SHARD_END".into()),
+        ..CheckpointRequest::default()
+    };
+
+    checkpoints.sent(&batch_of("7"), Some((*scope).clone()));
+    let before = checkpoints.write(request()).await;
+    checkpoints.sent(&ToChild::ShardEnded, Some((*scope).clone()));
+    scope.deliver_end();
+    let after = checkpoints.write(request()).await;
+
+    assert!(before.error.is_some(), "{before:?}");
+    assert!(after.error.is_none(), "{after:?}");
+    assert_eq!(*written.lock().unwrap(), ["SHARD_END"]);
 }
 
 /// The next batch is ready before the daemon reads the child's checkpoint request.

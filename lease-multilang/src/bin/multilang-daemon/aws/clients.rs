@@ -1,9 +1,10 @@
 //! Creates the clients of AWS, or of servers that replace AWS.
 
+#[cfg(feature = "aws")]
+use aws_sdk_kinesis::config::SharedCredentialsProvider;
 use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 
-#[cfg(feature = "aws")]
 use crate::aws::profiles;
 use crate::configuration::settings::{ServiceAddress, Settings};
 use crate::failure::Failure;
@@ -45,41 +46,10 @@ impl Clients {
         })
     }
 
-    /// Reports missing credentials, or `failure`.
     #[cfg(feature = "aws")]
-    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
-        use aws_sdk_dynamodb::config::ProvideCredentials;
-
-        use crate::failure::in_one_line;
-
-        let Some(provider) = self.shared.credentials_provider() else { return failure };
-        match provider.provide_credentials().await {
-            Ok(_) => failure,
-            Err(source) => {
-                // The SDK lists one source per line.
-                let source = in_one_line(&Failure::other(source).to_string());
-                let profiles = unreadable_profiles().await;
-                Failure::other(NoCredentials { profiles, source: source.into() })
-            }
-        }
+    pub(super) fn provider(&self) -> Option<SharedCredentialsProvider> {
+        self.shared.credentials_provider()
     }
-
-    #[cfg(not(feature = "aws"))]
-    #[expect(clippy::unused_async, reason = "async with the feature `aws`")]
-    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
-        failure
-    }
-}
-
-#[cfg(feature = "aws")]
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
-     give this machine a role{profiles}"
-)]
-struct NoCredentials {
-    profiles: String,
-    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 #[cfg(feature = "aws")]
@@ -171,26 +141,13 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
-/// Returns the end of an error message. The text is empty if the files are readable.
-#[cfg(feature = "aws")]
-async fn unreadable_profiles() -> String {
-    let reason = profiles::unreadable_reason().await;
-    reason.map(|reason| format!("; no profile was read: {reason}")).unwrap_or_default()
-}
-
-#[cfg(not(feature = "aws"))]
-#[expect(clippy::unused_async, reason = "async with the feature `aws`")]
-async fn unreadable_profiles() -> String {
-    String::new()
-}
-
 async fn region(shared: &Shared, address: &ServiceAddress) -> Result<Option<String>, Failure> {
     let found = address.region.clone().or_else(|| found_region(shared));
     match found {
         Some(region) => Ok(Some(region)),
         None => Err(Failure::usage(format!(
             "no region is known: set regionName, or AWS_REGION in the environment{}",
-            unreadable_profiles().await
+            profiles::unreadable().await
         ))),
     }
 }

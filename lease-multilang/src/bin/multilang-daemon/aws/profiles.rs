@@ -1,10 +1,13 @@
 //! The profile files of the AWS SDK.
 
+#[cfg(feature = "aws")]
 use aws_config::profile::{ProfileFileLoadError, ProfileSet};
 
+#[cfg(feature = "aws")]
 use crate::failure::Failure;
 
 /// Fails if no profile file has the profile in `AWS_PROFILE`. The SDK would only report missing credentials.
+#[cfg(feature = "aws")]
 pub(crate) async fn check_profile() -> Result<(), Failure> {
     let Ok(profile) = std::env::var("AWS_PROFILE") else { return Ok(()) };
     match profiles().await {
@@ -19,13 +22,25 @@ pub(crate) async fn check_profile() -> Result<(), Failure> {
     }
 }
 
+/// Returns the end of an error message. The text is empty if the files are readable.
+///
 /// The SDK ignores files that it cannot read, and does not report the reason.
-pub(crate) async fn unreadable_reason() -> Option<String> {
-    let failure = Failure::other(profiles().await.err()?).to_string();
+#[cfg(feature = "aws")]
+pub(crate) async fn unreadable() -> String {
+    let Some(error) = profiles().await.err() else { return String::new() };
+    let failure = Failure::other(error).to_string();
     // An error of this program has one line.
-    Some(failure.lines().map(str::trim).collect::<Vec<_>>().join(" "))
+    let reason = failure.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    format!("; no profile was read: {reason}")
 }
 
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "async with the feature `aws`")]
+pub(crate) async fn unreadable() -> String {
+    String::new()
+}
+
+#[cfg(feature = "aws")]
 async fn profiles() -> Result<ProfileSet, ProfileFileLoadError> {
     #[expect(clippy::default_trait_access, reason = "the SDK does not export these types")]
     let (disk, environment, files) = (Default::default(), Default::default(), Default::default());

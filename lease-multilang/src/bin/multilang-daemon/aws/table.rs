@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::Client;
 use lease_core::StoreError;
 use lease_dynamodb::DynamoDbStore;
 use lease_kcl::KclTable;
 use thiserror::Error;
 use tokio::try_join;
 
+use super::clients::Clients;
+use super::patience::with_patience;
 use crate::configuration::settings::Settings;
 use crate::configuration::table::WORKERS_SUFFIX;
 use crate::failure::Failure;
 
 /// A second table has the workers' rows, because KCL would treat these rows as leases.
-pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable, Failure> {
+pub(crate) async fn open(clients: &Clients, settings: &Settings) -> Result<KclTable, Failure> {
+    let client = clients.dynamodb.clone();
     let address = settings.dynamodb.describe("dynamoDBEndpoint", client.config().region());
     let workers = format!("{}{WORKERS_SUFFIX}", settings.table);
     let workers = DynamoDbStore::new(client.clone(), workers);
@@ -24,9 +26,13 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
         .with_initial_position(settings.initial)
         .build()
         .map_err(Failure::usage)?;
-    let ready = try_join!(table.ensure_table(), workers.ensure_table());
-    let name = settings.table.clone();
-    ready.map_err(|source| Failure::other(NotReady { name, address, source }))?;
+    let make_ready = || async {
+        let ready = try_join!(table.ensure_table(), workers.ensure_table());
+        let (name, address) = (settings.table.clone(), address.clone());
+        ready.map(drop).map_err(|source| NotReady { name, address, source })
+    };
+    // The future is boxed, because it is large and runs only once.
+    Box::pin(with_patience(make_ready, || clients.credentials())).await?;
     Ok(table)
 }
 
@@ -35,8 +41,8 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
     "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",
     suffix = WORKERS_SUFFIX
 )]
-struct NotReady {
-    name: String,
-    address: String,
-    source: StoreError,
+pub(super) struct NotReady {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) source: StoreError,
 }

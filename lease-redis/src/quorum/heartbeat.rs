@@ -15,7 +15,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use lease_core::StoreError;
 use lease_core::store::{Beat, Grant, Heartbeat};
@@ -199,8 +198,8 @@ impl FurtherRounds {
     /// `tally` has the answers of the first round.
     async fn run(self, mut tally: Tally, answer: Sender, place: usize) {
         for number in 1..=FURTHER_ROUNDS {
-            if tally.meets_other_claims() {
-                // A claim that gets no majority withdraws its votes.
+            if tally.meets_other_claims() || number > 1 {
+                // A claim that gets no majority withdraws its votes. A late restoration arrives.
                 sleep(self.nodes.hedge_delay()).await;
             }
             if answer.is_closed() {
@@ -211,7 +210,7 @@ impl FurtherRounds {
             let (count, counted) = self.send_again(is_last).await;
             let heartbeat = match count {
                 HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
-                _ if !is_last && counted.meets_other_claims() && counted.may_spread() => {
+                _ if !is_last && counted.may_spread() => {
                     tally = counted;
                     continue;
                 }
@@ -223,13 +222,20 @@ impl FurtherRounds {
         }
     }
 
+    /// A late restoration continues: the next round may find the grant.
     async fn restore(&self, places: Vec<usize>) {
-        let (nodes, grant) = (&self.nodes, &self.grant);
-        let without = places.into_iter().filter_map(|place| nodes.all.get(place));
-        let restored =
-            join_all(without.map(|node| node.restore(grant, self.beat, nodes.restore_delay)));
-        // A node whose restoration fails or is late does not extend the lease.
-        drop(timeout(nodes.patience(), restored).await);
+        let (nodes, min_run) = (&self.nodes, self.nodes.restore_delay);
+        let mut restored = Answers::new();
+        for place in places {
+            let Some(node) = nodes.all.get(place).map(Arc::clone) else { continue };
+            let (grant, beat) = (self.grant.clone(), self.beat);
+            let restore = async move { (place, node.restore(&grant, beat, min_run).await) };
+            restored.push(restore.boxed());
+        }
+        let all = async { while restored.next().await.is_some() {} };
+        if timeout(nodes.patience(), all).await.is_err() {
+            nodes.in_background(restored, |_, _| async {});
+        }
     }
 
     /// Waits for silent nodes only if no further round follows that could replace their answers.
@@ -240,7 +246,7 @@ impl FurtherRounds {
         });
         let mut tally = Tally::new(self.nodes.count());
         loop {
-            let may_follow = !is_last && tally.meets_other_claims() && tally.may_spread();
+            let may_follow = !is_last && tally.may_spread();
             let patience = if may_follow { self.nodes.hedge_delay() } else { Duration::MAX };
             let Ok(Some((node, answers))) = timeout(patience, replies.next()).await else { break };
             for answer in answers {

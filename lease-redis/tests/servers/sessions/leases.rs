@@ -42,7 +42,8 @@ async fn five_heartbeats(monitor: &mut Monitor) -> Vec<(String, Option<usize>)> 
     let mut heartbeats = 0;
     while heartbeats < 5 {
         let command = monitor.next().await;
-        if command.starts_with("lua ") {
+        // A claim that takes long on a busy machine subscribes to its key until it is granted.
+        if command.starts_with("lua ") || command.starts_with("\"UNSUBSCRIBE\"") {
             continue;
         }
         let keys = keys_of_script(&command);

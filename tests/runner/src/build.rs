@@ -28,16 +28,7 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
         cargo.args(["--lib", "--bins"]);
         cargo.args(QUICK.iter().flat_map(|name| ["--test", name]));
     }
-    // `cargo run` sets variables of this package. Some build scripts would run again because of them, and a
-    // third of the dependencies would be compiled again.
-    let of_this_package = |name: &OsString| {
-        ["CARGO_PKG_", "CARGO_MANIFEST_"]
-            .iter()
-            .any(|start| name.to_string_lossy().starts_with(start))
-    };
-    for name in env::vars_os().map(|(name, _)| name).filter(of_this_package) {
-        cargo.env_remove(name);
-    }
+    forget_own_package(&mut cargo);
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !built.status.success() {
         return Err("the tests do not build".into());
@@ -51,6 +42,18 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
         }
     }
     Ok(programs)
+}
+
+/// `cargo run` sets variables of this package. Because of them, some build scripts would run again, and a large part
+/// of the dependencies would be compiled again.
+pub(crate) fn forget_own_package(cargo: &mut Command) {
+    let is_of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start))
+    };
+    for name in env::vars_os().map(|(name, _)| name).filter(is_of_package) {
+        cargo.env_remove(name);
+    }
 }
 
 /// `None` for a message without a test program.

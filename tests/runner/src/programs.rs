@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::build::Program;
+use crate::build::{Program, forget_own_package};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
@@ -149,8 +149,11 @@ impl Job {
             Command::new(&self.program)
         };
         command.args(&self.arguments);
-        if let Some(folder) = &self.folder {
-            command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        match &self.folder {
+            Some(folder) => {
+                command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+            }
+            None => forget_own_package(&mut command),
         }
         command
     }

@@ -1,4 +1,4 @@
-//! Lease time. No other module reads a clock, except the stopwatch of metrics.
+//! Lease time. No other module reads a clock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -92,6 +92,8 @@ impl BootClock {
 
 impl Clock for BootClock {
     fn now(&self) -> Moment {
+        #[cfg(test)]
+        readings::count();
         now()
     }
 }
@@ -194,7 +196,8 @@ pub(crate) fn awake() -> Moment {
         - start.saturating_duration_since(now)
 }
 
-fn tokio_now() -> tokio::time::Instant {
+/// Tokio's clock, which stops while the machine is suspended. No lease depends on it alone.
+pub(crate) fn tokio_now() -> tokio::time::Instant {
     #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     tokio::time::Instant::now()
 }
@@ -264,3 +267,21 @@ const BEGINNING: Duration = Duration::from_secs(86_400);
 /// In nanoseconds. Every suspension of a machine is longer. A deadline allows 2 ms for late timers.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNNOTICED: u64 = 100_000;
+
+/// Counts the readings of lease time and of stopwatches on this thread.
+#[cfg(test)]
+pub(crate) mod readings {
+    use std::cell::Cell;
+
+    thread_local! {
+        static READINGS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count() {
+        READINGS.set(READINGS.get() + 1);
+    }
+
+    pub(crate) fn so_far() -> u64 {
+        READINGS.get()
+    }
+}

@@ -63,9 +63,11 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 /// let store = MemoryStore::new();
 /// let switch = TableSwitch::new("export/switch".parse()?, &Locker::new(store.clone()), store);
 /// assert!(!switch.is_on().await?);
+/// assert_eq!(switch.state().await?, None, "not changed yet");
 ///
 /// switch.turn_on().await?;
 /// assert!(switch.is_on().await?);
+/// assert_eq!(switch.state().await?, Some(true));
 /// # Ok(())
 /// # }
 /// ```
@@ -93,6 +95,28 @@ impl TableSwitch {
         Self { at_first: true, ..self }
     }
 
+    /// Returns whether the switch is on. Returns `None` until the first change.
+    ///
+    /// # Errors
+    ///
+    /// If the table does not answer, or if the record has another use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn state(&self) -> Result<Option<bool>, StoreError> {
+        let limit = self.locker.options().request_timeout();
+        let record = within(limit, self.table.read(&self.key)).await?;
+        match record.as_ref().and_then(|record| record.attributes.get(ON)) {
+            Some(Value::Bool(on)) => Ok(Some(*on)),
+            Some(other) => Err(StoreError::new(
+                StoreErrorKind::Corrupt,
+                format!("{ON:?} of {} is not true or false: {other:?}", self.key),
+            )),
+            None => Ok(None),
+        }
+    }
+
     /// Writes under a short lease, so all processes see simultaneous changes in the same order.
     async fn turn(&self, on: bool) -> Result<(), StoreError> {
         let change = Change::new().set(ON, on);
@@ -117,16 +141,7 @@ impl TableSwitch {
 #[async_trait]
 impl Switch for TableSwitch {
     async fn is_on(&self) -> Result<bool, StoreError> {
-        let limit = self.locker.options().request_timeout();
-        let record = within(limit, self.table.read(&self.key)).await?;
-        match record.as_ref().and_then(|record| record.attributes.get(ON)) {
-            Some(Value::Bool(on)) => Ok(*on),
-            Some(other) => Err(StoreError::new(
-                StoreErrorKind::Corrupt,
-                format!("{ON:?} of {} is not true or false: {other:?}", self.key),
-            )),
-            None => Ok(self.at_first),
-        }
+        Ok(self.state().await?.unwrap_or(self.at_first))
     }
 
     /// # Cancel safety

@@ -51,7 +51,8 @@ impl GroupInstruments {
 
 pub(crate) struct StoreInstruments {
     pub(crate) heartbeat_seconds: Histogram,
-    requests: Vec<(StoreOperation, [Histogram; 2])>,
+    /// In the order of [`StoreOperation::ALL`]: of answered requests, and of failed ones.
+    requests: [[Histogram; 2]; StoreOperation::ALL.len()],
 }
 
 impl StoreInstruments {
@@ -66,12 +67,12 @@ impl StoreInstruments {
         let both = |operation| [request(operation, "ok"), request(operation, "error")];
         Self {
             heartbeat_seconds: histogram!(names::HEARTBEAT_SECONDS),
-            requests: StoreOperation::ALL.map(|operation| (operation, both(operation))).into(),
+            requests: StoreOperation::ALL.map(both),
         }
     }
 
     pub(crate) fn record(&self, operation: StoreOperation, seconds: f64, is_ok: bool) {
-        if let Some((_, [ok, error])) = self.requests.iter().find(|(of, _)| *of == operation) {
+        if let Some([ok, error]) = self.requests.get(operation as usize) {
             let request = if is_ok { ok } else { error };
             request.record(seconds);
         }

@@ -116,7 +116,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<JobsCommand>,
     },
-    /// Serves a page for operators: leases, jobs and shards as they change.
+    /// Serves a page for operators: leases, jobs, shards and switches as they change.
     ///
     /// The page only shows them, unless --allow-changes is given.
     #[cfg(feature = "serve")]

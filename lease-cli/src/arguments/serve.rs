@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use lease_core::LeaseKey;
 
 use super::ShardsArguments;
 use super::values::interval;
@@ -23,8 +24,8 @@ pub(crate) struct ServeArguments {
     /// one. Requests for other names are refused. May be repeated.
     #[arg(long = "host", value_name = "NAME[:PORT]")]
     pub(crate) hosts: Vec<String>,
-    /// Lets the page evict holders, and pause, resume and trigger jobs. Each change needs the token, and is logged on
-    /// stderr.
+    /// Lets the page evict holders, pause, resume and trigger jobs, and turn switches on and off. Each change needs the
+    /// token, and is logged on stderr.
     ///
     /// The token is read from --token-file, or from the environment variable `LEASE_SERVE_TOKEN`. Otherwise, it is
     /// random, and a part of the URL that is printed.
@@ -36,6 +37,9 @@ pub(crate) struct ServeArguments {
     /// How often the store is read while a browser shows the page.
     #[arg(long, value_parser = interval, default_value = "500ms", value_name = "DURATION")]
     pub(crate) interval: Duration,
+    /// Shows the switch on this key, too. A switch turns the work of a fleet on or off (`TableSwitch`). May be repeated.
+    #[arg(long = "switch", value_name = "KEY")]
+    pub(crate) switches: Vec<LeaseKey>,
     /// Shows the shards of this application of lease-kinesis, too.
     #[arg(long, value_name = "NAME")]
     pub(crate) application: Option<String>,

@@ -1,4 +1,4 @@
-//! What a browser may change: it evicts holders, and pauses, resumes and triggers jobs.
+//! What a browser may change: it evicts holders, pauses, resumes and triggers jobs, and turns switches on and off.
 //!
 //! [`require`](super::token::require) has checked the token.
 
@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use lease_core::store::LockStore;
-use lease_core::{GrantId, LeaseKey, StoreError, StoreErrorKind};
+use lease_core::{GrantId, LeaseKey, StoreError, StoreErrorKind, Switch, TableSwitch};
 use lease_scheduler::{JobControl, Trigger, Triggered};
 use serde::Deserialize;
 
@@ -42,6 +42,13 @@ pub(super) struct TriggerOfJob {
     id: String,
     #[serde(default)]
     arguments: BTreeMap<String, String>,
+    #[serde(flatten)]
+    operator: Operator,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OfSwitch {
+    key: String,
     #[serde(flatten)]
     operator: Operator,
 }
@@ -122,6 +129,30 @@ pub(super) async fn trigger(
     .await
 }
 
+pub(super) async fn turn_on(
+    State(site): State<Arc<Site>>,
+    Json(OfSwitch { key, operator }): Json<OfSwitch>,
+) -> Response {
+    let change = format!("turn on {key}");
+    perform(site, key, change, &operator, |site, key| async move {
+        switch(&site, &key)?.turn_on().await?;
+        Ok((StatusCode::OK, format!("turned on: the work of {key} may run")))
+    })
+    .await
+}
+
+pub(super) async fn turn_off(
+    State(site): State<Arc<Site>>,
+    Json(OfSwitch { key, operator }): Json<OfSwitch>,
+) -> Response {
+    let change = format!("turn off {key}");
+    perform(site, key, change, &operator, |site, key| async move {
+        switch(&site, &key)?.turn_off().await?;
+        Ok((StatusCode::OK, format!("turned off: no work of {key} starts until it is turned on")))
+    })
+    .await
+}
+
 /// Changes the key or job `name`, and writes the change and its result to the log.
 async fn perform<W>(
     site: Arc<Site>,
@@ -169,6 +200,12 @@ fn failed(error: &StoreError) -> Answer {
 fn control(site: &Site) -> Result<&JobControl, StoreError> {
     let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no records");
     site.control.as_ref().ok_or_else(none)
+}
+
+/// Only the switches of the command line, so that the page writes to no other record.
+fn switch<'a>(site: &'a Site, key: &str) -> Result<&'a TableSwitch, StoreError> {
+    let none = || StoreError::new(StoreErrorKind::Refused, "this page does not have this switch");
+    site.switches.get(key).ok_or_else(none)
 }
 
 fn refused(error: lease_core::InvalidInput) -> StoreError {

@@ -18,7 +18,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/page.css", CSS, include_str!("page/page.css")),
     ("/main.js", SCRIPT, include_str!("page/main.js")),
@@ -28,4 +28,5 @@ const FILES: [(&str, &str, &str); 9] = [
     ("/leases.js", SCRIPT, include_str!("page/leases.js")),
     ("/jobs.js", SCRIPT, include_str!("page/jobs.js")),
     ("/shards.js", SCRIPT, include_str!("page/shards.js")),
+    ("/switches.js", SCRIPT, include_str!("page/switches.js")),
 ];

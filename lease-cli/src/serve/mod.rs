@@ -1,9 +1,9 @@
-//! `lease serve`: a page for operators, with leases, jobs and shards as they change.
+//! `lease serve`: a page for operators, with leases, jobs, shards and switches as they change.
 //!
 //! Start with [`serve`]. [`site`] has the paths, [`guard`] refuses requests of other sites, [`token`] those without
-//! the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`leases`],
-//! [`jobs`] and [`shards`] are the three views, made of [`rows`]. [`changes`] has what a browser may change, and
-//! [`operator`] who changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are
+//! the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`views`] reads
+//! leases, jobs, shards and switches, as [`rows`]. [`changes`] has what a browser may change, and [`operator`] who
+//! changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are
 //! what a browser loads.
 
 mod changes;
@@ -12,19 +12,19 @@ mod events;
 mod feed;
 mod files;
 mod guard;
-mod jobs;
-mod leases;
 mod operator;
 mod rows;
-mod shards;
 mod site;
 mod token;
+mod views;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::LeaseOptions;
+use lease_core::store::LeaseTable;
+use lease_core::{LeaseKey, LeaseOptions, Locker, TableSwitch};
 use lease_scheduler::JobControl;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -35,11 +35,12 @@ use tokio_util::task::TaskTracker;
 
 use self::feed::Feed;
 use self::guard::OwnHosts;
-use self::jobs::Jobs;
-use self::leases::Leases;
-use self::shards::Shards;
 use self::site::{STREAMS, Site};
 use self::token::Token;
+use self::views::jobs::Jobs;
+use self::views::leases::Leases;
+use self::views::shards::Shards;
+use self::views::switches::Switches;
 use crate::arguments::ServeArguments;
 use crate::commands::context::Context;
 use crate::exit::{Exit, Failure};
@@ -115,11 +116,16 @@ async fn open_site(
 ) -> Result<Site, Failure> {
     let store = store::open(context.url.as_deref()).await?;
     let locker = store::locker(store.clone(), LeaseOptions::default())?;
-    let ServeArguments { prefix, interval, .. } = &arguments;
+    let ServeArguments { prefix, interval, switches, .. } = &arguments;
     let (prefix, interval) = (prefix.clone(), *interval);
+    refuse_other_switches(switches, &prefix)?;
     let leases = Feed::start(Leases::new(store.clone(), prefix.clone()), interval);
-    // A store without records has neither jobs nor shards.
+    // A store without records has neither jobs nor shards nor switches.
     let table = store.table();
+    let switches = table.clone().map(|table| switches_of(switches, &locker, &table));
+    let switches = Arc::new(switches.unwrap_or_default());
+    let switch_rows =
+        (!switches.is_empty()).then(|| Feed::start(Switches::new(Arc::clone(&switches)), interval));
     let control = table.clone().map(|table| JobControl::new(&locker, table));
     let jobs = control.clone().map(|jobs| Feed::start(Jobs::new(jobs, prefix.clone()), interval));
     let shards = match (table, arguments.of_shards()) {
@@ -128,7 +134,38 @@ async fn open_site(
     };
     let streams = Arc::new(Semaphore::new(STREAMS));
     let changes = TaskTracker::new();
-    Ok(Site { store, control, leases, jobs, shards, prefix, interval, streams, changes, token })
+    Ok(Site {
+        store,
+        control,
+        switches,
+        leases,
+        jobs,
+        shards,
+        switch_rows,
+        prefix,
+        interval,
+        streams,
+        changes,
+        token,
+    })
+}
+
+/// `prefix` limits the page to some keys, also for switches.
+fn refuse_other_switches(switches: &[LeaseKey], prefix: &str) -> Result<(), Failure> {
+    let Some(other) = switches.iter().find(|key| !key.as_str().starts_with(prefix)) else {
+        return Ok(());
+    };
+    let text = format!("the switch {other} does not start with {prefix}");
+    Err(Failure::new(Exit::CONFIGURATION, text))
+}
+
+fn switches_of(
+    keys: &[LeaseKey],
+    locker: &Locker,
+    table: &Arc<dyn LeaseTable>,
+) -> BTreeMap<String, TableSwitch> {
+    let switch = |key: &LeaseKey| TableSwitch::new(key.clone(), locker, Arc::clone(table));
+    keys.iter().map(|key| (key.as_str().to_owned(), switch(key))).collect()
 }
 
 /// Most stores answer or fail sooner.

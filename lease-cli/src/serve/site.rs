@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::feed::Feed;
 use super::guard::{self, OwnHosts};
 use super::token::{self, Token};
+use super::views::switches::ByKey;
 use super::{changes, events, files};
 
 /// What the handlers need.
@@ -26,10 +27,14 @@ pub(super) struct Site {
     pub(super) store: AnyStore,
     /// `None` if the store keeps no records, as for the two feeds.
     pub(super) control: Option<JobControl>,
+    /// The switches of the command line. Empty if the store keeps no records.
+    pub(super) switches: ByKey,
     pub(super) leases: Feed,
     pub(super) jobs: Option<Feed>,
     /// `None` also without the name of an application.
     pub(super) shards: Option<Feed>,
+    /// `None` without switches.
+    pub(super) switch_rows: Option<Feed>,
     /// All keys and jobs that the page shows and changes start with it.
     pub(super) prefix: String,
     /// How often the store is read.
@@ -50,6 +55,8 @@ pub(super) fn router(site: Site, hosts: OwnHosts) -> Router {
         .route("/pause", post(changes::pause))
         .route("/resume", post(changes::resume))
         .route("/trigger", post(changes::trigger))
+        .route("/turn-on", post(changes::turn_on))
+        .route("/turn-off", post(changes::turn_off))
         .route_layer(from_fn_with_state(Arc::clone(&site), token::require));
     Router::new()
         .merge(files::router())
@@ -57,6 +64,7 @@ pub(super) fn router(site: Site, hosts: OwnHosts) -> Router {
         .route("/events/leases", get(leases))
         .route("/events/jobs", get(jobs))
         .route("/events/shards", get(shards))
+        .route("/events/switches", get(switches))
         .nest("/changes", changes)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         // The last layer is the first that sees a request.
@@ -66,8 +74,12 @@ pub(super) fn router(site: Site, hosts: OwnHosts) -> Router {
 
 /// What the page shows, and whether it may change something.
 async fn settings(State(site): State<Arc<Site>>) -> Json<Value> {
-    let views =
-        [("leases", true), ("jobs", site.jobs.is_some()), ("shards", site.shards.is_some())];
+    let views = [
+        ("leases", true),
+        ("jobs", site.jobs.is_some()),
+        ("shards", site.shards.is_some()),
+        ("switches", site.switch_rows.is_some()),
+    ];
     let views: Vec<_> = views.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
     let interval = u64::try_from(site.interval.as_millis()).unwrap_or(u64::MAX);
     Json(json!({ "views": views, "changes": site.token.is_some(), "interval": interval }))
@@ -83,6 +95,10 @@ async fn jobs(State(site): State<Arc<Site>>) -> Response {
 
 async fn shards(State(site): State<Arc<Site>>) -> Response {
     live(&site, site.shards.as_ref())
+}
+
+async fn switches(State(site): State<Arc<Site>>) -> Response {
+    live(&site, site.switch_rows.as_ref())
 }
 
 fn live(site: &Site, feed: Option<&Feed>) -> Response {

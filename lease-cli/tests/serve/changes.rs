@@ -1,8 +1,8 @@
-//! Evictions through the page.
+//! Evictions through the page, and switches.
 
 use std::time::Duration;
 
-use lease_core::{Lease, LossCause};
+use lease_core::{Lease, Locker, LossCause, Switch, TableSwitch};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::timeout;
@@ -109,4 +109,70 @@ fn change_outside_of_the_prefix_is_refused() {
     assert_eq!(evicted.status, 200, "{evicted:?}");
     assert!(evicted.body.contains("is free within"), "{evicted:?}");
     assert!(!site.extends(&own));
+}
+
+impl Site {
+    fn switch(&self, key: &str) -> TableSwitch {
+        let store = self.store();
+        let table = store.table().unwrap();
+        let _context = self.runtime.enter();
+        TableSwitch::new(key.parse().unwrap(), &Locker::new(store), table)
+    }
+}
+
+#[test]
+fn switch_of_the_command_line_is_turned_on_and_off() {
+    let options = ["--allow-changes", "--token-file", "token", "--switch", "export/switch"];
+    let site = Site::start(&options);
+    let switch = site.switch("export/switch");
+    let mut events = site.events("switches");
+    assert_eq!(events.row("export/switch", |_| true)[2]["on"], json!(null));
+    let change = json!({ "key": "export/switch", "who": "ann", "why": "a test" });
+
+    assert_eq!(site.post("/changes/turn-on", &change).status, 200);
+    events.row("export/switch", |fields| fields["on"] == true);
+    assert!(site.runtime.block_on(switch.is_on()).unwrap());
+    assert_eq!(site.post("/changes/turn-off", &change).status, 200);
+    events.row("export/switch", |fields| fields["on"] == false);
+
+    assert!(!site.runtime.block_on(switch.is_on()).unwrap());
+    assert!(site.log().contains("turn off export/switch, by ann: a test: turned off"));
+}
+
+#[test]
+fn switch_that_the_page_does_not_have_is_not_turned() {
+    let site = Site::start(&["--allow-changes", "--token-file", "token", "--switch", "one"]);
+    let change = json!({ "key": "two", "who": "ann", "why": "a test" });
+
+    let refused = site.post("/changes/turn-on", &change);
+
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert_eq!(site.runtime.block_on(site.switch("two").state()).unwrap(), None);
+}
+
+#[test]
+fn browser_turns_a_switch_off() {
+    let site = Site::start(&["--allow-changes", "--switch", "export/switch"]);
+    let switch = site.switch("export/switch");
+    site.runtime.block_on(switch.turn_on()).unwrap();
+    let Some(mut browser) = site.browser() else { return };
+    browser.click("[data-view=switches]");
+    browser.wait("document.getElementById('table').textContent.includes('✓ on')");
+
+    browser.click(".row");
+    let actions = "document.querySelectorAll('#dialog-actions button')";
+    assert_eq!(
+        browser.value(&format!("[...{actions}].map((one) => one.textContent).join()")),
+        "Turn off…"
+    );
+    browser.click("#dialog-actions button");
+    assert!(site.runtime.block_on(switch.is_on()).unwrap(), "asked once more");
+    browser.value("document.getElementById('change-who').value = 'ann'");
+    browser.value("document.getElementById('change-why').value = 'a test'");
+    browser.click("#change-confirm");
+    browser.wait("document.getElementById('dialog-result').textContent.startsWith('turned off')");
+
+    browser.wait("document.getElementById('table').textContent.includes('✕ off')");
+    assert!(!site.runtime.block_on(switch.is_on()).unwrap());
+    browser.assert_no_errors();
 }

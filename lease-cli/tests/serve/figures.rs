@@ -63,15 +63,12 @@ fn print_paint(browser: &mut Browser, name: &str) {
     println!("{name}: first paint after {paint:.0} ms, rows after {rows:.0} ms");
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn measured_with_many_leases_and_shards() {
-    let site = Site::start(&["--application", "orders"]);
-    let table = site.store().table().unwrap();
+/// Returns false without Chromium.
+fn measure_leases(site: &Site) -> bool {
     let locker = site.locker(Duration::from_secs(30));
     let keys = (0..LEASES).map(|number| format!("team-{}/job-{number:05}", number % 50));
-    let mut leases = obtain_all(&site, &locker, keys);
-    let Some(mut browser) = opened(&site, "leases", LEASES) else { return };
+    let mut leases = obtain_all(site, &locker, keys);
+    let Some(mut browser) = opened(site, "leases", LEASES) else { return false };
     print_paint(&mut browser, "leases");
     let (busy, rows) = measure_updates(&mut browser, &mut || {
         let lease = leases.pop().unwrap();
@@ -80,8 +77,26 @@ fn measured_with_many_leases_and_shards() {
         leases.insert(0, site.obtain(&locker, key.as_str()));
     });
     println!("leases: {busy:.1} ms of the main thread per update of {rows:.0} rows");
-    drop(browser);
-    drop(leases);
+    true
+}
+
+#[cfg(feature = "redis")]
+#[test]
+#[ignore = "a measurement"]
+fn measured_with_many_leases_on_redis() {
+    let server = lease_test_servers::redis::RedisServer::start();
+
+    measure_leases(&Site::on_store(&server.url()));
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measured_with_many_leases_and_shards() {
+    let site = Site::start(&["--application", "orders"]);
+    let table = site.store().table().unwrap();
+    if !measure_leases(&site) {
+        return;
+    }
 
     for number in 0..SHARDS {
         site.add_shard(&*table, &format!("shardId-{number:012}"), &[]);

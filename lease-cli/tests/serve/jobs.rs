@@ -100,6 +100,11 @@ fn browser_runs_and_pauses_a_job() {
     }
 
     browser.wait("document.querySelector('.run.finished')");
+    assert_eq!(browser.value("document.querySelector('.run.finished').textContent"), "✓");
+    assert_eq!(
+        browser.value("document.querySelector('.bar').getAttribute('aria-label')"),
+        "finished"
+    );
     browser.wait("document.getElementById('table').textContent.includes('paused')");
     browser.picture("jobs");
     let status = site.runtime.block_on(jobs.control.job("import")).unwrap().unwrap();

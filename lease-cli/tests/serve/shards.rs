@@ -53,6 +53,42 @@ fn move_of_a_shard_is_shown() {
     browser.assert_no_errors();
 }
 
+#[test]
+fn lag_of_a_shard_is_shown_without_colours() {
+    let site = Site::start(&["--application", "orders"]);
+    let Some(mut browser) = site.browser() else { return };
+
+    let shown = browser.value(
+        "(async () => {
+            const { shards } = await import('/shards.js');
+            const element = document.createElement('div');
+            const fields = (lag, checkpoint) => ({ worker: 'worker-1', checkpoint, lag });
+            const changed = [
+                { id: 'one', fields: fields(0, '1') },
+                { id: 'two', fields: fields(60_000, '1') },
+                { id: 'three', fields: fields(600_000, '1') },
+                { id: 'four', fields: fields(null, '1') },
+                { id: 'five', fields: fields(0, 'SHARD_END') },
+            ];
+            const show = shards.above(element);
+            show({ changed, gone: [], whole: true });
+            const blocks = [...element.querySelectorAll('.block')];
+            const label = () => element.querySelector('.blocks').getAttribute('aria-label');
+            const before = label();
+            show({ changed: [{ id: 'two', fields: fields(0, '1') }], gone: ['three'], whole: false });
+            return [blocks.map((block) => block.textContent).join(), before, label()];
+        })()",
+    );
+
+    // The second block has caught up, and the third has left its strip.
+    assert_eq!(shown[0], ",,✕,?,✓");
+    let before =
+        "5 shards of worker-1: 1 behind, 1 ended, 1 far behind, 1 of unknown lag, 1 up to date";
+    assert_eq!(shown[1], before);
+    assert_eq!(shown[2], "4 shards of worker-1: 1 ended, 1 of unknown lag, 2 up to date");
+    browser.assert_no_errors();
+}
+
 #[cfg(feature = "kinesis")]
 #[test]
 fn lag_is_shown_after_the_rows() {

@@ -28,6 +28,7 @@ pub(crate) struct Site {
     pub(crate) host: String,
     /// The token of the printed URL.
     pub(crate) token: Option<String>,
+    store: String,
     /// Runs the lockers of the test.
     pub(crate) runtime: Runtime,
 }
@@ -48,7 +49,18 @@ impl Site {
         Self::run(folder, command)
     }
 
+    /// A site on the store of another server.
+    pub(crate) fn on_store(url: &str) -> Self {
+        let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+        let mut command = command(folder.path(), &[]);
+        command.env("LEASE_STORE", url);
+        let mut site = Self::run(folder, command);
+        url.clone_into(&mut site.store);
+        site
+    }
+
     fn run(folder: TempDir, mut command: Command) -> Self {
+        let store = format!("sqlite:{}", folder.path().join("leases.db").display());
         let log = File::create(folder.path().join("log")).unwrap();
         command.stdout(Stdio::piped()).stderr(log);
         let mut program = command.spawn().unwrap();
@@ -60,7 +72,7 @@ impl Site {
             None => (url.as_str(), None),
         };
         let host = base.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
-        Self { folder, program, host, token, runtime: Runtime::new().unwrap(), url }
+        Self { folder, program, host, token, store, runtime: Runtime::new().unwrap(), url }
     }
 
     /// A site that a test can change with [`TOKEN`].
@@ -78,8 +90,7 @@ impl Site {
     }
 
     pub(crate) fn store(&self) -> AnyStore {
-        let url = format!("sqlite:{}", self.path("leases.db").display());
-        self.runtime.block_on(lease_store::connect(&url)).unwrap()
+        self.runtime.block_on(lease_store::connect(&self.store)).unwrap()
     }
 
     pub(crate) fn locker(&self, ttl: Duration) -> Locker {

@@ -57,7 +57,8 @@ async fn attempt_if_quiet(
     let mut pauses = Pauses::new(&settings.options, &settings.random);
     while !contended.contains(key, settings.clock.now()) {
         let alone = one_at_a_time.lock().await;
-        let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
+        let (ask, now) = (Request::Obtain(key.clone()), settings.clock.now());
+        let outcome = attempt(settings, runtime, unsettled, ask, now).await;
         drop(alone);
         match outcome {
             Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),

@@ -43,7 +43,8 @@ impl Request {
     }
 }
 
-/// Makes one attempt. A key that is granted after the caller has dropped the attempt is released.
+/// Makes one attempt. A key that is granted after the caller has dropped the attempt is released. `now` is a reading
+/// of the clock before the call.
 ///
 /// If the outcome of an attempt is unknown, the next attempt repeats its claim. See
 /// docs/design/002-nonces-and-unsettled-claims.md.
@@ -52,11 +53,11 @@ pub(crate) async fn attempt(
     runtime: &LockerRuntime,
     unsettled: &Arc<UnsettledClaims>,
     ask: Request,
+    now: Moment,
 ) -> Result<Attempt, StoreError> {
     if let (Some(session), Request::Obtain(key)) = (&settings.session, &ask) {
-        return attempt_under(settings, runtime, session, key.clone()).await;
+        return attempt_under(settings, runtime, session, key.clone(), now).await;
     }
-    let now = settings.clock.now();
     let ttl = settings.options.ttl();
     if settings.trusted(ttl) < settings.options.heartbeat_period() {
         return Err(StoreError::new(
@@ -82,6 +83,7 @@ pub(crate) async fn attempt(
         requests,
         began: now,
         sent: now,
+        answered: None,
         beat,
         kept_since,
         taken_over,
@@ -91,7 +93,7 @@ pub(crate) async fn attempt(
     // In a box, because the state of this future is large and would be moved several times.
     match runtime.run_to_end(Box::pin(attempting.settle().instrument(Span::current()))).await? {
         Attempt::Held(holder) if holder.parent.is_some() && !is_adoption => {
-            Box::pin(take_over(settings, runtime, holder, key)).await
+            Box::pin(take_over(settings, runtime, holder, key, now)).await
         }
         answer => Ok(answer),
     }
@@ -125,6 +127,8 @@ struct PendingAttempt {
     requests: Arc<ClaimRequests>,
     began: Moment,
     sent: Moment,
+    /// When the last request was answered, if the clock was read then.
+    answered: Option<Moment>,
     beat: Beat,
     /// When the claim that this attempt repeats was first refused, if ever.
     kept_since: Option<Moment>,
@@ -207,7 +211,8 @@ impl PendingAttempt {
                     if self.unsettled.remove(&self.claim) || clearing.releases_late_grant() {
                         // No caller waits for this lease: the drop releases the key.
                         if let Obtained::Granted(grant, attributes) = obtained {
-                            drop(self.lease(grant, attributes, settings.clock.now()));
+                            let now = settings.clock.now();
+                            drop(self.lease(grant, attributes, now, now));
                         }
                     }
                     return;
@@ -224,15 +229,17 @@ impl PendingAttempt {
     async fn ask(&mut self) -> Result<Obtained, StoreError> {
         self.claim.request = self.requests.next();
         self.sent = self.settings.clock.now();
-        let (settings, store) = (&self.settings, &self.settings.store);
-        let answer = match &self.ask {
+        let (settings, store, sent) = (&self.settings, &self.settings.store, self.sent);
+        let (answer, answered) = match &self.ask {
             Request::Obtain(_) => {
-                settings.ask(StoreOperation::Obtain, store.obtain(&self.claim)).await
+                settings.ask_at(sent, StoreOperation::Obtain, store.obtain(&self.claim)).await
             }
             Request::Adopt(grant) => {
-                settings.ask(StoreOperation::Adopt, store.adopt(grant, &self.claim)).await
+                let adopted = store.adopt(grant, &self.claim);
+                settings.ask_at(sent, StoreOperation::Adopt, adopted).await
             }
         };
+        self.answered = answered;
         match answer {
             Ok(obtained) => {
                 self.requests.answered();
@@ -330,6 +337,8 @@ impl PendingAttempt {
         let settings = Arc::clone(&self.settings);
         let sent = settings.clock.now();
         self.beat = self.beat.next();
+        // The grant may end before this heartbeat is answered, so `answer` must read the clock again.
+        self.answered = None;
         match settings
             .ask(StoreOperation::Heartbeat, settings.store.heartbeat(&grant, self.beat))
             .await?
@@ -356,20 +365,20 @@ impl PendingAttempt {
             Settled::Held(holder) => return Ok(Attempt::Held(holder)),
             Settled::TooLate => return Err(too_late),
         };
-        let now = self.settings.clock.now();
+        let now = self.answered.unwrap_or_else(|| self.settings.clock.now());
         if now >= sure_from + self.settings.trusted(grant.ttl) {
             // The lease counts from now, so that the lease is not lost yet. The drop releases the key.
-            drop(self.lease(grant, attributes, now));
+            drop(self.lease(grant, attributes, now, now));
             return Err(too_late);
         }
-        Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from)))
+        Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from, now)))
     }
 
-    fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment) -> Lease {
+    fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment, now: Moment) -> Lease {
         let deadline = sure_from + self.settings.trusted(grant.ttl);
         let beat = self.beat;
         let granted = GrantedLease { grant, attributes, granted_at: sure_from, deadline, beat };
-        Lease::new(&self.settings, &self.runtime, granted)
+        Lease::new(&self.settings, &self.runtime, granted).obtained_at(now)
     }
 }
 

@@ -56,7 +56,8 @@ async fn race(
         };
         let alone = one_at_a_time.lock().await;
         let began = settings.clock.now();
-        let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
+        let ask = Request::Obtain(key.clone());
+        let outcome = attempt(settings, runtime, unsettled, ask, began).await;
         match outcome {
             Ok(Attempt::Obtained(lease)) => {
                 if !race.is_refused {

@@ -160,7 +160,8 @@ impl LockerRuntime {
         }
     }
 
-    fn is_current(&self) -> bool {
+    /// Whether the caller is on the runtime of this locker.
+    pub(crate) fn is_current(&self) -> bool {
         Handle::try_current().is_ok_and(|here| here.id() == self.0.runtime.id())
     }
 }

@@ -75,6 +75,8 @@ pub struct Lease {
     reach: Duration,
     /// If true, the drop sends no release.
     given_away: bool,
+    /// When the attempt has made this lease. `None` if the attempt did not read the clock then.
+    obtained_at: Option<Moment>,
 }
 
 pub(crate) struct GrantedLease {
@@ -116,7 +118,20 @@ impl Lease {
             settings: Arc::clone(settings),
             runtime: runtime.clone(),
             given_away: false,
+            obtained_at: None,
         }
+    }
+
+    pub(crate) fn obtained_at(mut self, now: Moment) -> Self {
+        self.obtained_at = Some(now);
+        self
+    }
+
+    /// The time from `start` to now, for a caller that has just received this lease.
+    pub(crate) fn waited_since(&self, start: Moment) -> Duration {
+        // On its own runtime, a caller receives the lease where it is made. On another one, the caller may be late.
+        let now = self.obtained_at.filter(|_| self.runtime.is_current());
+        now.unwrap_or_else(|| self.settings.clock.now()).since(start)
     }
 
     pub(crate) fn keep_turn(&self, turn: Turn) {

@@ -4,7 +4,11 @@ mod setup;
 pub(crate) mod wait_in_turn;
 mod waiting;
 
+#[cfg(test)]
+mod readings;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
@@ -14,14 +18,13 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contended_keys::ContendedKeys;
 use crate::acquire::pending_attempt::{Request, attempt};
 use crate::acquire::unsettled::UnsettledClaims;
-use crate::clock::sleep_until;
+use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;
 use crate::heartbeat::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
 use crate::metrics::StoreOperation;
-use crate::metrics::stopwatch::Stopwatch;
 use crate::options::LeaseOptions;
 use crate::runtime::own_thread::OwnThread;
 use crate::runtime::requests_in_flight::RequestsInFlight;
@@ -214,8 +217,8 @@ impl Locker {
     pub async fn obtain(&self, key: &LeaseKey) -> Result<Attempt, StoreError> {
         let span = self.span("obtain", key);
         async {
-            let start = self.started();
-            let attempt = self.attempt(Request::Obtain(key.clone())).await;
+            let start = self.settings.clock.now();
+            let attempt = self.attempt(Request::Obtain(key.clone()), start).await;
             self.count_attempt(key, &attempt, start);
             attempt
         }
@@ -237,12 +240,12 @@ impl Locker {
     ///
     /// Safe, as described on [`Locker`].
     pub async fn obtain_any(&self, keys: &[LeaseKey]) -> Result<Option<Lease>, StoreError> {
-        let start = self.started();
-        let mut unknown = None;
+        let (mut start, mut unknown) = (None, None);
         for key in self.shuffled(keys) {
             let span = self.span("obtain_any", key);
-            let attempt = self.attempt(Request::Obtain(key.clone())).instrument(span).await;
-            self.count_attempt(key, &attempt, start);
+            let now = self.settings.clock.now();
+            let attempt = self.attempt(Request::Obtain(key.clone()), now).instrument(span).await;
+            self.count_attempt(key, &attempt, *start.get_or_insert(now));
             match attempt {
                 Ok(Attempt::Obtained(lease)) => return Ok(Some(lease)),
                 Ok(Attempt::Held(_)) => (),
@@ -267,8 +270,9 @@ impl Locker {
     /// Safe: a task releases a lease that was resumed meanwhile. The hand-over cannot be resumed again.
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let (span, key) = (self.span("resume", handed.key()), handed.key().clone());
-        let start = self.started();
-        let attempt = self.attempt(Request::Adopt(handed.into_grant())).instrument(span).await;
+        let start = self.settings.clock.now();
+        let ask = Request::Adopt(handed.into_grant());
+        let attempt = self.attempt(ask, start).instrument(span).await;
         self.count_attempt(&key, &attempt, start);
         Ok(attempt?.into_lease())
     }
@@ -333,8 +337,8 @@ impl Locker {
         }
     }
 
-    async fn attempt(&self, ask: Request) -> Result<Attempt, StoreError> {
-        attempt(&self.settings, &self.locker_runtime()?, &self.shared.unsettled, ask).await
+    async fn attempt(&self, ask: Request, now: Moment) -> Result<Attempt, StoreError> {
+        attempt(&self.settings, &self.locker_runtime()?, &self.shared.unsettled, ask, now).await
     }
 
     fn locker_runtime(&self) -> Result<LockerRuntime, StoreError> {
@@ -356,32 +360,28 @@ impl Locker {
         self.shared.runtime.lock()
     }
 
-    /// `None` if neither metrics nor a log use the time: reading a clock costs up to a hundredth of an obtain and a
+    /// Whether metrics or a log use the time of a call: reading a clock costs up to a hundredth of an obtain and a
     /// release.
-    fn started(&self) -> Option<Stopwatch> {
-        let is_used = self.settings.has_metrics || event_enabled!(Level::DEBUG);
-        is_used.then(Stopwatch::start)
+    fn is_timed(&self) -> bool {
+        self.settings.has_metrics || event_enabled!(Level::DEBUG)
     }
 
-    fn count_attempt(
-        &self,
-        key: &LeaseKey,
-        attempt: &Result<Attempt, StoreError>,
-        start: Option<Stopwatch>,
-    ) {
+    fn count_attempt(&self, key: &LeaseKey, attempt: &Result<Attempt, StoreError>, start: Moment) {
         match attempt {
-            Ok(Attempt::Obtained(lease)) => self.count(lease, start),
+            Ok(Attempt::Obtained(lease)) => {
+                self.count(lease, self.is_timed().then(|| lease.waited_since(start)));
+            }
             Ok(Attempt::Held(_)) => self.settings.metrics.refused(key),
             Err(_) => self.settings.metrics.failed(key),
         }
     }
 
-    fn count(&self, lease: &Lease, start: Option<Stopwatch>) {
+    /// Reports a lease. `waited` is the time of the call, if [`is_timed`](Self::is_timed).
+    fn count(&self, lease: &Lease, waited: Option<Duration>) {
         Span::current()
             .record("key", tracing::field::display(lease.key()))
             .record("token", lease.token().get());
-        let Some(start) = start else { return };
-        let waited = start.elapsed();
+        let Some(waited) = waited else { return };
         self.settings.metrics.obtained(lease.key(), waited);
         tracing::debug!(
             key = %lease.key(), lessee = %lease.lessee(), token = %lease.token(), ?waited,

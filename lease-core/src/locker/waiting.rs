@@ -16,6 +16,7 @@ use crate::lease::Lease;
 use crate::locker::wait_in_turn::WaitInTurn;
 use crate::locker::{Locker, Shared};
 use crate::metrics::open::OpenWait;
+use crate::metrics::stopwatch::Stopwatch;
 use crate::settings::Settings;
 
 impl Locker {
@@ -124,9 +125,9 @@ impl Locker {
     }
 
     async fn wait(&self, keys: &[LeaseKey], position: Position) -> Result<Lease, StoreError> {
-        let start = self.started();
+        let start = self.is_timed().then(Stopwatch::start);
         let runtime = self.locker_runtime()?;
-        let waiting = self.open_wait(keys);
+        let waiting = start.and_then(|start| self.open_wait(keys, start));
         let shuffled: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
         let (settings, shared) = (Arc::clone(&self.settings), Arc::clone(&self.shared));
         let contest = {
@@ -149,16 +150,19 @@ impl Locker {
             }
         };
         let lease = runtime.run_until_dropped(contest.instrument(Span::current())).await;
-        drop(waiting);
+        let waited = start.map(Stopwatch::elapsed);
+        if let (Some(waiting), Some(waited)) = (waiting, waited) {
+            waiting.end_after(waited);
+        }
         match &lease {
-            Ok(lease) => self.count(lease, start),
+            Ok(lease) => self.count(lease, waited),
             Err(_) => keys.iter().for_each(|key| self.settings.metrics.failed(key)),
         }
         lease
     }
 
-    fn open_wait(&self, keys: &[LeaseKey]) -> Option<OpenWait> {
+    fn open_wait(&self, keys: &[LeaseKey], start: Stopwatch) -> Option<OpenWait> {
         let Settings { metrics, has_metrics, .. } = &*self.settings;
-        has_metrics.then(|| OpenWait::new(Arc::clone(metrics), keys.to_vec()))
+        has_metrics.then(|| OpenWait::new(Arc::clone(metrics), keys.to_vec(), start))
     }
 }

@@ -34,9 +34,10 @@ pub(crate) async fn attempt_under(
     runtime: &LockerRuntime,
     session: &Arc<Membership>,
     key: LeaseKey,
+    now: Moment,
 ) -> Result<Attempt, StoreError> {
     let session = Some(Arc::clone(session));
-    let attempt = ChildAttempt::new(settings, runtime, session, key);
+    let attempt = ChildAttempt::new(settings, runtime, session, key, now);
     runtime.run_to_end(Box::pin(attempt.settle().instrument(Span::current()))).await
 }
 
@@ -46,11 +47,12 @@ pub(crate) async fn take_over(
     runtime: &LockerRuntime,
     holder: Holder,
     key: LeaseKey,
+    now: Moment,
 ) -> Result<Attempt, StoreError> {
     if holder.parent.is_none() || settings.store.sessions().is_none() {
         return Ok(Attempt::Held(holder));
     }
-    let attempt = ChildAttempt::new(settings, runtime, None, key);
+    let attempt = ChildAttempt::new(settings, runtime, None, key, now);
     runtime.run_to_end(Box::pin(attempt.settle().instrument(Span::current()))).await
 }
 
@@ -60,7 +62,7 @@ struct ChildAttempt {
     /// `None` if the lease has a ttl of its own.
     session: Option<Arc<Membership>>,
     key: LeaseKey,
-    /// When the last claim was sent.
+    /// When the last claim was sent, or a reading of the clock before the first claim.
     sent: Moment,
 }
 
@@ -76,8 +78,9 @@ impl ChildAttempt {
         runtime: &LockerRuntime,
         session: Option<Arc<Membership>>,
         key: LeaseKey,
+        now: Moment,
     ) -> Self {
-        let sent = settings.clock.now();
+        let sent = now;
         Self { settings: Arc::clone(settings), runtime: runtime.clone(), session, key, sent }
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod watchdog;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Instrument, debug_span};
+use tracing::{Instrument, Span, debug_span};
 
 use crate::clock::{BootClock, Clock, Moment, sleep_until};
 use crate::error::StoreError;
@@ -72,7 +72,7 @@ impl Settings {
         operation: StoreOperation,
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let answer = answer.instrument(debug_span!("store_request", operation = operation.name()));
+        let answer = answer.instrument(request_span(operation));
         if !self.has_metrics {
             return within(limit, answer).await;
         }
@@ -80,6 +80,23 @@ impl Settings {
         let answer = within(limit, answer).await;
         self.metrics.store_request(operation, sent.elapsed(), answer.is_ok());
         answer
+    }
+
+    /// Sends a request of one key at `sent`, a reading of the clock. With metrics, also returns the moment of the
+    /// answer, so that the caller need not read the clock again.
+    pub(crate) async fn ask_at<T>(
+        &self,
+        sent: Moment,
+        operation: StoreOperation,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> (Result<T, StoreError>, Option<Moment>) {
+        let answer = answer.instrument(request_span(operation));
+        let answer = within(self.options.request_timeout(), answer).await;
+        let answered = self.has_metrics.then(|| self.clock.now());
+        if let Some(answered) = answered {
+            self.metrics.store_request(operation, answered.since(sent), answer.is_ok());
+        }
+        (answer, answered)
     }
 
     /// How long ago the application called `Locker::alive`, if longer than the watchdog's limit.
@@ -98,4 +115,8 @@ impl Settings {
         let until = self.clock.now() + length;
         sleep_until(&*self.clock, until, self.options.heartbeat_period()).await;
     }
+}
+
+fn request_span(operation: StoreOperation) -> Span {
+    debug_span!("store_request", operation = operation.name())
 }

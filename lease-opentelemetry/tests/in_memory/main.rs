@@ -4,6 +4,7 @@
 
 mod exporters;
 mod jobs;
+mod keys;
 mod leases;
 mod names;
 mod workers;

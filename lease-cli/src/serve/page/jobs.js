@@ -2,6 +2,9 @@
 
 import { ago } from "./time.js";
 
+// Not everybody distinguishes the colours.
+const SYMBOLS = { running: "…", finished: "✓", failed: "✕", died: "†", "timed-out": "t", missed: "–" };
+
 export const jobs = {
   title: "Jobs",
   columns: [
@@ -51,6 +54,7 @@ function bar(runs) {
   element.append(...[...runs].reverse().map((run) => {
     const part = document.createElement("span");
     part.className = `run ${run.ending}`;
+    part.textContent = SYMBOLS[run.ending] ?? "?";
     part.title = line(run);
     return part;
   }));

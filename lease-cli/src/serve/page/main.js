@@ -4,10 +4,11 @@ import * as change from "./change.js";
 import { jobs } from "./jobs.js";
 import { leases } from "./leases.js";
 import { shards } from "./shards.js";
+import { switches } from "./switches.js";
 import { Table } from "./table.js";
 import { synchronise } from "./time.js";
 
-const VIEWS = { leases, jobs, shards };
+const VIEWS = { leases, jobs, shards, switches };
 
 const state = document.getElementById("state");
 const filter = document.getElementById("filter");

@@ -64,7 +64,7 @@ function Strips(element) {
     }
     for (const { id, fields } of changed) {
       const worker = fields.worker ?? "no worker";
-      const block = blocks.get(id) ?? { element: document.createElement("span"), strip: null };
+      const block = blocks.get(id) ?? { element: document.createElement("span"), strip: null, word: "" };
       const from = block.strip?.worker;
       blocks.set(id, block);
       if (from !== worker) {
@@ -73,8 +73,11 @@ function Strips(element) {
         block.strip.list.append(block.element);
       }
       const isMove = from !== undefined && from !== worker && !whole;
-      block.element.className = `block ${grade(fields)}${isMove ? " moved" : ""}`;
-      block.element.title = `${id}: ${lag(fields)}`;
+      const { kind, symbol, word } = grade(fields);
+      block.word = word;
+      block.element.className = `block ${kind}${isMove ? " moved" : ""}`;
+      block.element.textContent = symbol;
+      block.element.title = `${id}: ${word}, lag ${lag(fields)}`;
       if (isMove) {
         const move = document.createElement("li");
         move.textContent = `${id}: ${from} → ${worker}`;
@@ -83,20 +86,30 @@ function Strips(element) {
         setTimeout(() => block.element.classList.remove("moved"), 5000);
       }
     }
-    for (const { worker, name, list } of strips.values()) {
-      const text = `${worker} (${list.childElementCount})`;
-      if (name.textContent === text) continue;
-      name.textContent = text;
-      list.setAttribute("aria-label", `${list.childElementCount} shards of ${worker}`);
+    const words = new Map();
+    for (const { strip, word } of blocks.values()) {
+      const counts = words.get(strip) ?? new Map();
+      counts.set(word, (counts.get(word) ?? 0) + 1);
+      words.set(strip, counts);
+    }
+    for (const strip of strips.values()) {
+      const { worker, name, list } = strip;
+      const counts = [...words.get(strip)].sort().map(([word, count]) => `${count} ${word}`).join(", ");
+      const text = `${list.childElementCount} shards of ${worker}: ${counts}`;
+      if (list.getAttribute("aria-label") === text) continue;
+      list.setAttribute("aria-label", text);
+      name.textContent = `${worker} (${list.childElementCount})`;
+      name.title = text;
     }
   };
 }
 
+// The class of a block, and what says the same without a colour.
 function grade({ checkpoint, lag }) {
-  if (checkpoint === "SHARD_END") return "ended";
-  if (lag === null) return "unknown";
-  if (lag < 10_000) return "";
-  return lag < 300_000 ? "behind" : "far";
+  if (checkpoint === "SHARD_END") return { kind: "ended", symbol: "✓", word: "ended" };
+  if (lag === null) return { kind: "unknown", symbol: "?", word: "of unknown lag" };
+  if (lag < 10_000) return { kind: "", symbol: "", word: "up to date" };
+  return lag < 300_000 ? { kind: "behind", symbol: "!", word: "behind" } : { kind: "far", symbol: "✕", word: "far behind" };
 }
 
 function lag({ checkpoint, lag }) {

@@ -6,18 +6,18 @@ use lease_core::StoreError;
 use lease_scheduler::{JobControl, JobStatus, PastRun, TriggerNumber};
 use serde_json::{Value, json};
 
-use super::feed::View;
-use super::rows::Rows;
 use crate::jobs::arguments::ending_name;
+use crate::serve::feed::View;
+use crate::serve::rows::Rows;
 
 #[derive(Debug)]
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     control: JobControl,
     prefix: String,
 }
 
 impl Jobs {
-    pub(super) fn new(control: JobControl, prefix: String) -> Self {
+    pub(crate) fn new(control: JobControl, prefix: String) -> Self {
         Self { control, prefix }
     }
 }

@@ -8,19 +8,19 @@ use lease_core::{GrantId, StoreError};
 use lease_store::AnyStore;
 use serde_json::json;
 
-use super::feed::View;
-use super::rows::Rows;
+use crate::serve::feed::View;
+use crate::serve::rows::Rows;
 use crate::started::start_of;
 
 #[derive(Debug)]
-pub(super) struct Leases {
+pub(crate) struct Leases {
     store: AnyStore,
     prefix: String,
     former: Arc<Rows>,
 }
 
 impl Leases {
-    pub(super) fn new(store: AnyStore, prefix: String) -> Self {
+    pub(crate) fn new(store: AnyStore, prefix: String) -> Self {
         Self { store, prefix, former: Arc::default() }
     }
 }

@@ -12,13 +12,13 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::feed::View;
-use super::rows::Rows;
 use crate::arguments::ShardsArguments;
 use crate::commands::shards::{lags, prefix_of, text_of};
+use crate::serve::feed::View;
+use crate::serve::rows::Rows;
 
 #[derive(Debug)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     table: Arc<dyn LeaseTable>,
     of: Arc<ShardsArguments>,
     lags: Lags,
@@ -33,7 +33,7 @@ struct Lags {
 }
 
 impl Shards {
-    pub(super) fn new(table: Arc<dyn LeaseTable>, of: ShardsArguments) -> Self {
+    pub(crate) fn new(table: Arc<dyn LeaseTable>, of: ShardsArguments) -> Self {
         Self { table, of: Arc::new(of), lags: Lags::default() }
     }
 }

@@ -7,7 +7,7 @@ mod reporting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub(crate) struct Running {
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     /// The leases of `reading`.
     leases: BTreeMap<LeaseKey, Weak<Lease>>,
+    /// The last shard whose lease was checked. The next check begins after it.
+    checked: Option<LeaseKey>,
     out_of_time: CancellationToken,
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
@@ -97,6 +99,7 @@ impl Running {
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             leases: BTreeMap::new(),
+            checked: None,
             out_of_time: CancellationToken::new(),
             comparing: JoinSet::new(),
             synchronised: None,
@@ -326,7 +329,7 @@ impl Running {
             let snapshot = Arc::new(look.await?);
             worker.status.ticked(snapshot.rows);
             let members = snapshot.members.clone();
-            let (is_listed, disowned) = (Listed::All, Vec::new());
+            let (is_listed, disowned) = (Listed::All, BTreeSet::new());
             Ok(Looked { snapshot, members, disowned, is_listed, is_changed: true })
         };
         // A slower list is out of date. A leaving worker waits less, because its grace time is running.

@@ -1,7 +1,7 @@
 //! A table with unreadable rows, failing counts, and claims that the store has lost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) struct Damaged {
     granted: Arc<Mutex<BTreeMap<LeaseKey, Grant>>>,
     /// Writes to the rows of shards are not answered.
     pub(crate) hangs: Arc<AtomicBool>,
+    /// Writes to the rows of the first shards are not answered.
+    pub(crate) first_hang: Arc<AtomicUsize>,
     /// The counts of this connection fail.
     pub(crate) is_throttled: Arc<AtomicBool>,
 }
@@ -65,7 +67,10 @@ impl Damaged {
     }
 
     async fn write(&self, key: &LeaseKey) {
-        if self.hangs.load(Ordering::SeqCst) && key.as_str().starts_with("shop/shards/") {
+        let Some(shard) = key.as_str().strip_prefix("shop/shards/") else { return };
+        let number: usize = shard.rsplit('-').next().unwrap().parse().unwrap();
+        let hangs = self.hangs.load(Ordering::SeqCst);
+        if hangs || number < self.first_hang.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
     }

@@ -70,7 +70,7 @@ impl Running {
     /// Whether the view must list all rows: for a comparison with the stream, and as an audit.
     pub(super) fn must_list(&self) -> bool {
         let Some(view) = &self.view else { return true };
-        let is_new = view.must_list_again(self.worker.settings.sync_interval);
+        let is_new = view.must_list_again(self.worker.settings.sync_interval.min(A_MINUTE));
         is_new
             || view.lacks_a_stream(&self.worker.sync) && view.has_old_list(self.between_lists())
             || self.may_compare() && self.comparison_is_due(&self.members)
@@ -114,19 +114,26 @@ impl Running {
 
     /// Checks the leases of shards whose rows no longer name this session. No heartbeat would report the loss. Only
     /// a store that has lost data, or another program, takes a shard from a session.
-    pub(super) async fn check_leases(&mut self, disowned: Vec<LeaseKey>) {
+    pub(super) async fn check_leases(&mut self, mut unchecked: BTreeSet<LeaseKey>) {
         let settings = &self.worker.settings;
-        let mut unchecked: BTreeSet<_> = disowned.into_iter().collect();
-        let leases: Vec<_> = unchecked
-            .iter()
+        // Begins after the last one, since the store may not answer about some of the shards.
+        let before = |key: &&LeaseKey| self.checked.as_ref().is_some_and(|last| *key <= last);
+        let (earlier, later): (Vec<_>, Vec<_>) = unchecked.iter().partition(before);
+        let leases: Vec<_> = later
+            .into_iter()
+            .chain(earlier)
             .filter_map(|key| Some((key.clone(), self.leases.get(key).and_then(Weak::upgrade)?)))
             .collect();
-        let checks = leases.into_iter().map(|(key, lease)| async move {
-            let checked = lease.update(&*settings.table, &Change::new()).await;
-            debug!(%key, ?checked, "row of a shard no longer names this session");
-            checked.is_ok().then_some(key)
+        let mut last = None;
+        let checks = futures_util::stream::iter(leases).map(|(key, lease)| {
+            last = Some(key.clone());
+            async move {
+                let checked = lease.update(&*settings.table, &Change::new()).await;
+                debug!(%key, ?checked, "row of a shard no longer names this session");
+                checked.is_ok().then_some(key)
+            }
         });
-        let mut checks = futures_util::stream::iter(checks).buffer_unordered(CONCURRENT_CHECKS);
+        let mut checks = checks.buffer_unordered(CONCURRENT_CHECKS);
         // The worker does nothing else during this time.
         let end = now() + settings.options.request_timeout();
         while let Ok(Some(checked)) = timeout_at(end, checks.next()).await {
@@ -135,6 +142,7 @@ impl Running {
             }
         }
         drop(checks);
+        self.checked = last;
         for key in unchecked {
             self.note(|view, _| view.unchecked(key));
         }
@@ -145,6 +153,9 @@ impl Running {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 const CONCURRENT_CHECKS: usize = 64;
+
+/// The first list may have had stale rows.
+const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Short beside a tick, and long enough for the claims of one tick.
 const BEFORE_A_REPORT: Duration = Duration::from_millis(200);

@@ -52,6 +52,9 @@ pub(crate) struct View {
     listed: Option<(Instant, Instant)>,
     /// Shards whose rows differed in the last audit. Unless another worker reports them, this worker does.
     unreported: BTreeSet<LeaseKey>,
+    /// Shards that this worker reads, although their rows no longer name its session. A look that fails keeps them for
+    /// the next one.
+    disowned: BTreeSet<LeaseKey>,
     /// When the session of the successor expires, counted from the last tick.
     next_expiry: Option<Duration>,
     ticks: u64,
@@ -64,7 +67,7 @@ pub(crate) struct Looked {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) members: Vec<Member>,
     /// Shards that this worker reads, although their rows no longer name its session.
-    pub(crate) disowned: Vec<LeaseKey>,
+    pub(crate) disowned: BTreeSet<LeaseKey>,
     pub(crate) is_listed: Listed,
     pub(crate) is_changed: bool,
 }
@@ -90,6 +93,7 @@ impl View {
             is_behind: false,
             listed: None,
             unreported: BTreeSet::new(),
+            disowned: BTreeSet::new(),
             next_expiry: None,
             ticks: 0,
             rows_read: 0,
@@ -255,7 +259,8 @@ impl View {
                 self.unreported = differing;
             }
         }
-        let disowned = self.read_shards(worker, reading, unreadable, listed).await?;
+        self.read_shards(worker, reading, unreadable, listed).await?;
+        let disowned = std::mem::take(&mut self.disowned);
         worker.status.ticked(self.rows_read);
         let members = self.roster.members();
         let is_changed = self.rows.take_changed() | self.roster.take_changed();

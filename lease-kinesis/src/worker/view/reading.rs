@@ -146,14 +146,14 @@ impl View {
         self.rows.set_holder(&worker.settings.application, key, holder);
     }
 
-    /// Returns the shards of `reading` whose rows no longer name this session.
+    /// Adds the shards of `reading` whose rows no longer name this session to the disowned ones.
     pub(super) async fn read_shards(
         &mut self,
         worker: &WorkerParts,
         reading: &BTreeSet<LeaseKey>,
         unreadable: &mut LogThrottles,
         listed: Listed,
-    ) -> Result<Vec<LeaseKey>, StoreError> {
+    ) -> Result<(), StoreError> {
         let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
         let keys = match listed {
             Listed::All => self.rows.doubtful(),
@@ -165,7 +165,6 @@ impl View {
             (key, record)
         });
         let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
-        let mut disowned = Vec::new();
         while let Some((key, record)) = read.next().await {
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
@@ -181,11 +180,13 @@ impl View {
             self.rows.read(&worker.settings.application, &key, record, unreadable);
             let is_read = reading.contains(&key);
             if is_read && !is_own {
-                disowned.push(key.clone());
+                self.disowned.insert(key.clone());
+            } else {
+                self.disowned.remove(&key);
             }
             self.settle(worker, key, is_own && !is_read);
         }
-        Ok(disowned)
+        Ok(())
     }
 
     fn is_own(&self, record: Option<&LeaseRecord>) -> bool {

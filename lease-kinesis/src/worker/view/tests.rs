@@ -234,7 +234,7 @@ async fn row_that_names_another_holder_is_disowned() {
     let (reading, mut unreadable) = (BTreeSet::from([key(1)]), LogThrottles::default());
     let looked = a.view.look(&a.worker, &reading, &mut unreadable, Listed::All).await.unwrap();
 
-    assert_eq!(looked.disowned, [key(1)]);
+    assert_eq!(looked.disowned, BTreeSet::from([key(1)]));
 }
 
 #[tokio::test(start_paused = true)]

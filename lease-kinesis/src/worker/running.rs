@@ -62,8 +62,8 @@ pub(crate) struct Running {
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     /// The leases of `reading`.
     leases: BTreeMap<LeaseKey, Weak<Lease>>,
-    /// The last shard whose lease was checked. The next check begins after it.
-    checked: Option<LeaseKey>,
+    /// The shards whose last check got no answer. They are checked after the others.
+    unanswered_checks: BTreeSet<LeaseKey>,
     out_of_time: CancellationToken,
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
@@ -99,7 +99,7 @@ impl Running {
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             leases: BTreeMap::new(),
-            checked: None,
+            unanswered_checks: BTreeSet::new(),
             out_of_time: CancellationToken::new(),
             comparing: JoinSet::new(),
             synchronised: None,

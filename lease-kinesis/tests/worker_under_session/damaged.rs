@@ -73,6 +73,7 @@ impl Damaged {
         if hangs || number < self.first_hang.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
+        sleep(LATENCY).await;
     }
 }
 

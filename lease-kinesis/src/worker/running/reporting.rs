@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::{Change, LeaseKey, StoreError};
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::Running;
@@ -116,33 +116,32 @@ impl Running {
     /// a store that has lost data, or another program, takes a shard from a session.
     pub(super) async fn check_leases(&mut self, mut unchecked: BTreeSet<LeaseKey>) {
         let settings = &self.worker.settings;
-        // Begins after the last one, since the store may not answer about some of the shards.
-        let before = |key: &&LeaseKey| self.checked.as_ref().is_some_and(|last| *key <= last);
-        let (earlier, later): (Vec<_>, Vec<_>) = unchecked.iter().partition(before);
-        let leases: Vec<_> = later
+        let is_slow = |key: &&LeaseKey| self.unanswered_checks.contains(*key);
+        let (slow, others): (Vec<_>, Vec<_>) = unchecked.iter().partition(is_slow);
+        let leases: Vec<_> = others
             .into_iter()
-            .chain(earlier)
+            .chain(slow)
             .filter_map(|key| Some((key.clone(), self.leases.get(key).and_then(Weak::upgrade)?)))
             .collect();
-        let mut last = None;
-        let checks = futures_util::stream::iter(leases).map(|(key, lease)| {
-            last = Some(key.clone());
-            async move {
-                let checked = lease.update(&*settings.table, &Change::new()).await;
-                debug!(%key, ?checked, "row of a shard no longer names this session");
-                checked.is_ok().then_some(key)
-            }
+        // The worker does nothing else during this time. Checks without an answer leave time for others.
+        let limit = settings.options.request_timeout();
+        let checks = leases.into_iter().map(|(key, lease)| async move {
+            let change = Change::new();
+            let checked = timeout(limit / 2, lease.update(&*settings.table, &change)).await;
+            debug!(%key, ?checked, "row of a shard no longer names this session");
+            (key, matches!(checked, Ok(Ok(_))))
         });
-        let mut checks = checks.buffer_unordered(CONCURRENT_CHECKS);
-        // The worker does nothing else during this time.
-        let end = now() + settings.options.request_timeout();
-        while let Ok(Some(checked)) = timeout_at(end, checks.next()).await {
-            if let Some(key) = checked {
+        let mut checks = futures_util::stream::iter(checks).buffer_unordered(CONCURRENT_CHECKS);
+        let (end, mut unanswered) = (now() + limit, BTreeSet::new());
+        while let Ok(Some((key, is_answered))) = timeout_at(end, checks.next()).await {
+            if is_answered {
                 unchecked.remove(&key);
+            } else {
+                unanswered.insert(key);
             }
         }
         drop(checks);
-        self.checked = last;
+        self.unanswered_checks = unanswered;
         for key in unchecked {
             self.note(|view, _| view.unchecked(key));
         }

@@ -34,7 +34,7 @@ use crate::worker::expected::Expected;
 use crate::worker::missing_shards::MissingShardBackoff;
 use crate::worker::parts::{Mode, WorkerParts};
 use crate::worker::shard_task::{Order, TaskEnd};
-use crate::worker::view::{Listed, Looked, View};
+use crate::worker::view::{Listed, Looked, Progress, View};
 
 pub(crate) struct Running {
     worker: WorkerParts,
@@ -46,6 +46,8 @@ pub(crate) struct Running {
     view: Option<View>,
     /// When the worker writes its notices.
     report_at: Option<Instant>,
+    /// When the worker reads further rows that other workers have changed.
+    read_at: Option<Instant>,
     /// Whether the last tick had nothing to do. As long as no row changes, the next ticks have nothing to do.
     is_at_rest: bool,
     tracker: MemberTracker,
@@ -89,6 +91,7 @@ impl Running {
             row_is_written: false,
             view,
             report_at: None,
+            read_at: None,
             is_at_rest: false,
             tracker: MemberTracker::default(),
             members: Vec::new(),
@@ -171,6 +174,11 @@ impl Running {
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
                     next_tick = begun + self.pause(looked);
+                }
+                () = until(self.read_at) => {
+                    if self.catch_up(next_tick).await == Progress::Done {
+                        next_tick = now();
+                    }
                 }
             }
         }
@@ -342,7 +350,7 @@ impl Running {
             () = until(*deadline) => return None,
             looked = in_time => looked,
         };
-        self.report_soon();
+        self.follow_view();
         match looked {
             Ok(Ok(looked)) => Some(looked),
             Ok(Err(cause)) => {

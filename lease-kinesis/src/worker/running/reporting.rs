@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::{Change, LeaseKey, StoreError};
-use tokio::time::{timeout, timeout_at};
+use tokio::select;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use super::Running;
+use super::{Running, until};
 use crate::names::{RowName, ShardName};
 use crate::shard::ShardId;
 use crate::time::now;
 use crate::worker::parts::WorkerParts;
-use crate::worker::view::View;
+use crate::worker::view::{Progress, View};
 
 impl Running {
     /// Changes the view, if the worker has one. A new notice is written soon.
@@ -30,6 +31,38 @@ impl Running {
     pub(super) fn report_soon(&mut self) {
         if self.view.as_ref().is_some_and(View::must_count) {
             self.report_at.get_or_insert_with(|| now() + BEFORE_A_REPORT);
+        }
+    }
+
+    /// After a look, reports what the view has found, and reads the rest at the pace.
+    pub(super) fn follow_view(&mut self) {
+        self.report_soon();
+        self.read_at = self.view.as_ref().and_then(View::next_read);
+    }
+
+    /// Reads rows that other workers have changed, until the next tick is due. The tick finds workers that have died.
+    pub(super) async fn catch_up(&mut self, next_tick: Instant) -> Progress {
+        let Self { worker, view: Some(view), unreadable, reading, deadline, .. } = self else {
+            return Progress::Done;
+        };
+        let reading = reading.keys().cloned().collect();
+        let read = timeout_at(next_tick, view.catch_up(worker, &reading, unreadable));
+        let progress = select! {
+            biased;
+            () = worker.stopping.cancelled(), if deadline.is_none() => Ok(Ok(Progress::Partial)),
+            () = until(*deadline) => Ok(Ok(Progress::Partial)),
+            progress = read => progress,
+        };
+        self.follow_view();
+        match progress {
+            Ok(Ok(progress)) => progress,
+            Ok(Err(cause)) => {
+                debug!(error = &cause as &dyn Error, "reported rows not read, retrying");
+                // The next look sets the time again.
+                self.read_at = None;
+                Progress::Partial
+            }
+            Err(_elapsed) => Progress::Partial,
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Start with [`View`]: its `look` is the reading part of a tick. `roster` has the sessions of all workers.
 //! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `reading`
-//! reads the rows of workers and shards, and `rows` keeps the latter. See docs/design/025-fleets.md for the
+//! reads the rows of workers and shards, `pace` limits how fast, and `rows` keeps the rows of shards. See docs/design/025-fleets.md for the
 //! protocol.
 
 mod notices;
+mod pace;
 mod reading;
 mod ring;
 mod roster;
@@ -21,8 +22,10 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use self::notices::Notices;
+use self::pace::{ReadPace, time_of_all};
+pub(crate) use self::reading::Progress;
 use self::ring::change_counters;
-use self::roster::{Roster, SessionId};
+use self::roster::{Roster, SessionId, Unread};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
 use crate::plan::Member;
@@ -37,6 +40,11 @@ pub(crate) struct View {
     roster: Roster,
     rows: Rows,
     notices: Notices,
+    pace: ReadPace,
+    /// Since when the own rows of other workers have changed that were not read yet.
+    late_since: Option<Instant>,
+    /// Whether the next rows are those of shards, although the worker is late.
+    is_turn_of_shards: bool,
     /// Whether the worker's own row lacks a notice, or a change of the worker's state.
     is_unwritten: bool,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
@@ -58,7 +66,7 @@ pub(crate) struct View {
     /// When the session of the successor expires, counted from the last tick.
     next_expiry: Option<Duration>,
     ticks: u64,
-    /// The number of rows that were read in this tick.
+    /// The number of rows that were read since the last tick.
     rows_read: usize,
 }
 
@@ -86,6 +94,9 @@ impl View {
             roster: Roster::default(),
             rows: Rows::default(),
             notices: Notices::default(),
+            pace: ReadPace::default(),
+            late_since: None,
+            is_turn_of_shards: false,
             is_unwritten: false,
             must_count: false,
             counted: 0,
@@ -123,7 +134,9 @@ impl View {
 
     /// Whether old notices were removed, so that the worker's own row must be written.
     pub(crate) fn forget_old_notices(&mut self, age: Duration) -> bool {
-        self.notices.forget_old(now(), age)
+        // A reader that is late for long reads at half of the pace.
+        let until_read = time_of_all(self.roster.sessions()) * 2;
+        self.notices.forget_old(now(), age.max(until_read))
     }
 
     /// Counts, so that the other workers read the worker's own row. The row must be written before: a reader
@@ -244,13 +257,15 @@ impl View {
         let Some((own, _)) = self.own.clone() else {
             return Err(StoreError::new(StoreErrorKind::Unavailable, "the worker has no session"));
         };
-        (self.ticks, self.rows_read) = (self.ticks + 1, 0);
+        self.ticks += 1;
         self.watch_ring(worker, &own).await?;
         self.remove_ended(worker).await;
-        let news = self.read_workers(worker, &own, unreadable).await?;
+        let Unread { mut urgent, others } = self.roster.unread(&own);
+        urgent.extend(self.in_turn(others));
+        self.read_workers(worker, urgent, reading, unreadable).await?;
         self.read_uncounted(worker, unreadable).await?;
-        self.report_missed(worker, &news);
-        self.is_behind |= self.listed.is_none() || self.rows.to_read().len() > MOST_READS;
+        self.report_missed(worker);
+        self.is_behind |= self.listed.is_none() || self.rows.unread().len() > MOST_READS;
         let is_audit = listed == Listed::All && !self.is_behind;
         let listed = if self.is_behind { Listed::All } else { listed };
         if listed == Listed::All {
@@ -259,9 +274,14 @@ impl View {
                 self.unreported = differing;
             }
         }
-        self.read_shards(worker, reading, unreadable, listed).await?;
+        let mut keys = match listed {
+            Listed::All => self.rows.doubtful(),
+            Listed::Changed => self.rows.doubtful_or_expiring(),
+        };
+        keys.extend(self.next_noticed());
+        self.read_shards(worker, reading, unreadable, keys).await?;
         let disowned = std::mem::take(&mut self.disowned);
-        worker.status.ticked(self.rows_read);
+        worker.status.ticked(std::mem::take(&mut self.rows_read));
         let members = self.roster.members();
         let is_changed = self.rows.take_changed() | self.roster.take_changed();
         let (snapshot, others) = (self.rows.snapshot(), members.into_iter());

@@ -21,6 +21,8 @@ pub(crate) struct SessionId {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     listed: BTreeMap<SessionId, Listed>,
+    /// The last known session whose row was read. The next one comes after it.
+    turn: Option<SessionId>,
     /// The sessions whose shards are not free.
     live: HashSet<Parent>,
     /// Sessions whose end this worker has found, and whose attributes it removes.
@@ -38,9 +40,21 @@ struct Listed {
     count: Option<i64>,
     /// The count when the worker's own row was last read, and the number of the last notice then.
     read: Option<(Option<i64>, i64)>,
+    is_unreadable: bool,
     member: Option<Member>,
     has_ended: bool,
 }
+
+/// Sessions whose counter has moved, with the keys of their workers' own rows.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// New sessions, ones that may have ended, and unreadable rows. They decide the plan, so they are read at each tick.
+    pub(crate) urgent: Vec<UnreadRow>,
+    /// In the order in which they are read.
+    pub(crate) others: Vec<UnreadRow>,
+}
+
+pub(crate) type UnreadRow = (SessionId, LeaseKey);
 
 /// What the row of a listed worker has shown.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,7 +104,14 @@ impl Roster {
             };
             let Ok(key) = application.worker(&id.name) else { continue };
             let parent = Parent::new(key, id.token);
-            let new = || Listed { parent, count: None, read: None, member: None, has_ended: false };
+            let new = || Listed {
+                parent,
+                count: None,
+                read: None,
+                is_unreadable: false,
+                member: None,
+                has_ended: false,
+            };
             self.listed.entry(id).or_insert_with(new).count = Some(count);
         }
         let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
@@ -107,13 +128,34 @@ impl Roster {
         self.listed.get(own).is_some_and(|session| session.count.is_some())
     }
 
-    /// The sessions whose counter has moved, with the keys of their workers' own rows.
-    pub(crate) fn unread(&self, own: &SessionId) -> Vec<(SessionId, LeaseKey)> {
+    /// The number of sessions that are known, `own` included.
+    pub(crate) fn sessions(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// The sessions whose counter has moved.
+    pub(crate) fn unread(&self, own: &SessionId) -> Unread {
         let is_unread = |session: &Listed| {
             !session.has_ended && session.read.is_none_or(|(count, _)| count != session.count)
         };
         let unread = self.listed.iter().filter(|(id, it)| *id != own && is_unread(it));
-        unread.map(|(id, session)| (id.clone(), session.parent.key.clone())).collect()
+        let is_urgent = |session: &Listed| {
+            session.read.is_none() || session.count.is_none() || session.is_unreadable
+        };
+        let (urgent, others): (Vec<_>, Vec<_>) = unread.partition(|(_, it)| is_urgent(it));
+        let is_later = |id: &SessionId| self.turn.as_ref().is_none_or(|turn| id > turn);
+        let (later, earlier): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(id, _)| is_later(id));
+        let row = |(id, session): (&SessionId, &Listed)| (id.clone(), session.parent.key.clone());
+        Unread {
+            urgent: urgent.into_iter().map(row).collect(),
+            others: later.into_iter().chain(earlier).map(row).collect(),
+        }
+    }
+
+    /// The next turn begins after this session.
+    pub(crate) fn end_turn(&mut self, last: &SessionId) {
+        self.turn = Some(last.clone());
     }
 
     /// Takes over the row of a listed worker. Returns the notices that this worker does not know yet.
@@ -124,6 +166,7 @@ impl Roster {
         application: &Application,
     ) -> News {
         let Some(session) = self.listed.get_mut(id) else { return News::None };
+        session.is_unreadable = false;
         if record.is_some_and(|record| Ended::shown_by(record, &session.parent).is_some()) {
             self.end(id);
             return News::None;
@@ -152,6 +195,7 @@ impl Roster {
     /// The row of a listed worker cannot be read. The worker is no member, but it may hold shards.
     pub(crate) fn skip(&mut self, id: &SessionId) {
         let Some(session) = self.listed.get_mut(id) else { return };
+        session.is_unreadable = true;
         self.is_changed |= session.member.take().is_some();
         self.is_changed |= self.live.insert(session.parent.clone());
     }

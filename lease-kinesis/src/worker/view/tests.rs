@@ -2,6 +2,7 @@
 
 mod many;
 mod mixed;
+mod paced;
 mod ring;
 
 use async_trait::async_trait;
@@ -64,6 +65,14 @@ impl Looking {
     async fn look(&mut self, listed: Listed) -> Looked {
         let (reading, mut unreadable) = (BTreeSet::new(), LogThrottles::default());
         self.view.look(&self.worker, &reading, &mut unreadable, listed).await.unwrap()
+    }
+
+    /// Returns the number of rows that were read.
+    async fn catch_up(&mut self) -> usize {
+        let (reading, mut unreadable) = (BTreeSet::new(), LogThrottles::default());
+        let before = self.view.rows_read;
+        self.view.catch_up(&self.worker, &reading, &mut unreadable).await.unwrap();
+        self.view.rows_read - before
     }
 
     /// The shards in this worker's view, each with its holder.

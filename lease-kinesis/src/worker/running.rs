@@ -429,8 +429,12 @@ impl Running {
         };
         // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
         let written = settings.table.update(row.grant(), &change);
+        let written = timeout(settings.options.request_timeout(), written).await;
+        if let (None | Some(Err(_)), Some(view)) = (written.as_ref().ok(), view) {
+            view.write_is_unanswered();
+        }
         // Without an answer, the next tick writes the row again.
-        if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+        if let Ok(written) = written {
             *row_is_written = written? == Written::Applied;
         }
         Ok(())

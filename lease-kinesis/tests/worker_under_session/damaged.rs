@@ -30,11 +30,13 @@ pub(crate) struct Damaged {
     pub(crate) first_hang: Arc<AtomicUsize>,
     /// The counts of this connection fail.
     pub(crate) is_throttled: Arc<AtomicBool>,
+    /// The counts of this connection, failed ones included.
+    pub(crate) counts: Arc<AtomicUsize>,
 }
 
 impl Damaged {
     pub(crate) fn connection(&self) -> Self {
-        Self { is_throttled: Arc::default(), ..self.clone() }
+        Self { is_throttled: Arc::default(), counts: Arc::default(), ..self.clone() }
     }
 
     pub(crate) fn damage(&self, key: &str) {
@@ -133,6 +135,7 @@ impl Sessions for Damaged {
     }
 
     async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
+        self.counts.fetch_add(1, Ordering::SeqCst);
         if self.is_throttled.load(Ordering::SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Throttled, "injected by the test"));
         }

@@ -156,6 +156,28 @@ async fn worker_whose_counts_fail_continues_to_plan() {
     until("b reads all", IN_THE_END, || share(&b) == 5).await;
 }
 
+/// All workers count in one row. Counts at each tick would throttle it for longer.
+#[tokio::test(start_paused = true)]
+async fn failed_counts_back_off() {
+    let (table, stream) = (Damaged::default(), SimStream::new(4));
+    let a = start(builder(&table, &stream, "a"));
+    until("a reads all", SOON, || share(&a) == 4).await;
+    sleep(Duration::from_mins(1)).await;
+
+    table.is_throttled.store(true, Ordering::SeqCst);
+    split(&stream, &stream.open_shards()[0]);
+    sleep(Duration::from_secs(20)).await;
+    let before = table.counts.load(Ordering::SeqCst);
+    sleep(Duration::from_mins(1)).await;
+    let counts = table.counts.load(Ordering::SeqCst) - before;
+    table.is_throttled.store(false, Ordering::SeqCst);
+    let b = start(builder(&table, &stream, "b"));
+
+    // One for each ttl.
+    assert!((4..=8).contains(&counts), "{counts} counts in a minute");
+    until("both read their shares", IN_THE_END, || share(&a) + share(&b) == 5).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn stream_without_rows_makes_only_the_first_worker_list_often() {
     let table = Damaged::default();

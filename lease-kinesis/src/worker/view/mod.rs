@@ -21,7 +21,7 @@ use lease_core::{Change, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Wr
 use tokio::time::Instant;
 use tracing::debug;
 
-use self::notices::Notices;
+use self::notices::{Notices, RowCount};
 use self::pace::{ReadPace, time_of_all};
 pub(crate) use self::reading::Progress;
 use self::ring::change_counters;
@@ -51,6 +51,11 @@ pub(crate) struct View {
     must_count: bool,
     /// The counter of this session has never exceeded this number.
     counted: i64,
+    /// The number in the worker's own row. The next count must not exceed it.
+    row_count: RowCount,
+    /// The failed counts since the last one with an answer, and when to count again.
+    failed_counts: u32,
+    count_after: Option<Instant>,
     /// Shards whose claim or release may not be answered. `true` if other workers may believe that this
     /// worker holds the shard.
     unsettled: BTreeMap<LeaseKey, bool>,
@@ -100,6 +105,9 @@ impl View {
             is_unwritten: false,
             must_count: false,
             counted: 0,
+            row_count: RowCount(0),
+            failed_counts: 0,
+            count_after: None,
             unsettled: BTreeMap::new(),
             is_behind: false,
             listed: None,
@@ -118,18 +126,30 @@ impl View {
         self.roster.start(parent.clone());
         self.own = Some((id, parent));
         self.notices = Notices::default();
-        (self.must_count, self.counted) = (true, 0);
+        (self.must_count, self.counted, self.row_count) = (true, 0, RowCount(0));
     }
 
     /// Adds the notices to a change of the worker's own row.
-    pub(crate) fn write(&self, change: Change) -> Change {
-        self.notices.write(change)
+    pub(crate) fn write(&mut self, change: Change) -> Change {
+        self.row_count = RowCount(self.counted.saturating_add(1));
+        self.notices.write(change, self.row_count)
+    }
+
+    /// The last write of the own row may arrive late, and remove the notices of a later write. So no later row has its
+    /// number.
+    pub(crate) fn write_is_unanswered(&mut self) {
+        self.counted = self.counted.saturating_add(1);
     }
 
     /// Whether the worker's own row must be written, because of changes since the last call. A count without this
     /// write would let the other workers read the row too early.
     pub(crate) fn take_unwritten(&mut self) -> bool {
-        std::mem::take(&mut self.is_unwritten)
+        let lacks_number = self.count_is_due() && self.row_count.0 <= self.counted;
+        std::mem::take(&mut self.is_unwritten) || lacks_number
+    }
+
+    fn count_is_due(&self) -> bool {
+        self.must_count && self.count_after.is_none_or(|after| now() >= after)
     }
 
     /// Whether old notices were removed, so that the worker's own row must be written.
@@ -143,7 +163,22 @@ impl View {
     /// of an older row would not read the row again. A counter that was removed would repeat numbers that
     /// readers have seen, so it continues above these numbers.
     pub(crate) async fn count(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
-        let Some((own, _)) = self.own.as_ref().filter(|_| self.must_count) else { return Ok(()) };
+        if !self.count_is_due() || self.row_count.0 <= self.counted {
+            return Ok(());
+        }
+        let settings = &worker.settings;
+        // Fewer requests, since the table may throttle the row `changes`.
+        let doublings = self.failed_counts.min(10);
+        let pause = (settings.tick() * (1 << doublings)).min(settings.options.ttl());
+        (self.failed_counts, self.count_after) =
+            (self.failed_counts.saturating_add(1), Some(now() + pause.mul_f64(0.9)));
+        self.count_now(worker).await?;
+        (self.failed_counts, self.count_after) = (0, None);
+        Ok(())
+    }
+
+    async fn count_now(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
+        let Some((own, _)) = &self.own else { return Ok(()) };
         let settings = &worker.settings;
         let (key, name) = (settings.application.changes(), own.to_string());
         let before = self.counted;
@@ -159,7 +194,8 @@ impl View {
             }
         }
         self.counted = self.counted.max(counted);
-        self.must_count = false;
+        // A request may count twice. Then the row has a number that is too small.
+        self.must_count = self.row_count.0 < counted;
         Ok(())
     }
 

@@ -184,12 +184,17 @@ impl Roster {
         };
         let seen = session.read.map_or(0, |(_, last)| last);
         let noticed = Noticed::after(seen, record, application);
+        let is_old = noticed.count.zip(session.count).is_some_and(|(row, count)| row.0 < count);
+        let row_count = noticed.count.map(|count| count.0);
+        // The worker may write the row again. If it does not, a late write has removed notices.
+        let is_old_again = is_old && session.read.is_some_and(|(count, _)| count == row_count);
         let member = fleet::member(record);
         self.is_changed |= session.member != member;
         session.member = member;
-        session.read = Some((session.count, noticed.last));
+        let count = if is_old && !is_old_again { row_count } else { session.count };
+        session.read = Some((count, noticed.last));
         self.is_changed |= self.live.insert(session.parent.clone());
-        noticed.shards.map_or(News::Gap, News::Shards)
+        noticed.shards.filter(|_| !is_old_again).map_or(News::Gap, News::Shards)
     }
 
     /// The row of a listed worker cannot be read. The worker is no member, but it may hold shards.

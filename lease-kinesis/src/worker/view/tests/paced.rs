@@ -9,6 +9,7 @@ struct Other {
     session: Lease,
     locker: Locker,
     notices: Notices,
+    count: i64,
     leases: Vec<Lease>,
 }
 
@@ -19,7 +20,8 @@ impl Other {
         let locker = Locker::new(table.clone()).with_lessee(name);
         let session = locker.obtain(&own_row).await.unwrap().into_lease().unwrap();
         let locker = locker.under(&session).unwrap();
-        let mut other = Self { session, locker, notices: Notices::default(), leases: Vec::new() };
+        let mut other =
+            Self { session, locker, notices: Notices::default(), count: 0, leases: Vec::new() };
         other.report(table).await;
         other
     }
@@ -32,7 +34,8 @@ impl Other {
     }
 
     async fn report(&mut self, table: &MemoryStore) {
-        let change = self.notices.write(Change::new());
+        self.count += 1;
+        let change = self.notices.write(Change::new(), RowCount(self.count));
         assert_eq!(self.session.update(table, &change).await.unwrap(), Written::Applied);
         let id = SessionId::new(self.session.lessee().clone(), self.session.token());
         table.count(&"shop/changes".parse().unwrap(), &id.to_string()).await.unwrap();
@@ -121,10 +124,10 @@ async fn audit_reports_no_row_whose_notice_is_unread() {
         tokio::time::sleep_until(next).await;
         a.catch_up().await;
     }
-    let before = a.view.notices.write(Change::new());
+    let before = a.view.notices.write(Change::new(), RowCount(1));
     a.look(Listed::Changed).await;
 
-    let after = a.view.notices.write(Change::new());
+    let after = a.view.notices.write(Change::new(), RowCount(1));
     let added = |change: &Change| {
         let mut attributes = lease_core::Attributes::new();
         change.apply(&mut attributes);

@@ -139,6 +139,7 @@ impl Sessions for Damaged {
         if self.is_throttled.load(Ordering::SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Throttled, "injected by the test"));
         }
+        self.check(key)?;
         self.store.count(key, name).await
     }
 }

@@ -135,6 +135,30 @@ async fn unreadable_row_of_a_worker_stops_no_other_worker() {
     assert_eq!(table.counted_sessions().await, 2, "the session of b has ended");
 }
 
+/// The sessions are then found by the rows of shards, and watched by all workers.
+#[tokio::test(start_paused = true)]
+async fn unreadable_counters_stop_no_worker() {
+    let (table, stream) = (Damaged::default(), SimStream::new(6));
+    // A new worker is found by a list.
+    let builder = |name| builder(&table, &stream, name).with_sync_interval(Duration::from_secs(5));
+    let [a, b] = ["a", "b"].map(|name| start(builder(name)));
+    let c = builder("c").build().unwrap();
+    let (handle, running) = (c.handle(), tokio::spawn(c.run()));
+    let are_shared = || share(&a) == 2 && share(&b) == 2 && share(&handle) == 2;
+    until("each reads 2 shards", IN_THE_END, are_shared).await;
+
+    table.damage("shop/changes");
+    sleep(Duration::from_secs(30)).await;
+    running.abort();
+    until("a and b read all", SOON * 2, || share(&a) == 3 && share(&b) == 3).await;
+    let d = start(builder("d"));
+    until("d reads its share", IN_THE_END, || share(&d) == 2).await;
+
+    table.mend();
+    sleep(SOON).await;
+    assert_eq!(table.counted_sessions().await, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn worker_whose_counts_fail_continues_to_plan() {
     let (table, stream) = (Damaged::default(), SimStream::new(4));

@@ -100,24 +100,28 @@ impl View {
                 }
                 record => record?,
             };
-            match self.roster.read(&id, record.as_ref(), &worker.settings.application) {
-                News::None => (),
-                News::Gap => self.is_behind = true,
-                News::Shards(shards) => {
-                    // At once, because the caller may drop this call.
-                    for key in shards {
-                        self.unreported.remove(&key);
-                        // Only the row shows that this worker has lost the shard.
-                        if reading.contains(&key) {
-                            self.rows.doubt(key);
-                        } else {
-                            self.rows.notice(key);
-                        }
-                    }
-                }
-            }
+            // At once, because the caller may drop this call.
+            let news = self.roster.read(&id, record.as_ref(), &worker.settings.application);
+            self.take_news(news, reading);
         }
         Ok(())
+    }
+
+    pub(super) fn take_news(&mut self, news: News, reading: &BTreeSet<LeaseKey>) {
+        let shards = match news {
+            News::None => return,
+            News::Gap => return self.is_behind = true,
+            News::Shards(shards) => shards,
+        };
+        for key in shards {
+            self.unreported.remove(&key);
+            // Only the row shows that this worker has lost the shard.
+            if reading.contains(&key) {
+                self.rows.doubt(key);
+            } else {
+                self.rows.notice(key);
+            }
+        }
     }
 
     /// The reported shards whose rows to read now.
@@ -181,6 +185,11 @@ impl View {
         self.roster.list(&listed.members, &worker.me.name);
         let known = self.rows.unread();
         let mut differing: BTreeSet<_> = self.rows.list(listed).into_iter().collect();
+        for row in self.rows.snapshot().all_rows() {
+            if let (Some(holder), Some(session)) = (&row.holder, &row.session) {
+                self.roster.learn(holder, session, &worker.me.name);
+            }
+        }
         for key in reading {
             self.hold(worker, key);
         }
@@ -236,6 +245,11 @@ impl View {
                 record => record?,
             };
             let is_own = self.is_own(record.as_ref());
+            if let Some(holder) = record.as_ref().and_then(|record| record.holder.as_ref())
+                && let Some(session) = &holder.parent
+            {
+                self.roster.learn(&holder.lessee, session, &worker.me.name);
+            }
             self.rows.read(&worker.settings.application, &key, record, unreadable);
             let is_read = reading.contains(&key);
             if is_read && !is_own {

@@ -85,6 +85,13 @@ impl fmt::Display for SessionId {
     }
 }
 
+impl Listed {
+    fn new(parent: Parent) -> Self {
+        let (count, read, member) = (None, None, None);
+        Self { parent, count, read, is_unreadable: false, member, has_ended: false }
+    }
+}
+
 impl Roster {
     /// Takes over the counters of the row `changes`. A session that the row no longer lists stays until its
     /// own row was read, because an absent attribute proves nothing. Returns whether `own` is listed.
@@ -104,15 +111,7 @@ impl Roster {
             };
             let Ok(key) = application.worker(&id.name) else { continue };
             let parent = Parent::new(key, id.token);
-            let new = || Listed {
-                parent,
-                count: None,
-                read: None,
-                is_unreadable: false,
-                member: None,
-                has_ended: false,
-            };
-            self.listed.entry(id).or_insert_with(new).count = Some(count);
+            self.listed.entry(id).or_insert_with(|| Listed::new(parent)).count = Some(count);
         }
         let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
         let former: Vec<_> = self.listed.keys().filter(is_former).cloned().collect();
@@ -133,14 +132,24 @@ impl Roster {
         self.listed.len()
     }
 
+    /// A row of a shard names this session. The row `changes` may lack it, if its worker cannot count.
+    pub(crate) fn learn(&mut self, holder: &Lessee, session: &Parent, me: &Lessee) {
+        let id = SessionId::new(holder.clone(), session.token);
+        let is_superseded = self.listed.keys().any(|it| it.name == id.name && it.token > id.token);
+        if *holder != *me && !is_superseded {
+            self.listed.entry(id).or_insert_with(|| Listed::new(session.clone()));
+        }
+    }
+
     /// The sessions whose counter has moved.
     pub(crate) fn unread(&self, own: &SessionId) -> Unread {
         let is_unread = |session: &Listed| {
             !session.has_ended && session.read.is_none_or(|(count, _)| count != session.count)
         };
         let unread = self.listed.iter().filter(|(id, it)| *id != own && is_unread(it));
+        // Rows of shards may name many sessions that have ended long ago.
         let is_urgent = |session: &Listed| {
-            session.read.is_none() || session.count.is_none() || session.is_unreadable
+            session.read.is_none() != session.count.is_none() || session.is_unreadable
         };
         let (urgent, others): (Vec<_>, Vec<_>) = unread.partition(|(_, it)| is_urgent(it));
         let is_later = |id: &SessionId| self.turn.as_ref().is_none_or(|turn| id > turn);
@@ -287,12 +296,14 @@ impl Roster {
     pub(crate) fn ring(&self, own: &SessionId) -> Vec<SessionId> {
         let after = self.listed.range::<SessionId, _>(own..).filter(|(id, _)| *id != own);
         let ring = after.chain(self.listed.range::<SessionId, _>(..own));
+        let ring = ring.filter(|(_, session)| session.count.is_some() || session.read.is_some());
         ring.map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether the row `changes` no longer lists the session. Another worker may never have seen its counter.
     pub(crate) fn is_uncounted(&self, id: &SessionId) -> bool {
-        self.listed.get(id).is_some_and(|session| session.count.is_none())
+        let is_uncounted = |session: &Listed| session.count.is_none() && session.read.is_some();
+        self.listed.get(id).is_some_and(is_uncounted)
     }
 
     pub(crate) fn parent(&self, id: &SessionId) -> Option<&Parent> {

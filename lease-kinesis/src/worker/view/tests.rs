@@ -45,13 +45,18 @@ impl Looking {
     }
 
     async fn start(&mut self) {
+        self.start_without_count().await;
+        self.view.count(&self.worker).await.unwrap();
+        self.look(Listed::Changed).await;
+    }
+
+    async fn start_without_count(&mut self) {
         let own = self.worker.row_locker.obtain(&self.worker.own_key).await.unwrap();
         let session = own.into_lease().unwrap();
         self.worker.locker = self.worker.locker.under(&session).unwrap();
         self.view.start(&session);
         self.session = Some(session);
-        self.report().await;
-        self.look(Listed::Changed).await;
+        self.write().await;
     }
 
     async fn report(&mut self) {
@@ -273,6 +278,11 @@ async fn removed_counter_returns_above_its_former_value() {
     let table = MemoryStore::new();
     create(&table, &[1]).await;
     let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    // More than the counts that the worker would repeat.
+    for _report in 0..10 {
+        b.view.own_row_changes();
+        b.report().await;
+    }
     assert_eq!(a.shards().await, ["1"]);
 
     delete_counters(&table).await;
@@ -323,6 +333,24 @@ async fn late_write_of_the_own_row_hides_no_notice() {
     assert_eq!(a.shards().await, ["1", "2 of b"]);
 }
 
+/// Otherwise, the worker would have to set its counter under a lease.
+#[tokio::test(start_paused = true)]
+async fn unanswered_write_costs_one_more_count() {
+    let store = MemoryStore::new();
+    let table = Faulty::new(store.clone());
+    create(&store, &[1]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    let _changes = Locker::new(store.clone()).obtain(&"shop/changes".parse().unwrap()).await;
+
+    b.view.write(fleet::change(&b.worker.me));
+    b.view.write_is_unanswered();
+    let _lease = obtain(&mut b, 1).await;
+    b.report().await;
+
+    assert!(!b.view.must_count());
+    assert_eq!(a.shards().await, ["1 of b"]);
+}
+
 /// The readers would take a smaller number in the row for a late write, and list all rows.
 #[tokio::test(start_paused = true)]
 async fn count_that_was_applied_twice_makes_no_reader_list() {
@@ -341,4 +369,26 @@ async fn count_that_was_applied_twice_makes_no_reader_list() {
 
     assert_eq!(a.look(Listed::Changed).await.is_listed, Listed::Changed);
     assert!(!b.view.must_count());
+}
+
+/// The table throttles the counts of this worker.
+#[tokio::test(start_paused = true)]
+async fn worker_that_cannot_count_is_known_by_a_row_that_it_holds() {
+    let table = MemoryStore::new();
+    create(&table, &[1, 2]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    b.session.take().unwrap().release().await.unwrap();
+    b.start_without_count().await;
+    let _lease = obtain(&mut b, 1).await;
+
+    a.view.refused(key(1));
+    a.shards().await;
+    assert_eq!(a.shards().await, ["1 of b", "2"]);
+    let _lease = obtain(&mut b, 2).await;
+    b.write().await;
+
+    assert_eq!(a.shards().await, ["1 of b", "2 of b"]);
+    b.session.take().unwrap().abandon();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(a.shards().await, ["1", "2"]);
 }

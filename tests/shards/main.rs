@@ -8,6 +8,7 @@
     reason = "a test that cannot continue fails"
 )]
 
+mod chaos;
 mod fleet;
 mod log;
 mod table;

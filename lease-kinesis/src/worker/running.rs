@@ -170,6 +170,7 @@ impl Running {
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     self.worker.status.report_behind();
+                    self.worker.status.report_table_use();
                     let looked = self.tick(begun).await;
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_kinesis::{
     Batch, Checkpointer, InitialPosition, Outcome, ProcessorError, RecordProcessor, ShardContext,
-    ShardId, SimStream, Worker, WorkerHandle,
+    ShardId, SimStream, TableUse, Worker, WorkerHandle, WorkerMetrics,
 };
 use lease_memory::MemoryStore;
 use tokio::task::JoinSet;
@@ -59,13 +59,35 @@ struct Fleet {
     traffic: Arc<Mutex<Traffic>>,
     gaps: Arc<Mutex<Gaps>>,
     running: JoinSet<()>,
+    used: Option<Arc<Used>>,
+}
+
+/// What the workers report of their own requests.
+#[derive(Debug, Default)]
+struct Used(Mutex<Vec<TableUse>>);
+
+impl WorkerMetrics for Used {
+    fn table_used(&self, used: &TableUse) {
+        self.0.lock().unwrap().push(*used);
+    }
+}
+
+impl Used {
+    fn sum(&self, number: impl Fn(&TableUse) -> u64) -> u64 {
+        self.0.lock().unwrap().iter().map(number).sum()
+    }
 }
 
 impl Fleet {
     fn start(workers: usize, shards: u16) -> Self {
+        Self::start_with(workers, shards, None)
+    }
+
+    fn start_with(workers: usize, shards: u16, used: Option<Arc<Used>>) -> Self {
         let (store, stream) = (MemoryStore::new(), SimStream::new(shards));
         let (traffic, gaps, running) = (Arc::default(), Arc::default(), JoinSet::new());
-        let mut fleet = Self { store, stream, handles: BTreeMap::new(), traffic, gaps, running };
+        let mut fleet =
+            Self { store, stream, handles: BTreeMap::new(), traffic, gaps, running, used };
         for number in 0..workers {
             fleet.join(number);
         }
@@ -79,15 +101,17 @@ impl Fleet {
             shard: shard.shard.clone(),
             gaps: Arc::clone(&gaps),
         };
-        let worker = Worker::builder("shop", table, self.stream.clone(), factory)
+        let mut worker = Worker::builder("shop", table, self.stream.clone(), factory)
             .with_name(format!("worker-{number}").parse().unwrap())
             .with_seed(number as u64)
             .with_initial_position(InitialPosition::TrimHorizon)
             // The reads of the stream are not measured.
             .with_idle_pause(Duration::from_hours(1))
-            .with_session()
-            .build()
-            .unwrap();
+            .with_session();
+        if let Some(used) = &self.used {
+            worker = worker.with_metrics(Arc::clone(used) as _);
+        }
+        let worker = worker.build().unwrap();
         self.handles.insert(number, worker.handle());
         self.running.spawn(async { worker.run().await.unwrap() });
     }
@@ -147,6 +171,30 @@ async fn at_rest(workers: usize, shards: u16) -> (f64, f64) {
          {writes:.2} writes/s"
     );
     (rows, writes)
+}
+
+/// The sizes of rows are estimated twice: by the worker, and by this test.
+#[tokio::test(start_paused = true)]
+async fn workers_report_what_their_table_counts() {
+    let used = Arc::<Used>::default();
+    let mut fleet = Fleet::start_with(5, 50, Some(Arc::clone(&used)));
+    fleet.until_shared(50).await;
+    sleep(Duration::from_mins(5)).await;
+
+    fleet.handles.values().for_each(WorkerHandle::stop);
+    while let Some(ended) = fleet.running.join_next().await {
+        ended.unwrap();
+    }
+
+    let costs = fleet.costs();
+    assert_eq!(used.sum(|used| used.rows_read), costs.reads);
+    assert_eq!(used.sum(|used| used.writes), costs.writes);
+    // Each worker may keep one half of a unit.
+    let half_units = used.sum(|used| used.read_units) * 2;
+    assert!(half_units <= costs.half_units && costs.half_units <= half_units + 5, "{half_units}");
+    // A row with many notices takes more than one unit.
+    let units = used.sum(|used| used.write_units);
+    assert!(costs.writes <= units && units <= costs.writes * 2, "{units} of {}", costs.writes);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,11 @@
 //! What a worker under a session knows of the table. It reads only the rows that have changed.
 //!
 //! Start with [`View`]: its `look` is the reading part of a tick. `roster` has the sessions of all workers.
-//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `reading`
-//! reads the rows of workers and shards, `pace` limits how fast, and `rows` keeps the rows of shards. See docs/design/025-fleets.md for the
-//! protocol.
+//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed, and `counting`
+//! makes them read the notices. `reading` reads the rows of workers and shards, and `pace` limits how fast. `rows` keeps
+//! the rows of shards. See docs/design/025-fleets.md for the protocol.
 
+mod counting;
 mod notices;
 mod pace;
 mod reading;
@@ -16,15 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{LeaseTable, Parent, Sessions, within};
-use lease_core::{Change, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
+use lease_core::store::{LeaseTable, Parent, Sessions};
+use lease_core::{Lease, LeaseKey, Lessee, StoreError, StoreErrorKind};
 use tokio::time::Instant;
-use tracing::debug;
 
 use self::notices::{Notices, RowCount};
 use self::pace::{ReadPace, time_of_all};
 pub(crate) use self::reading::Progress;
-use self::ring::change_counters;
 use self::roster::{Roster, SessionId, Unread};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
@@ -127,29 +126,7 @@ impl View {
         self.own = Some((id, parent));
         self.notices = Notices::default();
         (self.must_count, self.counted, self.row_count) = (true, 0, RowCount(0));
-    }
-
-    /// Adds the notices to a change of the worker's own row.
-    pub(crate) fn write(&mut self, change: Change) -> Change {
-        self.row_count = RowCount(self.counted.saturating_add(1));
-        self.notices.write(change, self.row_count)
-    }
-
-    /// The last write of the own row may arrive late, and remove the notices of a later write. So no later row has its
-    /// number.
-    pub(crate) fn write_is_unanswered(&mut self) {
-        self.counted = self.counted.saturating_add(1);
-    }
-
-    /// Whether the worker's own row must be written, because of changes since the last call. A count without this
-    /// write would let the other workers read the row too early.
-    pub(crate) fn take_unwritten(&mut self) -> bool {
-        let lacks_number = self.count_is_due() && self.row_count.0 <= self.counted;
-        std::mem::take(&mut self.is_unwritten) || lacks_number
-    }
-
-    fn count_is_due(&self) -> bool {
-        self.must_count && self.count_after.is_none_or(|after| now() >= after)
+        (self.failed_counts, self.count_after) = (0, None);
     }
 
     /// Whether old notices were removed, so that the worker's own row must be written.
@@ -157,53 +134,6 @@ impl View {
         // A reader that is late for long reads at half of the pace.
         let until_read = time_of_all(self.roster.sessions()) * 2;
         self.notices.forget_old(now(), age.max(until_read))
-    }
-
-    /// Counts, so that the other workers read the worker's own row. The row must be written before: a reader
-    /// of an older row would not read the row again. A counter that was removed would repeat numbers that
-    /// readers have seen, so it continues above these numbers.
-    pub(crate) async fn count(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
-        if !self.count_is_due() || self.row_count.0 <= self.counted {
-            return Ok(());
-        }
-        let settings = &worker.settings;
-        // Fewer requests, since the table may throttle the row `changes`.
-        let doublings = self.failed_counts.min(10);
-        let pause = (settings.tick() * (1 << doublings)).min(settings.options.ttl());
-        (self.failed_counts, self.count_after) =
-            (self.failed_counts.saturating_add(1), Some(now() + pause.mul_f64(0.9)));
-        self.count_now(worker).await?;
-        (self.failed_counts, self.count_after) = (0, None);
-        Ok(())
-    }
-
-    async fn count_now(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
-        let Some((own, _)) = &self.own else { return Ok(()) };
-        let settings = &worker.settings;
-        let (key, name) = (settings.application.changes(), own.to_string());
-        let before = self.counted;
-        // A request that is not answered may have counted.
-        self.counted = before.saturating_add(1);
-        let mut counted = 0;
-        // Each request adds one. So the counter grows to this number, and does not exceed it.
-        for _count in 0..MOST_COUNTS {
-            let count = sessions(&*settings.table)?.count(&key, &name);
-            counted = within(settings.options.request_timeout(), count).await?;
-            if counted > before || before - counted >= MOST_COUNTS {
-                break;
-            }
-        }
-        if counted <= before {
-            debug!(counted, before, "own counter was removed");
-            let restored = Change::new().set(name, self.counted);
-            if change_counters(worker, &restored).await? != Written::Applied {
-                return Ok(());
-            }
-        }
-        self.counted = self.counted.max(counted);
-        // A request may count twice. Then the row has a number that is too small.
-        self.must_count = self.row_count.0 < counted;
-        Ok(())
     }
 
     /// Reports that this worker has obtained `key`.
@@ -253,11 +183,6 @@ impl View {
         self.own_row_changes();
     }
 
-    /// Whether the other workers must read this worker's own row. The row may already be written.
-    pub(crate) fn must_count(&self) -> bool {
-        self.must_count
-    }
-
     /// Whether the holder of `row` may still hold the shard.
     pub(crate) fn is_live(&self, row: &ShardRow) -> bool {
         row.session.as_ref().is_none_or(|session| self.roster.is_live(session))
@@ -288,6 +213,15 @@ impl View {
         self.listed.is_none_or(|(first, last)| first == last && first.elapsed() >= after)
     }
 
+    /// Whether this look must list all rows, because reads of single rows would not suffice. After many changes, such as a
+    /// cold start, the worker reads the rows of the other workers for some time. One list at its end has all changes.
+    fn must_list_now(&self) -> bool {
+        let pause = time_of_all(self.roster.sessions());
+        self.listed.is_none()
+            || self.rows.doubtful_or_expiring().len() > MOST_READS
+            || self.is_behind && self.has_old_list(pause)
+    }
+
     /// Reads what has changed since the last look, or lists all rows. A caller may drop the call: the next look
     /// reads the rest.
     pub(crate) async fn look(
@@ -308,9 +242,10 @@ impl View {
         self.read_workers(worker, urgent, reading, unreadable).await?;
         self.read_uncounted(worker, unreadable).await?;
         self.report_missed(worker);
-        self.is_behind |= self.listed.is_none() || self.rows.unread().len() > MOST_READS;
-        let is_audit = listed == Listed::All && !self.is_behind;
-        let listed = if self.is_behind { Listed::All } else { listed };
+        self.is_behind |= self.rows.unread().len() > MOST_READS;
+        let must_list = self.must_list_now();
+        let is_audit = listed == Listed::All && !must_list;
+        let listed = if must_list { Listed::All } else { listed };
         if listed == Listed::All {
             let differing = self.list(worker, reading, unreadable).await?;
             if is_audit {
@@ -338,9 +273,6 @@ fn sessions(table: &dyn LeaseTable) -> Result<&dyn Sessions, StoreError> {
     let none = || StoreError::new(StoreErrorKind::Unsupported, "this store keeps no sessions");
     table.sessions().ok_or_else(none)
 }
-
-/// More counts would take longer than to set a counter under a lease.
-const MOST_COUNTS: i64 = 8;
 
 /// A list of all rows needs fewer requests than more reads.
 const MOST_READS: usize = 512;

@@ -1,5 +1,6 @@
 //! Changes by many workers at once, which a worker reads at a limited pace.
 
+use lease_core::Change;
 use lease_core::store::LockStore;
 
 use super::*;
@@ -166,4 +167,27 @@ async fn notices_stay_until_all_workers_of_a_large_fleet_can_read_them() {
     assert!(!a.view.forget_old_notices(ttl * 3));
     tokio::time::sleep(ttl * 2).await;
     assert!(a.view.forget_old_notices(ttl * 3));
+}
+
+/// As in a cold start of a large fleet. A list for each part of the changes would cost more than the reads.
+#[tokio::test(start_paused = true)]
+async fn many_changes_of_many_workers_cost_few_lists() {
+    let table = MemoryStore::new();
+    let (mut a, mut others) = fleet(&table, 59).await;
+    create(&table, &(118..118 + 59 * 40).collect::<Vec<_>>()).await;
+    for (number, other) in others.iter_mut().enumerate() {
+        for shard in 0..40 {
+            other.obtain(&table, 118 + number * 40 + shard).await;
+        }
+    }
+
+    let mut lists = 0;
+    for _look in 0..60 {
+        lists += usize::from(a.look(Listed::Changed).await.is_listed == Listed::All);
+        a.catch_up().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    assert!((1..=2).contains(&lists), "{lists} lists");
+    assert_eq!(a.shards().await.iter().filter(|shard| shard.contains(" of w")).count(), 59 * 41);
 }

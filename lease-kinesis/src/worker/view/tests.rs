@@ -342,7 +342,7 @@ async fn unanswered_write_costs_one_more_count() {
     let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
     let _changes = Locker::new(store.clone()).obtain(&"shop/changes".parse().unwrap()).await;
 
-    b.view.write(fleet::change(&b.worker.me));
+    drop(b.view.write(fleet::change(&b.worker.me)));
     b.view.write_is_unanswered();
     let _lease = obtain(&mut b, 1).await;
     b.report().await;

@@ -329,6 +329,7 @@ async fn late_write_of_the_own_row_hides_no_notice() {
     let session = b.session.as_ref().unwrap();
     assert_eq!(session.update(&table, &late).await.unwrap(), Written::Applied);
 
+    tokio::time::sleep(Duration::from_secs(1)).await;
     a.shards().await;
     assert_eq!(a.shards().await, ["1", "2 of b"]);
 }

@@ -133,7 +133,9 @@ impl LockStore for MeteredTable {
         &'a self,
         beats: &'a [(Grant, Beat)],
     ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
-        beats.iter().for_each(|(grant, _)| self.meter.write(&grant.key));
+        for (grant, _) in beats {
+            self.meter.write(&grant.key);
+        }
         self.table.heartbeat_all(beats)
     }
 
@@ -177,9 +179,8 @@ impl Sessions for MeteredTable {
     }
 
     async fn read_all(&self, keys: &[LeaseKey]) -> Vec<Result<Option<LeaseRecord>, StoreError>> {
-        let sessions = match self.inner() {
-            Ok(sessions) => sessions,
-            Err(_) => return keys.iter().map(|_| self.inner().map(|_| None)).collect(),
+        let Ok(sessions) = self.inner() else {
+            return keys.iter().map(|_| self.inner().map(|_| None)).collect();
         };
         let read = sessions.read_all(keys).await;
         if let [only] = read.as_slice() {

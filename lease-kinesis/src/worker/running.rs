@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -135,7 +135,17 @@ impl Running {
         info!("worker started");
         let begun = async {
             self.be_there().await?;
-            self.count().await
+            match self.count().await {
+                // The others find this worker when it holds a shard, or by an audit.
+                Err(cause) if cause.kind() == StoreErrorKind::Corrupt => {
+                    warn!(
+                        error = &cause as &dyn std::error::Error,
+                        "changes not counted, retrying"
+                    );
+                    Ok(())
+                }
+                counted => counted,
+            }
         };
         begun.await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();

@@ -187,7 +187,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const CONCURRENT_CHECKS: usize = 64;
 
 /// The first list may have had stale rows.
-const A_MINUTE: Duration = Duration::from_secs(60);
+const A_MINUTE: Duration = Duration::from_mins(1);
 
 /// Short beside a tick, and long enough for the claims of one tick.
 const BEFORE_A_REPORT: Duration = Duration::from_millis(200);

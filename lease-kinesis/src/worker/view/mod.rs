@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use self::notices::{Notices, RowCount};
 use self::pace::{ReadPace, time_of_all};
 pub(crate) use self::reading::Progress;
+use self::reading::Turn;
 use self::roster::{Roster, SessionId, Unread};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
@@ -42,8 +43,7 @@ pub(crate) struct View {
     pace: ReadPace,
     /// Since when the own rows of other workers have changed that were not read yet.
     late_since: Option<Instant>,
-    /// Whether the next rows are those of shards, although the worker is late.
-    is_turn_of_shards: bool,
+    turn: Turn,
     /// Whether the worker's own row lacks a notice, or a change of the worker's state.
     is_unwritten: bool,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
@@ -100,7 +100,7 @@ impl View {
             notices: Notices::default(),
             pace: ReadPace::default(),
             late_since: None,
-            is_turn_of_shards: false,
+            turn: Turn::Workers,
             is_unwritten: false,
             must_count: false,
             counted: 0,

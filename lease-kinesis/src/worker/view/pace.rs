@@ -90,7 +90,7 @@ mod tests {
         let mut pace = ReadPace::default();
         assert_eq!(pace.take(1, 10), 1);
 
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
 
         assert_eq!(pace.take(usize::MAX, 10), 15);
         assert_eq!(pace.take(usize::MAX, 10), 0);

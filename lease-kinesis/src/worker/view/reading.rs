@@ -16,6 +16,13 @@ use crate::table::snapshot::{Snapshot, log_unreadable};
 use crate::time::now;
 use crate::worker::parts::WorkerParts;
 
+/// Whose rows a worker reads next, if it is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Workers,
+    Shards,
+}
+
 /// Whether a worker has read all rows that others have reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -65,8 +72,14 @@ impl View {
         let sessions = self.roster.sessions();
         let is_long = |since: Instant| since.elapsed() > time_of_all(sessions);
         let is_overloaded = self.late_since.is_some_and(is_long) && self.rows.noticed() > 0;
-        self.is_turn_of_shards = is_overloaded && !self.is_turn_of_shards;
-        let most = if self.is_turn_of_shards { 0 } else { self.pace.take(workers.len(), sessions) };
+        self.turn = match self.turn {
+            Turn::Workers if is_overloaded => Turn::Shards,
+            _ => Turn::Workers,
+        };
+        let most = match self.turn {
+            Turn::Workers => self.pace.take(workers.len(), sessions),
+            Turn::Shards => 0,
+        };
         let is_late = workers.len() > most;
         self.late_since = is_late.then(|| self.late_since.unwrap_or_else(now));
         workers.truncate(most);
@@ -126,7 +139,7 @@ impl View {
 
     /// The reported shards whose rows to read now.
     pub(super) fn next_noticed(&mut self) -> Vec<LeaseKey> {
-        if self.late_since.is_some() && !self.is_turn_of_shards {
+        if self.late_since.is_some() && self.turn == Turn::Workers {
             return Vec::new();
         }
         let most = self.pace.take(self.rows.noticed(), self.roster.sessions());

@@ -68,7 +68,7 @@ impl Noticed {
     /// Reads the notices after number `seen`.
     pub(crate) fn after(seen: i64, record: &LeaseRecord, application: &Application) -> Self {
         let number = |name| record.attributes.get(name).and_then(Value::as_i64);
-        let (last, count) = (number(LAST).unwrap_or(0), number(COUNT).map(RowCount));
+        let (last, count) = (last(record), number(COUNT).map(RowCount));
         let Some(missed) = usize::try_from(last - seen).ok() else {
             return Self { last, count, shards: None };
         };
@@ -82,6 +82,11 @@ impl Noticed {
         let shards = first.and_then(|first| kept.get(first..)?.iter().map(key).collect());
         Self { last, count, shards }
     }
+}
+
+/// The number of the last notice in a row, or 0.
+pub(crate) fn last(record: &LeaseRecord) -> i64 {
+    record.attributes.get(LAST).and_then(Value::as_i64).unwrap_or(0)
 }
 
 const LAST: &str = "noticed";

@@ -21,9 +21,8 @@ impl ReadPace {
     pub(crate) fn take(&mut self, wanted: usize, sessions: usize) -> usize {
         let (now, one) = (now(), time_of_one(sessions));
         let begin = self.taken_until.map_or(now, |until| until.max(now));
-        let left = (now + AT_ONCE).saturating_duration_since(begin);
+        let left = (now + AT_ONCE.max(one * FEWEST)).saturating_duration_since(begin);
         let most = left.as_nanos() / one.as_nanos();
-        let most = if begin == now { most.max(FEWEST) } else { most };
         let granted = wanted.min(usize::try_from(most).unwrap_or(usize::MAX));
         if granted > 0 {
             self.taken_until = Some(begin + times(one, granted));
@@ -59,7 +58,7 @@ const READS_PER_SECOND: u32 = 1_500;
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// A notice and its shard. Otherwise, one change would cost each worker a look more.
-const FEWEST: u128 = 2;
+const FEWEST: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -82,6 +81,18 @@ mod tests {
 
             let most = 15_000 + 150 + 2 * sessions;
             assert!((13_000..=most).contains(&read), "{sessions} workers: {read} reads");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notice_and_its_shard_are_read_at_once_in_a_fleet_of_any_size() {
+        for sessions in [10, 75, 76, 200, 1_000] {
+            let mut pace = ReadPace::default();
+            assert_eq!(
+                [pace.take(1, sessions), pace.take(1, sessions)],
+                [1, 1],
+                "{sessions} workers"
+            );
         }
     }
 

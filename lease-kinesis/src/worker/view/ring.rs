@@ -11,7 +11,7 @@ use lease_core::store::{Ended, LeaseRecord, Parent, SessionState, Sessions, with
 use lease_core::{Attempt, Change, Holder, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tracing::{debug, info};
 
-use super::roster::{SessionId, any_below};
+use super::roster::{News, SessionId, any_below};
 use super::{View, sessions};
 use crate::log_throttle::LogThrottles;
 use crate::table::snapshot::log_unreadable;
@@ -84,7 +84,8 @@ impl View {
         Ok(())
     }
 
-    /// The held rows of sessions without a counter. Their notices are read at each tick, since no counter moves.
+    /// The held rows of sessions without a counter. Their notices are read at each tick, since no counter moves. A
+    /// read of several keys may return an older row than an earlier read did. This is no gap: the next read is newer.
     fn uncounted_rows(
         &self,
         watched: &[SessionId],
@@ -93,7 +94,9 @@ impl View {
         let rows = watched.iter().zip(records).filter(|(id, _)| self.roster.is_uncounted(id));
         let held = rows.filter_map(|(id, record)| {
             let record = record.as_ref().ok()?.as_ref().filter(|record| record.holder.is_some())?;
-            (self.roster.parent(id)?.token == record.token?).then(|| (id.clone(), record.clone()))
+            let is_current = self.roster.parent(id)?.token == record.token?;
+            let is_usable = is_current && !self.roster.is_older(id, record);
+            is_usable.then(|| (id.clone(), record.clone()))
         });
         held.collect()
     }
@@ -140,7 +143,7 @@ impl View {
             if !self.roster.is_known_to_have_ended(id) {
                 info!(session = %id, "session of another worker has ended");
             }
-            self.roster.found_ended(id);
+            self.is_behind |= self.roster.found_ended(id) == News::Gap;
         }
     }
 

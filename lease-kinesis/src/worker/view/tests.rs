@@ -1,5 +1,6 @@
 //! Tests the view on a store.
 
+mod ending;
 mod many;
 mod mixed;
 mod paced;

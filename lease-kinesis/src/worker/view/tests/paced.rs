@@ -6,8 +6,8 @@ use lease_core::store::LockStore;
 use super::*;
 
 /// A worker of which only the rows exist.
-struct Other {
-    session: Lease,
+pub(super) struct Other {
+    pub(super) session: Lease,
     locker: Locker,
     notices: Notices,
     count: i64,
@@ -30,21 +30,28 @@ impl Other {
     async fn obtain(&mut self, table: &MemoryStore, shard: usize) {
         let lease = self.locker.obtain(&key(shard)).await.unwrap().into_lease().unwrap();
         self.leases.push(lease);
+        self.notice(table, shard).await;
+    }
+
+    pub(super) async fn notice(&mut self, table: &MemoryStore, shard: usize) {
         self.notices.add(&"shop".parse().unwrap(), &key(shard), now());
         self.report(table).await;
+    }
+
+    pub(super) fn id(&self) -> SessionId {
+        SessionId::new(self.session.lessee().clone(), self.session.token())
     }
 
     async fn report(&mut self, table: &MemoryStore) {
         self.count += 1;
         let change = self.notices.write(Change::new(), RowCount(self.count));
         assert_eq!(self.session.update(table, &change).await.unwrap(), Written::Applied);
-        let id = SessionId::new(self.session.lessee().clone(), self.session.token());
-        table.count(&"shop/changes".parse().unwrap(), &id.to_string()).await.unwrap();
+        table.count(&"shop/changes".parse().unwrap(), &self.id().to_string()).await.unwrap();
     }
 }
 
 /// Returns a worker that knows `others` workers, and the shard that each of them holds.
-async fn fleet(table: &MemoryStore, others: usize) -> (Looking, Vec<Other>) {
+pub(super) async fn fleet(table: &MemoryStore, others: usize) -> (Looking, Vec<Other>) {
     create(table, &(0..2 * others).collect::<Vec<_>>()).await;
     let mut all = Vec::new();
     for number in 0..others {
@@ -59,7 +66,7 @@ async fn fleet(table: &MemoryStore, others: usize) -> (Looking, Vec<Other>) {
 }
 
 /// Each of the others obtains one more shard.
-async fn change_all(table: &MemoryStore, others: &mut [Other]) {
+pub(super) async fn change_all(table: &MemoryStore, others: &mut [Other]) {
     let count = others.len();
     for (number, other) in others.iter_mut().enumerate() {
         other.obtain(table, count + number).await;

@@ -9,7 +9,7 @@ use lease_core::store::{
 };
 use lease_core::{Holder, LeaseKey, StoreError, StoreErrorKind, Value};
 
-use crate::items::{Item, check_name};
+use crate::items::{Column, Item, check_name};
 use crate::lease_state::{LeaseState, last_holder};
 use crate::store::{DynamoDbStore, changes_too_fast, missing_item};
 use crate::write::{self, Purge};
@@ -75,10 +75,10 @@ impl Sessions for DynamoDbStore {
             let item = match write {
                 Some(write) => match self.write(key, write, ReturnItem::IfRefused).await? {
                     WriteOutcome::Applied(_) => return Ok(self.ended_now(session)),
-                    WriteOutcome::Refused(refused) => self.refused_item(key, refused).await?,
+                    WriteOutcome::Refused(refused) => self.refused_session(key, refused).await?,
                 },
                 // A read costs less than a write that DynamoDB must refuse.
-                None => self.refused_item(key, None).await?,
+                None => self.refused_session(key, None).await?,
             };
             let holder = match self.look_at(session, item.as_ref())? {
                 Look::Ended => return Ok(SessionState::Ended(Ended::written(session.clone()))),
@@ -167,6 +167,22 @@ enum Look {
 }
 
 impl DynamoDbStore {
+    /// The item of a session. Another program may have written an invalid expiry. Then only the observation of the
+    /// heartbeats shows the end: a live holder would repair the expiry.
+    async fn refused_session(
+        &self,
+        key: &LeaseKey,
+        refused: Option<RawItem>,
+    ) -> Result<Option<Item>, StoreError> {
+        let Some(mut raw) = self.refused_raw(key, refused).await? else { return Ok(None) };
+        let expiry = self.shared.settings.columns.name(Column::ExpiresAt);
+        let number = raw.get(expiry).and_then(|value| value.as_n().ok());
+        if number.is_none_or(|number| number.parse::<u64>().is_err()) {
+            raw.remove(expiry);
+        }
+        self.item(key, raw).map(Some)
+    }
+
     fn record_for_claim(&self, key: &LeaseKey, raw: RawItem) -> Result<LeaseRecord, StoreError> {
         let item = self.item(key, raw)?;
         // A claim under a session never takes the key of another program, which writes no token.

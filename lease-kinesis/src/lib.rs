@@ -21,7 +21,7 @@ mod worker;
 
 pub use crate::checkpoint::{CheckpointError, Checkpointed, Checkpointer};
 pub use crate::invalid::InvalidText;
-pub use crate::metrics::{Planned, ReadingEnd, WorkerMetrics};
+pub use crate::metrics::{Planned, ReadingEnd, TableUse, WorkerMetrics};
 pub use crate::names::{Application, ShardName, StreamId};
 pub use crate::plan::{Member, MemberState, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lease_core::store::LeaseTable;
 use lease_core::{FencingToken, LeaseKey, Lessee};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -17,6 +18,7 @@ use crate::position::Position;
 use crate::record::Batch;
 use crate::shard::ShardId;
 use crate::source::SourceErrorKind;
+use crate::table::metered::{Meter, MeteredTable};
 use crate::table::row::ShardRow;
 use crate::time::now;
 
@@ -81,6 +83,7 @@ pub struct Counters {
 pub(crate) struct StatusRegistry {
     state: Arc<Mutex<State>>,
     metrics: Guarded,
+    meter: Arc<Meter>,
 }
 
 #[derive(Debug, Default)]
@@ -132,7 +135,21 @@ impl ShardStatus {
 // No method calls the metrics while it holds the lock: the metrics may read the status.
 impl StatusRegistry {
     pub(crate) fn new(metrics: Option<Arc<dyn WorkerMetrics>>) -> Self {
-        Self { state: Arc::default(), metrics: Guarded(metrics) }
+        Self { metrics: Guarded(metrics), ..Self::default() }
+    }
+
+    /// Counts the requests to `table`, if metrics receive the numbers.
+    pub(crate) fn meter(&self, table: Arc<dyn LeaseTable>) -> Arc<dyn LeaseTable> {
+        if !self.metrics.are_read() {
+            return table;
+        }
+        Arc::new(MeteredTable::new(table, Arc::clone(&self.meter)))
+    }
+
+    pub(crate) fn report_table_use(&self) {
+        if self.metrics.are_read() {
+            self.metrics.table_used(&self.meter.take());
+        }
     }
 
     pub(crate) fn open(&self) -> OpenWorker {
@@ -304,6 +321,7 @@ impl Drop for OpenWorker {
             registry.remove(&key);
         }
         registry.report_behind();
+        registry.report_table_use();
         registry.metrics.stopped();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lease_kinesis::{
-    Planned, ReadingEnd, ShardName, ShardStatus, SourceErrorKind, StreamId, WorkerMetrics,
+    Planned, ReadingEnd, ShardName, ShardStatus, SourceErrorKind, StreamId, TableUse, WorkerMetrics,
 };
 use metrics::{Counter, Gauge, Histogram, SharedString, counter, gauge, histogram};
 use parking_lot::Mutex;
@@ -55,6 +55,10 @@ struct PlanInstruments {
     planned: Gauge,
     workers: Gauge,
     changes: Counter,
+    rows_read: Counter,
+    read_units: Counter,
+    writes: Counter,
+    write_units: Counter,
 }
 
 /// A histogram of each result.
@@ -139,11 +143,16 @@ impl KinesisMetrics {
 impl PlanInstruments {
     fn register(application: &SharedString) -> Self {
         let gauge = |name: &'static str| gauge!(name, "application" => application.clone());
+        let counter = |name: &'static str| counter!(name, "application" => application.clone());
         Self {
             wanted: gauge(names::KINESIS_SHARDS_WANTED),
             planned: gauge(names::KINESIS_SHARDS_PLANNED),
             workers: gauge(names::KINESIS_WORKERS),
-            changes: counter!(names::KINESIS_PLAN_CHANGES, "application" => application.clone()),
+            changes: counter(names::KINESIS_PLAN_CHANGES),
+            rows_read: counter(names::KINESIS_TABLE_ROWS_READ),
+            read_units: counter(names::KINESIS_TABLE_READ_UNITS),
+            writes: counter(names::KINESIS_TABLE_WRITES),
+            write_units: counter(names::KINESIS_TABLE_WRITE_UNITS),
         }
     }
 }
@@ -212,6 +221,13 @@ impl WorkerMetrics for KinesisMetrics {
         for gauge in [&self.plan.wanted, &self.plan.planned, &self.plan.workers] {
             gauge.set(0.0);
         }
+    }
+
+    fn table_used(&self, used: &TableUse) {
+        self.plan.rows_read.increment(used.rows_read);
+        self.plan.read_units.increment(used.read_units);
+        self.plan.writes.increment(used.writes);
+        self.plan.write_units.increment(used.write_units);
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

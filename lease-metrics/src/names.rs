@@ -64,6 +64,14 @@ pub const KINESIS_BYTES: &str = "lease_kinesis_bytes_total";
 pub const KINESIS_PROCESS_SECONDS: &str = "lease_kinesis_process_seconds";
 /// Time to the answer of a checkpoint's write, by stream and result. KCL: `UpdateLease.Time`.
 pub const KINESIS_CHECKPOINT_SECONDS: &str = "lease_kinesis_checkpoint_seconds";
+/// Rows of the table that this worker has read, by application.
+pub const KINESIS_TABLE_ROWS_READ: &str = "lease_kinesis_table_rows_read_total";
+/// Read units that this worker has used, by application: an estimate by the rules of DynamoDB.
+pub const KINESIS_TABLE_READ_UNITS: &str = "lease_kinesis_table_read_units_total";
+/// Requests of this worker that write one row of the table, by application.
+pub const KINESIS_TABLE_WRITES: &str = "lease_kinesis_table_writes_total";
+/// Write units that this worker has used, by application: an estimate by the rules of DynamoDB.
+pub const KINESIS_TABLE_WRITE_UNITS: &str = "lease_kinesis_table_write_units_total";
 /// Failed reads, by stream and cause. KCL: `ExpiredIterator` is the cause `expired_iterator`.
 pub const KINESIS_READ_FAILURES: &str = "lease_kinesis_read_failures_total";
 
@@ -134,6 +142,10 @@ pub(crate) fn describe_kinesis() {
     describe_counter!(KINESIS_BYTES, Unit::Bytes, "Data of processed records");
     describe_histogram!(KINESIS_PROCESS_SECONDS, Unit::Seconds, "Time of a call of a processor");
     describe_histogram!(KINESIS_CHECKPOINT_SECONDS, Unit::Seconds, "Time of a checkpoint's write");
+    describe_counter!(KINESIS_TABLE_ROWS_READ, "Rows of the table that this worker has read");
+    describe_counter!(KINESIS_TABLE_READ_UNITS, "Read units, by the rules of DynamoDB");
+    describe_counter!(KINESIS_TABLE_WRITES, "Requests that write one row of the table");
+    describe_counter!(KINESIS_TABLE_WRITE_UNITS, "Write units, by the rules of DynamoDB");
     describe_counter!(KINESIS_READ_FAILURES, "Failed reads of the stream");
 }
 

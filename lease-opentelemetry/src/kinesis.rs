@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lease_kinesis::{
-    Planned, ReadingEnd, ShardName, ShardStatus, SourceErrorKind, StreamId, WorkerMetrics,
+    Planned, ReadingEnd, ShardName, ShardStatus, SourceErrorKind, StreamId, TableUse, WorkerMetrics,
 };
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 use opentelemetry::{KeyValue, StringValue};
@@ -44,6 +44,10 @@ struct Instruments {
     planned: Gauge<f64>,
     workers: Gauge<f64>,
     plan_changes: Counter<u64>,
+    rows_read: Counter<u64>,
+    read_units: Counter<u64>,
+    writes: Counter<u64>,
+    write_units: Counter<u64>,
     obtained: Counter<u64>,
     ended: Counter<u64>,
     behind: Gauge<f64>,
@@ -82,6 +86,7 @@ impl KinesisMeter {
         let instruments = Instruments::of(meter);
         let application = KeyValue::new("application", application);
         instruments.plan_changes.add(0, std::slice::from_ref(&application));
+        instruments.table_used(&TableUse::default(), &application);
         let of = |name: StringValue| {
             let stream = KeyValue::new("stream", name);
             instruments.report_zeros(&application, &stream);
@@ -146,6 +151,22 @@ impl Instruments {
             planned: measured("lease_kinesis_shards_planned", "Shards that a worker can read now"),
             workers: measured("lease_kinesis_workers", "Workers of the plan"),
             plan_changes: counter("lease_kinesis_plan_changes_total", "Changes of the plan"),
+            rows_read: counter(
+                "lease_kinesis_table_rows_read_total",
+                "Rows of the table that this worker has read",
+            ),
+            read_units: counter(
+                "lease_kinesis_table_read_units_total",
+                "Read units, by the rules of DynamoDB",
+            ),
+            writes: counter(
+                "lease_kinesis_table_writes_total",
+                "Requests that write one row of the table",
+            ),
+            write_units: counter(
+                "lease_kinesis_table_write_units_total",
+                "Write units, by the rules of DynamoDB",
+            ),
             obtained: counter(
                 "lease_kinesis_shards_obtained_total",
                 "Shards that this worker obtained",
@@ -165,6 +186,14 @@ impl Instruments {
                 "Failed reads of the stream",
             ),
         }
+    }
+
+    fn table_used(&self, used: &TableUse, application: &KeyValue) {
+        let application = std::slice::from_ref(application);
+        self.rows_read.add(used.rows_read, application);
+        self.read_units.add(used.read_units, application);
+        self.writes.add(used.writes, application);
+        self.write_units.add(used.write_units, application);
     }
 
     /// Without them, an alarm could not distinguish a counter at zero from a missing one.
@@ -212,6 +241,10 @@ impl WorkerMetrics for KinesisMeter {
         for gauge in [wanted, planned, workers] {
             gauge.record(0.0, std::slice::from_ref(&self.application));
         }
+    }
+
+    fn table_used(&self, used: &TableUse) {
+        self.instruments.table_used(used, &self.application);
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

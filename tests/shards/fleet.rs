@@ -11,18 +11,19 @@ use lease_test_servers::stream::Put;
 use lease_test_servers::stream::Stream;
 use tokio::runtime::Builder;
 use tokio::select;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::log::{Log, Noting};
-use crate::table::Table;
+use crate::table::{Place, Table};
 
 pub(crate) struct Fleet<'a> {
     table: Table,
     stream: &'a Stream,
     retrieval: Retrieval,
     mode: Mode,
+    ttl: Duration,
     pub(crate) log: Log,
     workers: BTreeMap<&'static str, Started>,
 }
@@ -38,45 +39,79 @@ pub(crate) enum Mode {
 
 struct Started {
     handle: WorkerHandle,
-    kill: oneshot::Sender<()>,
+    orders: mpsc::UnboundedSender<Order>,
     ended: JoinHandle<Option<Result<(), WorkerError>>>,
+}
+
+/// What happens to the process of a worker.
+enum Order {
+    Kill,
+    /// The thread stops for this time, as in a suspended machine.
+    Freeze(Duration),
 }
 
 impl<'a> Fleet<'a> {
     pub(crate) fn new(table: Table, stream: &'a Stream, retrieval: Retrieval, mode: Mode) -> Self {
-        Self { table, stream, retrieval, mode, log: Log::default(), workers: BTreeMap::new() }
+        let (log, workers) = (Log::default(), BTreeMap::new());
+        Self { table, stream, retrieval, mode, ttl: TTL, log, workers }
+    }
+
+    pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.table.place.clone()
+    }
+
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.workers.keys().copied().collect()
     }
 
     pub(crate) async fn start(&mut self, name: &'static str) {
-        let (place, source) = (self.table.place.clone(), self.stream.source());
-        let (log, retrieval, mode) = (self.log.of(name), self.retrieval, self.mode);
+        self.start_at(name, self.place()).await;
+    }
+
+    /// `place` may be behind a proxy.
+    pub(crate) async fn start_at(&mut self, name: &'static str, place: Place) {
+        let (source, log) = (self.stream.source(), self.log.of(name));
+        let (retrieval, mode, ttl) = (self.retrieval, self.mode, self.ttl);
         let (started, handle) = oneshot::channel();
-        let (kill, killed) = oneshot::channel();
+        let (orders, mut ordered) = mpsc::unbounded_channel();
         let ended = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let table = place.open().await;
                 let factory = move |shard: &ShardContext| Noting::new(log.clone(), shard);
                 let builder = Worker::builder("shop", table, source, factory);
-                let worker = hasty(builder, name, retrieval, mode).build().unwrap();
+                let worker = hasty(builder, name, retrieval, mode, ttl).build().unwrap();
                 drop(started.send(worker.handle()));
-                let run = tokio::spawn(worker.run());
-                select! {
-                    biased;
-                    // Drops the runtime with all tasks, so that no lease is handed over.
-                    _ = killed => None,
-                    ended = run => Some(ended.unwrap()),
+                let mut run = tokio::spawn(worker.run());
+                loop {
+                    select! {
+                        biased;
+                        order = ordered.recv() => match order {
+                            Some(Order::Freeze(length)) => std::thread::sleep(length),
+                            // Drops the runtime with all tasks, so that no lease is handed over.
+                            Some(Order::Kill) | None => return None,
+                        },
+                        ended = &mut run => return Some(ended.unwrap()),
+                    }
                 }
             })
         });
         let handle = handle.await.unwrap();
-        self.workers.insert(name, Started { handle, kill, ended });
+        self.workers.insert(name, Started { handle, orders, ended });
     }
 
     pub(crate) async fn kill(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
-        worker.kill.send(()).unwrap();
+        worker.orders.send(Order::Kill).ok().unwrap();
         assert!(worker.ended.await.unwrap().is_none(), "the worker had ended");
+    }
+
+    pub(crate) fn freeze(&self, name: &str, length: Duration) {
+        self.workers[name].orders.send(Order::Freeze(length)).ok().unwrap();
     }
 
     pub(crate) async fn stop(&mut self, name: &str) {
@@ -124,19 +159,27 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// The ttl is longer than the pauses of a busy machine.
-fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval, mode: Mode) -> WorkerBuilder {
+fn hasty(
+    builder: WorkerBuilder,
+    name: &str,
+    retrieval: Retrieval,
+    mode: Mode,
+    ttl: Duration,
+) -> WorkerBuilder {
     let builder = match mode {
         Mode::Lists => builder,
         Mode::Session => builder.with_session(),
     };
     builder
         .with_name(name.parse().unwrap())
-        .with_options(LeaseOptions::new(Duration::from_secs(20)).unwrap())
+        .with_options(LeaseOptions::new(ttl).unwrap())
         .with_initial_position(InitialPosition::TrimHorizon)
         .with_idle_pause(Duration::from_millis(200))
         .with_retrieval(retrieval)
 }
+
+/// Longer than the pauses of a busy machine.
+const TTL: Duration = Duration::from_secs(20);
 
 /// A busy machine needs much less for each step.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
@@ -23,6 +23,7 @@ pub(crate) struct Log {
 
 #[derive(Clone, Debug)]
 struct Event {
+    at: Instant,
     reader: Reader,
     what: What,
 }
@@ -57,6 +58,25 @@ impl Log {
         self.has_no_child_before_its_parents(shards);
         self.has_no_earlier_reader_after_a_later();
         self.has_nothing_twice_after_an_orderly_end();
+    }
+
+    /// A worker that is cut off may deliver records again after an orderly end.
+    pub(crate) fn is_right_amid_faults(&self, put: &Put, shards: &[Shard]) {
+        self.is_complete_and_in_order(put);
+        self.has_no_child_before_its_parents(shards);
+        self.has_no_earlier_reader_after_a_later();
+    }
+
+    /// The longest time between two records of one shard, while a producer puts records into all shards.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        let (mut last, mut longest) = (BTreeMap::new(), Duration::ZERO);
+        for Event { at, reader, what } in self.events() {
+            if matches!(what, What::Record { .. }) {
+                let before = last.insert(reader.shard, at);
+                longest = longest.max(before.map_or(Duration::ZERO, |before| at - before));
+            }
+        }
+        longest
     }
 
     /// Checks that each record was processed. First deliveries of a partition key must be in the
@@ -95,7 +115,7 @@ impl Log {
 
     fn has_no_earlier_reader_after_a_later(&self) {
         let mut last = BTreeMap::new();
-        for Event { reader, what } in self.events() {
+        for Event { reader, what, .. } in self.events() {
             if matches!(what, What::Begun | What::Record { .. }) {
                 let before = last.insert(reader.shard.clone(), reader.token);
                 assert!(before <= Some(reader.token), "{reader:?} after {before:?}\n{self}");
@@ -118,7 +138,7 @@ impl Log {
 
     fn readers_by_record(&self) -> BTreeMap<(ShardId, RecordNumber), Vec<Reader>> {
         let mut records: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for Event { reader, what } in self.events() {
+        for Event { reader, what, .. } in self.events() {
             if let What::Record { number, .. } = what {
                 records.entry((reader.shard.clone(), number)).or_default().push(reader);
             }
@@ -134,7 +154,7 @@ impl Log {
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
-        for Event { reader: Reader { shard, token, worker }, what } in self.events() {
+        for Event { reader: Reader { shard, token, worker }, what, .. } in self.events() {
             if matches!(what, What::Record { .. }) {
                 records += 1;
                 continue;
@@ -162,7 +182,7 @@ impl Noting {
     }
 
     fn note(&self, what: What) {
-        let event = Event { reader: self.reader.clone(), what };
+        let event = Event { at: now(), reader: self.reader.clone(), what };
         self.log.events.lock().unwrap().push(event);
     }
 }
@@ -212,4 +232,9 @@ impl RecordProcessor for Noting {
         checkpointer.checkpoint().await?;
         Ok(())
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -5,9 +5,11 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot continue fails"
+    clippy::print_stdout,
+    reason = "a test that cannot continue fails, and a run with faults reports"
 )]
 
+mod chaos;
 mod fleet;
 mod log;
 mod table;

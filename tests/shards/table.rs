@@ -42,6 +42,23 @@ impl Table {
 }
 
 impl Place {
+    /// The same place behind a proxy. A table in memory has no network.
+    pub(crate) fn behind(&self, proxy: SocketAddr) -> Self {
+        match self {
+            Self::Memory(_) => self.clone(),
+            Self::DynamoDb(_) => Self::DynamoDb(proxy),
+            Self::Redis(_) => Self::Redis(format!("redis://{proxy}")),
+        }
+    }
+
+    pub(crate) fn server(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Memory(_) => None,
+            Self::DynamoDb(address) => Some(*address),
+            Self::Redis(url) => url.strip_prefix("redis://")?.parse().ok(),
+        }
+    }
+
     pub(crate) async fn open(&self) -> Arc<dyn LeaseTable> {
         match self {
             Self::Memory(store) => Arc::new(store.clone()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::{Planned, ReadingEnd, WorkerMetrics};
+use super::{Planned, ReadingEnd, TableUse, WorkerMetrics};
 use crate::names::ShardName;
 use crate::source::SourceErrorKind;
 use crate::status::ShardStatus;
@@ -46,6 +46,10 @@ impl WorkerMetrics for Guarded {
 
     fn stopped(&self) {
         self.count("stopped", WorkerMetrics::stopped);
+    }
+
+    fn table_used(&self, used: &TableUse) {
+        self.count("table_used", |metrics| metrics.table_used(used));
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

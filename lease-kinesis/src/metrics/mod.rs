@@ -52,6 +52,11 @@ pub trait WorkerMetrics: fmt::Debug + Send + Sync + 'static {
     /// The worker has ended, or was dropped. Called once for a worker that has run.
     fn stopped(&self) {}
 
+    /// What the worker has requested from its table since the last call. Called at each tick, and at the end.
+    fn table_used(&self, used: &TableUse) {
+        let _ = used;
+    }
+
     /// All shards that the worker reads now, each with its [lag](ShardStatus::behind). Called at each tick, also while
     /// the stream or the table does not answer. The slice is empty if the worker reads no shard.
     fn behind(&self, shards: &[ShardStatus]) {
@@ -109,6 +114,23 @@ impl ReadingEnd {
             Self::Released => "released",
         }
     }
+}
+
+/// What a worker has requested from its table during some time.
+///
+/// The units are estimates by the rules of `DynamoDB`, from the sizes of the rows: a unit reads 4 KB, or 8 KB without
+/// consistency, and a unit writes 1 KB. On other stores, they compare the load of fleets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableUse {
+    /// The rows that the worker has read, one by one or in lists.
+    pub rows_read: u64,
+    /// Read units.
+    pub read_units: u64,
+    /// Requests to write one row. Refused requests and heartbeats count, too.
+    pub writes: u64,
+    /// Write units.
+    pub write_units: u64,
 }
 
 /// The numbers of a [plan](crate::plan), as one worker computes it.

@@ -362,6 +362,8 @@ impl WorkerBuilder {
         self.check()?;
         let mut settings = self.settings;
         settings.application = application;
+        let status = StatusRegistry::new(self.metrics);
+        settings.table = status.meter(settings.table);
         let mut locker =
             Locker::new(Arc::clone(&settings.table)).with_options(settings.options.clone());
         #[cfg(feature = "simulation")]
@@ -392,7 +394,7 @@ impl WorkerBuilder {
             mode: self.mode,
             me,
             own_key,
-            status: StatusRegistry::new(self.metrics),
+            status,
             stopping: CancellationToken::new(),
         };
         Ok(Worker::new(parts, self.coexistence))

@@ -7,11 +7,11 @@ mod reporting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -34,7 +34,7 @@ use crate::worker::expected::Expected;
 use crate::worker::missing_shards::MissingShardBackoff;
 use crate::worker::parts::{Mode, WorkerParts};
 use crate::worker::shard_task::{Order, TaskEnd};
-use crate::worker::view::{Listed, Looked, View};
+use crate::worker::view::{Listed, Looked, Progress, View};
 
 pub(crate) struct Running {
     worker: WorkerParts,
@@ -46,6 +46,8 @@ pub(crate) struct Running {
     view: Option<View>,
     /// When the worker writes its notices.
     report_at: Option<Instant>,
+    /// When the worker reads further rows that other workers have changed.
+    read_at: Option<Instant>,
     /// Whether the last tick had nothing to do. As long as no row changes, the next ticks have nothing to do.
     is_at_rest: bool,
     tracker: MemberTracker,
@@ -62,6 +64,8 @@ pub(crate) struct Running {
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     /// The leases of `reading`.
     leases: BTreeMap<LeaseKey, Weak<Lease>>,
+    /// The shards whose last check got no answer. They are checked after the others.
+    unanswered_checks: BTreeSet<LeaseKey>,
     out_of_time: CancellationToken,
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
@@ -87,6 +91,7 @@ impl Running {
             row_is_written: false,
             view,
             report_at: None,
+            read_at: None,
             is_at_rest: false,
             tracker: MemberTracker::default(),
             members: Vec::new(),
@@ -97,6 +102,7 @@ impl Running {
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             leases: BTreeMap::new(),
+            unanswered_checks: BTreeSet::new(),
             out_of_time: CancellationToken::new(),
             comparing: JoinSet::new(),
             synchronised: None,
@@ -129,7 +135,17 @@ impl Running {
         info!("worker started");
         let begun = async {
             self.be_there().await?;
-            self.count().await
+            match self.count().await {
+                // The others find this worker when it holds a shard, or by an audit.
+                Err(cause) if cause.kind() == StoreErrorKind::Corrupt => {
+                    warn!(
+                        error = &cause as &dyn std::error::Error,
+                        "changes not counted, retrying"
+                    );
+                    Ok(())
+                }
+                counted => counted,
+            }
         };
         begun.await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
@@ -164,10 +180,16 @@ impl Running {
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     self.worker.status.report_behind();
+                    self.worker.status.report_table_use();
                     let looked = self.tick(begun).await;
                     let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
                     next_tick = begun + self.pause(looked);
+                }
+                () = until(self.read_at) => {
+                    if self.catch_up(next_tick).await == Progress::Done {
+                        next_tick = now();
+                    }
                 }
             }
         }
@@ -326,7 +348,7 @@ impl Running {
             let snapshot = Arc::new(look.await?);
             worker.status.ticked(snapshot.rows);
             let members = snapshot.members.clone();
-            let (is_listed, disowned) = (Listed::All, Vec::new());
+            let (is_listed, disowned) = (Listed::All, BTreeSet::new());
             Ok(Looked { snapshot, members, disowned, is_listed, is_changed: true })
         };
         // A slower list is out of date. A leaving worker waits less, because its grace time is running.
@@ -339,7 +361,7 @@ impl Running {
             () = until(*deadline) => return None,
             looked = in_time => looked,
         };
-        self.report_soon();
+        self.follow_view();
         match looked {
             Ok(Ok(looked)) => Some(looked),
             Ok(Err(cause)) => {
@@ -418,8 +440,12 @@ impl Running {
         };
         // `Lease::update` would report a timeout as an error, and the worker would skip this tick.
         let written = settings.table.update(row.grant(), &change);
+        let written = timeout(settings.options.request_timeout(), written).await;
+        if let (None | Some(Err(_)), Some(view)) = (written.as_ref().ok(), view) {
+            view.write_is_unanswered();
+        }
         // Without an answer, the next tick writes the row again.
-        if let Ok(written) = timeout(settings.options.request_timeout(), written).await {
+        if let Ok(written) = written {
             *row_is_written = written? == Written::Applied;
         }
         Ok(())

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
     Batch, Checkpointer, Faults, Outcome, Planned, ReadingEnd, RecordProcessor, ShardContext,
-    ShardName, ShardStatus, SimStream, SourceErrorKind, WorkerMetrics,
+    ShardName, ShardStatus, SimStream, SourceErrorKind, TableUse, WorkerMetrics,
 };
 use lease_test_servers::warnings::listen_by;
 use tokio::time::sleep;
@@ -63,6 +63,13 @@ impl WorkerMetrics for Counted {
 
     fn stopped(&self) {
         self.count("stopped", 1);
+    }
+
+    fn table_used(&self, used: &TableUse) {
+        self.count("rows read", used.rows_read);
+        self.count("read units", used.read_units);
+        self.count("writes", used.writes);
+        self.count("write units", used.write_units);
     }
 
     fn behind(&self, shards: &[ShardStatus]) {

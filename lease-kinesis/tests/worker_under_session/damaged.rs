@@ -1,7 +1,7 @@
 //! A table with unreadable rows, failing counts, and claims that the store has lost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,13 +26,17 @@ pub(crate) struct Damaged {
     granted: Arc<Mutex<BTreeMap<LeaseKey, Grant>>>,
     /// Writes to the rows of shards are not answered.
     pub(crate) hangs: Arc<AtomicBool>,
+    /// Writes to the rows of the first shards are not answered.
+    pub(crate) first_hang: Arc<AtomicUsize>,
     /// The counts of this connection fail.
     pub(crate) is_throttled: Arc<AtomicBool>,
+    /// The counts of this connection, failed ones included.
+    pub(crate) counts: Arc<AtomicUsize>,
 }
 
 impl Damaged {
     pub(crate) fn connection(&self) -> Self {
-        Self { is_throttled: Arc::default(), ..self.clone() }
+        Self { is_throttled: Arc::default(), counts: Arc::default(), ..self.clone() }
     }
 
     pub(crate) fn damage(&self, key: &str) {
@@ -65,9 +69,13 @@ impl Damaged {
     }
 
     async fn write(&self, key: &LeaseKey) {
-        if self.hangs.load(Ordering::SeqCst) && key.as_str().starts_with("shop/shards/") {
+        let Some(shard) = key.as_str().strip_prefix("shop/shards/") else { return };
+        let number: usize = shard.rsplit('-').next().unwrap().parse().unwrap();
+        let hangs = self.hangs.load(Ordering::SeqCst);
+        if hangs || number < self.first_hang.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
+        sleep(LATENCY).await;
     }
 }
 
@@ -127,9 +135,11 @@ impl Sessions for Damaged {
     }
 
     async fn count(&self, key: &LeaseKey, name: &str) -> Result<i64, StoreError> {
+        self.counts.fetch_add(1, Ordering::SeqCst);
         if self.is_throttled.load(Ordering::SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Throttled, "injected by the test"));
         }
+        self.check(key)?;
         self.store.count(key, name).await
     }
 }

@@ -135,6 +135,30 @@ async fn unreadable_row_of_a_worker_stops_no_other_worker() {
     assert_eq!(table.counted_sessions().await, 2, "the session of b has ended");
 }
 
+/// The sessions are then found by the rows of shards, and watched by all workers.
+#[tokio::test(start_paused = true)]
+async fn unreadable_counters_stop_no_worker() {
+    let (table, stream) = (Damaged::default(), SimStream::new(6));
+    // A new worker is found by a list.
+    let builder = |name| builder(&table, &stream, name).with_sync_interval(Duration::from_secs(5));
+    let [a, b] = ["a", "b"].map(|name| start(builder(name)));
+    let c = builder("c").build().unwrap();
+    let (handle, running) = (c.handle(), tokio::spawn(c.run()));
+    let are_shared = || share(&a) == 2 && share(&b) == 2 && share(&handle) == 2;
+    until("each reads 2 shards", IN_THE_END, are_shared).await;
+
+    table.damage("shop/changes");
+    sleep(Duration::from_secs(30)).await;
+    running.abort();
+    until("a and b read all", SOON * 2, || share(&a) == 3 && share(&b) == 3).await;
+    let d = start(builder("d"));
+    until("d reads its share", IN_THE_END, || share(&d) == 2).await;
+
+    table.mend();
+    sleep(SOON).await;
+    assert_eq!(table.counted_sessions().await, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn worker_whose_counts_fail_continues_to_plan() {
     let (table, stream) = (Damaged::default(), SimStream::new(4));
@@ -154,6 +178,28 @@ async fn worker_whose_counts_fail_continues_to_plan() {
     a.stop();
 
     until("b reads all", IN_THE_END, || share(&b) == 5).await;
+}
+
+/// All workers count in one row. Counts at each tick would throttle it for longer.
+#[tokio::test(start_paused = true)]
+async fn failed_counts_back_off() {
+    let (table, stream) = (Damaged::default(), SimStream::new(4));
+    let a = start(builder(&table, &stream, "a"));
+    until("a reads all", SOON, || share(&a) == 4).await;
+    sleep(Duration::from_mins(1)).await;
+
+    table.is_throttled.store(true, Ordering::SeqCst);
+    split(&stream, &stream.open_shards()[0]);
+    sleep(Duration::from_secs(20)).await;
+    let before = table.counts.load(Ordering::SeqCst);
+    sleep(Duration::from_mins(1)).await;
+    let counts = table.counts.load(Ordering::SeqCst) - before;
+    table.is_throttled.store(false, Ordering::SeqCst);
+    let b = start(builder(&table, &stream, "b"));
+
+    // One for each ttl.
+    assert!((4..=8).contains(&counts), "{counts} counts in a minute");
+    until("both read their shares", IN_THE_END, || share(&a) + share(&b) == 5).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,6 +275,20 @@ async fn checks_of_lost_leases_do_not_delay_the_worker() {
     table.hangs.store(false, Ordering::SeqCst);
 
     until("a reads all again", SOON, || a.status().counters.lost == 12 && share(&a) == 12).await;
+}
+
+/// The store does not answer about more shards than are checked in one tick.
+#[tokio::test(start_paused = true)]
+async fn unanswered_checks_do_not_prevent_other_checks() {
+    let (table, stream) = (Damaged::default(), SimStream::new(160));
+    let a = start(builder(&table, &stream, "a").with_sync_interval(Duration::from_secs(20)));
+    until("a reads all", SOON, || share(&a) == 160).await;
+    sleep(Duration::from_secs(30)).await;
+
+    table.first_hang.store(140, Ordering::SeqCst);
+    table.lose_claims().await;
+
+    until("the others are checked", IN_THE_END, || a.status().counters.lost == 20).await;
 }
 
 #[derive(Clone)]

@@ -69,6 +69,10 @@ async fn each_metric_of_worker_is_scraped() {
         server.wait_for(gauge, is(2.0)).await;
     }
     server.wait_for(r#"lease_kinesis_workers{application="clicks"}"#, is(1.0)).await;
+    for counter in ["rows_read", "read_units", "writes", "write_units"] {
+        let counter = format!(r#"lease_kinesis_table_{counter}_total{{application="clicks"}}"#);
+        server.wait_for(&counter, some).await;
+    }
     server.wait_for("lease_kinesis_plan_changes_total", |values| !values.is_empty()).await;
     let failed = r#"lease_kinesis_process_seconds_count{stream="clicks",result="error"}"#;
     server.wait_for(failed, is(1.0)).await;

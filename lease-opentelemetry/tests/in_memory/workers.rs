@@ -71,6 +71,10 @@ async fn each_metric_of_worker_is_exported() {
         assert_eq!(values.get(name), Some(&value), "{name}: {values:#?}");
     }
     for name in [
+        "lease_kinesis_table_rows_read_total application=clicks",
+        "lease_kinesis_table_read_units_total application=clicks",
+        "lease_kinesis_table_writes_total application=clicks",
+        "lease_kinesis_table_write_units_total application=clicks",
         "lease_kinesis_behind_seconds stream=clicks",
         "lease_kinesis_shard_behind_seconds shard=shardId-000000000000 stream=clicks",
         "lease_kinesis_read_failures_total cause=throttled stream=clicks",

@@ -10,7 +10,7 @@ use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
 use lease_test_servers::dynamodb::Server;
 
 use super::{TTL, child, end, record};
-use crate::setup::{LONG, builder, server_and_store};
+use crate::setup::{LONG, builder, item, put, s, server_and_store};
 
 fn observer(server: &Server, clock: &Arc<SkewedClock>, keys: usize) -> DynamoDbStore {
     builder(server, &server.client())
@@ -123,4 +123,31 @@ async fn claim_is_granted_once_the_lease_of_a_late_hand_over_has_expired() {
     let repeated = observer.obtain_under(&claim.repeated(), &vacancy).await.unwrap();
 
     assert!(granted(repeated).0.token > handed.token);
+}
+
+/// Otherwise, the children of the session would have no holder until an operator deletes the item.
+#[tokio::test]
+async fn session_with_an_invalid_expiry_is_ended_by_observation() {
+    let (server, store) = server_and_store().await;
+    let clock = clock();
+    let observer = observer(&server, &clock, 100);
+    for damage in [None, Some(s("soon"))] {
+        let key = fresh_key("worker");
+        let grant = obtain(&store, &key, "a", TTL).await;
+        let mut damaged = item(&server, &key).await.unwrap();
+        damaged.remove("expires_at");
+        damaged.extend(damage.map(|damage| ("expires_at".to_owned(), damage)));
+        let columns: Vec<_> =
+            damaged.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        put(&server, &columns).await;
+
+        let session = Parent::from(&grant);
+        assert!(!is_ended(&observer, &session).await);
+        clock.leap(TTL / 2);
+        assert!(!is_ended(&observer, &session).await);
+        clock.leap(TTL);
+
+        assert!(is_ended(&observer, &session).await);
+        assert!(record(&store, &key).await.unwrap().holder.is_none());
+    }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::{Change, LeaseKey, StoreError};
-use tokio::time::timeout_at;
+use tokio::select;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use super::Running;
+use super::{Running, until};
 use crate::names::{RowName, ShardName};
 use crate::shard::ShardId;
 use crate::time::now;
 use crate::worker::parts::WorkerParts;
-use crate::worker::view::View;
+use crate::worker::view::{Progress, View};
 
 impl Running {
     /// Changes the view, if the worker has one. A new notice is written soon.
@@ -30,6 +31,38 @@ impl Running {
     pub(super) fn report_soon(&mut self) {
         if self.view.as_ref().is_some_and(View::must_count) {
             self.report_at.get_or_insert_with(|| now() + BEFORE_A_REPORT);
+        }
+    }
+
+    /// After a look, reports what the view has found, and reads the rest at the pace.
+    pub(super) fn follow_view(&mut self) {
+        self.report_soon();
+        self.read_at = self.view.as_ref().and_then(View::next_read);
+    }
+
+    /// Reads rows that other workers have changed, until the next tick is due. The tick finds workers that have died.
+    pub(super) async fn catch_up(&mut self, next_tick: Instant) -> Progress {
+        let Self { worker, view: Some(view), unreadable, reading, deadline, .. } = self else {
+            return Progress::Done;
+        };
+        let reading = reading.keys().cloned().collect();
+        let read = timeout_at(next_tick, view.catch_up(worker, &reading, unreadable));
+        let progress = select! {
+            biased;
+            () = worker.stopping.cancelled(), if deadline.is_none() => Ok(Ok(Progress::Partial)),
+            () = until(*deadline) => Ok(Ok(Progress::Partial)),
+            progress = read => progress,
+        };
+        self.follow_view();
+        match progress {
+            Ok(Ok(progress)) => progress,
+            Ok(Err(cause)) => {
+                debug!(error = &cause as &dyn Error, "reported rows not read, retrying");
+                // The next look sets the time again.
+                self.read_at = None;
+                Progress::Partial
+            }
+            Err(_elapsed) => Progress::Partial,
         }
     }
 
@@ -70,7 +103,7 @@ impl Running {
     /// Whether the view must list all rows: for a comparison with the stream, and as an audit.
     pub(super) fn must_list(&self) -> bool {
         let Some(view) = &self.view else { return true };
-        let is_new = view.must_list_again(self.worker.settings.sync_interval);
+        let is_new = view.must_list_again(self.worker.settings.sync_interval.min(A_MINUTE));
         is_new
             || view.lacks_a_stream(&self.worker.sync) && view.has_old_list(self.between_lists())
             || self.may_compare() && self.comparison_is_due(&self.members)
@@ -114,27 +147,34 @@ impl Running {
 
     /// Checks the leases of shards whose rows no longer name this session. No heartbeat would report the loss. Only
     /// a store that has lost data, or another program, takes a shard from a session.
-    pub(super) async fn check_leases(&mut self, disowned: Vec<LeaseKey>) {
+    pub(super) async fn check_leases(&mut self, mut unchecked: BTreeSet<LeaseKey>) {
         let settings = &self.worker.settings;
-        let mut unchecked: BTreeSet<_> = disowned.into_iter().collect();
-        let leases: Vec<_> = unchecked
-            .iter()
+        let is_slow = |key: &&LeaseKey| self.unanswered_checks.contains(*key);
+        let (slow, others): (Vec<_>, Vec<_>) = unchecked.iter().partition(is_slow);
+        let leases: Vec<_> = others
+            .into_iter()
+            .chain(slow)
             .filter_map(|key| Some((key.clone(), self.leases.get(key).and_then(Weak::upgrade)?)))
             .collect();
+        // The worker does nothing else during this time. Checks without an answer leave time for others.
+        let limit = settings.options.request_timeout();
         let checks = leases.into_iter().map(|(key, lease)| async move {
-            let checked = lease.update(&*settings.table, &Change::new()).await;
+            let change = Change::new();
+            let checked = timeout(limit / 2, lease.update(&*settings.table, &change)).await;
             debug!(%key, ?checked, "row of a shard no longer names this session");
-            checked.is_ok().then_some(key)
+            (key, matches!(checked, Ok(Ok(_))))
         });
         let mut checks = futures_util::stream::iter(checks).buffer_unordered(CONCURRENT_CHECKS);
-        // The worker does nothing else during this time.
-        let end = now() + settings.options.request_timeout();
-        while let Ok(Some(checked)) = timeout_at(end, checks.next()).await {
-            if let Some(key) = checked {
+        let (end, mut unanswered) = (now() + limit, BTreeSet::new());
+        while let Ok(Some((key, is_answered))) = timeout_at(end, checks.next()).await {
+            if is_answered {
                 unchecked.remove(&key);
+            } else {
+                unanswered.insert(key);
             }
         }
         drop(checks);
+        self.unanswered_checks = unanswered;
         for key in unchecked {
             self.note(|view, _| view.unchecked(key));
         }
@@ -145,6 +185,9 @@ impl Running {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 const CONCURRENT_CHECKS: usize = 64;
+
+/// The first list may have had stale rows.
+const A_MINUTE: Duration = Duration::from_mins(1);
 
 /// Short beside a tick, and long enough for the claims of one tick.
 const BEFORE_A_REPORT: Duration = Duration::from_millis(200);

@@ -1,11 +1,13 @@
 //! What a worker under a session knows of the table. It reads only the rows that have changed.
 //!
 //! Start with [`View`]: its `look` is the reading part of a tick. `roster` has the sessions of all workers.
-//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed. `reading`
-//! reads the rows of workers and shards, and `rows` keeps the latter. See docs/design/025-fleets.md for the
-//! protocol.
+//! `ring` finds sessions that have ended. `notices` tells the other workers which shards have changed, and `counting`
+//! makes them read the notices. `reading` reads the rows of workers and shards, and `pace` limits how fast. `rows` keeps
+//! the rows of shards. See docs/design/025-fleets.md for the protocol.
 
+mod counting;
 mod notices;
+mod pace;
 mod reading;
 mod ring;
 mod roster;
@@ -15,14 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::store::{LeaseTable, Parent, Sessions, within};
-use lease_core::{Change, Lease, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
+use lease_core::store::{LeaseTable, Parent, Sessions};
+use lease_core::{Lease, LeaseKey, Lessee, StoreError, StoreErrorKind};
 use tokio::time::Instant;
-use tracing::debug;
 
-use self::notices::Notices;
-use self::ring::change_counters;
-use self::roster::{Roster, SessionId};
+use self::notices::{Notices, RowCount};
+use self::pace::{ReadPace, time_of_all};
+pub(crate) use self::reading::Progress;
+use self::reading::Turn;
+use self::roster::{Roster, SessionId, Unread};
 use self::rows::Rows;
 use crate::log_throttle::LogThrottles;
 use crate::plan::Member;
@@ -37,12 +40,21 @@ pub(crate) struct View {
     roster: Roster,
     rows: Rows,
     notices: Notices,
+    pace: ReadPace,
+    /// Since when the own rows of other workers have changed that were not read yet.
+    late_since: Option<Instant>,
+    turn: Turn,
     /// Whether the worker's own row lacks a notice, or a change of the worker's state.
     is_unwritten: bool,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
     must_count: bool,
     /// The counter of this session has never exceeded this number.
     counted: i64,
+    /// The number in the worker's own row. The next count must not exceed it.
+    row_count: RowCount,
+    /// The failed counts since the last one with an answer, and when to count again.
+    failed_counts: u32,
+    count_after: Option<Instant>,
     /// Shards whose claim or release may not be answered. `true` if other workers may believe that this
     /// worker holds the shard.
     unsettled: BTreeMap<LeaseKey, bool>,
@@ -52,10 +64,13 @@ pub(crate) struct View {
     listed: Option<(Instant, Instant)>,
     /// Shards whose rows differed in the last audit. Unless another worker reports them, this worker does.
     unreported: BTreeSet<LeaseKey>,
+    /// Shards that this worker reads, although their rows no longer name its session. A look that fails keeps them for
+    /// the next one.
+    disowned: BTreeSet<LeaseKey>,
     /// When the session of the successor expires, counted from the last tick.
     next_expiry: Option<Duration>,
     ticks: u64,
-    /// The number of rows that were read in this tick.
+    /// The number of rows that were read since the last tick.
     rows_read: usize,
 }
 
@@ -64,7 +79,7 @@ pub(crate) struct Looked {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) members: Vec<Member>,
     /// Shards that this worker reads, although their rows no longer name its session.
-    pub(crate) disowned: Vec<LeaseKey>,
+    pub(crate) disowned: BTreeSet<LeaseKey>,
     pub(crate) is_listed: Listed,
     pub(crate) is_changed: bool,
 }
@@ -83,13 +98,20 @@ impl View {
             roster: Roster::default(),
             rows: Rows::default(),
             notices: Notices::default(),
+            pace: ReadPace::default(),
+            late_since: None,
+            turn: Turn::Workers,
             is_unwritten: false,
             must_count: false,
             counted: 0,
+            row_count: RowCount(0),
+            failed_counts: 0,
+            count_after: None,
             unsettled: BTreeMap::new(),
             is_behind: false,
             listed: None,
             unreported: BTreeSet::new(),
+            disowned: BTreeSet::new(),
             next_expiry: None,
             ticks: 0,
             rows_read: 0,
@@ -103,47 +125,15 @@ impl View {
         self.roster.start(parent.clone());
         self.own = Some((id, parent));
         self.notices = Notices::default();
-        (self.must_count, self.counted) = (true, 0);
-    }
-
-    /// Adds the notices to a change of the worker's own row.
-    pub(crate) fn write(&self, change: Change) -> Change {
-        self.notices.write(change)
-    }
-
-    /// Whether the worker's own row must be written, because of changes since the last call. A count without this
-    /// write would let the other workers read the row too early.
-    pub(crate) fn take_unwritten(&mut self) -> bool {
-        std::mem::take(&mut self.is_unwritten)
+        (self.must_count, self.counted, self.row_count) = (true, 0, RowCount(0));
+        (self.failed_counts, self.count_after) = (0, None);
     }
 
     /// Whether old notices were removed, so that the worker's own row must be written.
     pub(crate) fn forget_old_notices(&mut self, age: Duration) -> bool {
-        self.notices.forget_old(now(), age)
-    }
-
-    /// Counts, so that the other workers read the worker's own row. The row must be written before: a reader
-    /// of an older row would not read the row again. A counter that was removed would repeat numbers that
-    /// readers have seen, so it continues above these numbers.
-    pub(crate) async fn count(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
-        let Some((own, _)) = self.own.as_ref().filter(|_| self.must_count) else { return Ok(()) };
-        let settings = &worker.settings;
-        let (key, name) = (settings.application.changes(), own.to_string());
-        let before = self.counted;
-        // A request that is not answered may have counted.
-        self.counted = before.saturating_add(1);
-        let counted = sessions(&*settings.table)?.count(&key, &name);
-        let counted = within(settings.options.request_timeout(), counted).await?;
-        if counted <= before {
-            debug!(counted, before, "own counter was removed");
-            let restored = Change::new().set(name, self.counted);
-            if change_counters(worker, &restored).await? != Written::Applied {
-                return Ok(());
-            }
-        }
-        self.counted = self.counted.max(counted);
-        self.must_count = false;
-        Ok(())
+        // A reader that is late for long reads at half of the pace.
+        let until_read = time_of_all(self.roster.sessions()) * 2;
+        self.notices.forget_old(now(), age.max(until_read))
     }
 
     /// Reports that this worker has obtained `key`.
@@ -193,11 +183,6 @@ impl View {
         self.own_row_changes();
     }
 
-    /// Whether the other workers must read this worker's own row. The row may already be written.
-    pub(crate) fn must_count(&self) -> bool {
-        self.must_count
-    }
-
     /// Whether the holder of `row` may still hold the shard.
     pub(crate) fn is_live(&self, row: &ShardRow) -> bool {
         row.session.as_ref().is_none_or(|session| self.roster.is_live(session))
@@ -228,6 +213,15 @@ impl View {
         self.listed.is_none_or(|(first, last)| first == last && first.elapsed() >= after)
     }
 
+    /// Whether this look must list all rows, because reads of single rows would not suffice. After many changes, such as a
+    /// cold start, the worker reads the rows of the other workers for some time. One list at its end has all changes.
+    fn must_list_now(&self) -> bool {
+        let pause = time_of_all(self.roster.sessions());
+        self.listed.is_none()
+            || self.rows.doubtful_or_expiring().len() > MOST_READS
+            || self.is_behind && self.has_old_list(pause)
+    }
+
     /// Reads what has changed since the last look, or lists all rows. A caller may drop the call: the next look
     /// reads the rest.
     pub(crate) async fn look(
@@ -240,23 +234,32 @@ impl View {
         let Some((own, _)) = self.own.clone() else {
             return Err(StoreError::new(StoreErrorKind::Unavailable, "the worker has no session"));
         };
-        (self.ticks, self.rows_read) = (self.ticks + 1, 0);
-        self.watch_ring(worker, &own).await?;
+        self.ticks += 1;
+        self.watch_ring(worker, &own, reading, unreadable).await?;
         self.remove_ended(worker).await;
-        let news = self.read_workers(worker, &own, unreadable).await?;
+        let Unread { mut urgent, others } = self.roster.unread(&own);
+        urgent.extend(self.in_turn(others));
+        self.read_workers(worker, urgent, reading, unreadable).await?;
         self.read_uncounted(worker, unreadable).await?;
-        self.report_missed(worker, &news);
-        self.is_behind |= self.listed.is_none() || self.rows.to_read().len() > MOST_READS;
-        let is_audit = listed == Listed::All && !self.is_behind;
-        let listed = if self.is_behind { Listed::All } else { listed };
+        self.report_missed(worker);
+        self.is_behind |= self.rows.unread().len() > MOST_READS;
+        let must_list = self.must_list_now();
+        let is_audit = listed == Listed::All && !must_list;
+        let listed = if must_list { Listed::All } else { listed };
         if listed == Listed::All {
             let differing = self.list(worker, reading, unreadable).await?;
             if is_audit {
                 self.unreported = differing;
             }
         }
-        let disowned = self.read_shards(worker, reading, unreadable, listed).await?;
-        worker.status.ticked(self.rows_read);
+        let mut keys = match listed {
+            Listed::All => self.rows.doubtful(),
+            Listed::Changed => self.rows.doubtful_or_expiring(),
+        };
+        keys.extend(self.next_noticed());
+        self.read_shards(worker, reading, unreadable, keys).await?;
+        let disowned = std::mem::take(&mut self.disowned);
+        worker.status.ticked(std::mem::take(&mut self.rows_read));
         let members = self.roster.members();
         let is_changed = self.rows.take_changed() | self.roster.take_changed();
         let (snapshot, others) = (self.rows.snapshot(), members.into_iter());

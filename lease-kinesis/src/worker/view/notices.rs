@@ -20,10 +20,17 @@ pub(crate) struct Notices {
     added: Option<Instant>,
 }
 
+/// The counter of a session when the other workers read the row: at most this number. A row with a smaller one is
+/// older than the counter, because an earlier write has arrived late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RowCount(pub(crate) i64);
+
 /// The notices that another worker's row contains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Noticed {
     pub(crate) last: i64,
+    /// `None` if the row has no such number.
+    pub(crate) count: Option<RowCount>,
     /// The shards of the notices after the one that the reader knows. `None` if the row no longer has all of
     /// them.
     pub(crate) shards: Option<Vec<LeaseKey>>,
@@ -51,18 +58,19 @@ impl Notices {
         are_old
     }
 
-    pub(crate) fn write(&self, change: Change) -> Change {
+    pub(crate) fn write(&self, change: Change, RowCount(count): RowCount) -> Change {
         let shards = self.shards.iter().map(|shard| Value::from(shard.as_str())).collect();
-        change.set(LAST, self.last).set(SHARDS, Value::List(shards))
+        change.set(LAST, self.last).set(SHARDS, Value::List(shards)).set(COUNT, count)
     }
 }
 
 impl Noticed {
     /// Reads the notices after number `seen`.
     pub(crate) fn after(seen: i64, record: &LeaseRecord, application: &Application) -> Self {
-        let last = record.attributes.get(LAST).and_then(Value::as_i64).unwrap_or(0);
+        let number = |name| record.attributes.get(name).and_then(Value::as_i64);
+        let (last, count) = (last(record), number(COUNT).map(RowCount));
         let Some(missed) = usize::try_from(last - seen).ok() else {
-            return Self { last, shards: None };
+            return Self { last, count, shards: None };
         };
         let kept: &[Value] = match record.attributes.get(SHARDS) {
             Some(Value::List(kept)) => kept,
@@ -72,12 +80,18 @@ impl Noticed {
         let key = |value: &Value| LeaseKey::new(format!("{prefix}{}", value.as_text()?)).ok();
         let first = kept.len().checked_sub(missed);
         let shards = first.and_then(|first| kept.get(first..)?.iter().map(key).collect());
-        Self { last, shards }
+        Self { last, count, shards }
     }
+}
+
+/// The number of the last notice in a row, or 0.
+pub(crate) fn last(record: &LeaseRecord) -> i64 {
+    record.attributes.get(LAST).and_then(Value::as_i64).unwrap_or(0)
 }
 
 const LAST: &str = "noticed";
 const SHARDS: &str = "notices";
+const COUNT: &str = "count";
 
 /// More notices at once are as long as the rows of a large fleet, and the readers list all rows instead.
 const MOST: usize = 256;
@@ -107,7 +121,7 @@ mod tests {
 
     fn after(seen: i64, notices: &Notices) -> Noticed {
         let mut attributes = Attributes::new();
-        notices.write(Change::new()).apply(&mut attributes);
+        notices.write(Change::new(), RowCount(1)).apply(&mut attributes);
         let worker = LeaseKey::new("shop/workers/a").unwrap();
         let record = LeaseRecord::new(worker, None, None, attributes);
         Noticed::after(seen, &record, &application())
@@ -118,7 +132,7 @@ mod tests {
         let notices = noticing([7, 8, 7]);
 
         assert_eq!(after(1, &notices).shards, Some(vec![key(8), key(7)]));
-        assert_eq!(after(3, &notices), Noticed { last: 3, shards: Some(Vec::new()) });
+        assert_eq!(after(3, &notices).shards, Some(Vec::new()));
     }
 
     #[test]
@@ -130,8 +144,8 @@ mod tests {
         let mut old = noticing([7, 8]);
         assert!(!old.forget_old(now(), Duration::from_secs(9)));
         assert!(old.forget_old(now() + Duration::from_secs(9), Duration::from_secs(9)));
-        assert_eq!(after(1, &old), Noticed { last: 2, shards: None });
-        assert_eq!(after(2, &old), Noticed { last: 2, shards: Some(Vec::new()) });
+        assert_eq!(after(1, &old), Noticed { last: 2, count: Some(RowCount(1)), shards: None });
+        assert_eq!(after(2, &old).shards, Some(Vec::new()));
     }
 
     #[test]

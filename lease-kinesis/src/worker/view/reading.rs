@@ -5,43 +5,105 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use lease_core::store::{LeaseRecord, within};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
+use tokio::time::Instant;
 use tracing::debug;
 
-use super::roster::{News, SessionId};
-use super::{Listed, MOST_READS, View};
+use super::pace::time_of_all;
+use super::roster::{News, UnreadRow};
+use super::{MOST_READS, View};
 use crate::log_throttle::LogThrottles;
 use crate::table::snapshot::{Snapshot, log_unreadable};
 use crate::time::now;
 use crate::worker::parts::WorkerParts;
 
+/// Whose rows a worker reads next, if it is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Workers,
+    Shards,
+}
+
+/// Whether a worker has read all rows that others have reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    Partial,
+}
+
 impl View {
+    /// Reads rows that other workers have changed, as far as the pace allows. Returns whether this worker has now read
+    /// all of them. A caller may drop the call: a later call, or the next look, reads the rest.
+    pub(crate) async fn catch_up(
+        &mut self,
+        worker: &WorkerParts,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
+    ) -> Result<Progress, StoreError> {
+        let Some((own, _)) = self.own.clone() else { return Ok(Progress::Done) };
+        let others = self.roster.unread(&own).others;
+        let workers = self.in_turn(others);
+        self.read_workers(worker, workers, reading, unreadable).await?;
+        let keys = self.next_noticed().into_iter().collect();
+        self.read_shards(worker, reading, unreadable, keys).await?;
+        Ok(if self.next_read().is_some() { Progress::Partial } else { Progress::Done })
+    }
+
+    /// When to read further rows that other workers have changed.
+    pub(crate) fn next_read(&self) -> Option<Instant> {
+        (self.late_since.is_some() || self.rows.noticed() > 0).then(|| self.pace.next())
+    }
+
     /// The last audit has found rows that this worker had not read. If no notice of the same change has arrived
-    /// since, the notice was lost, and other workers lack it, too.
-    pub(super) fn report_missed(&mut self, worker: &WorkerParts, news: &BTreeSet<LeaseKey>) {
+    /// since, the notice was lost, and other workers lack it, too. A notice may be in a row that is not read yet.
+    pub(super) fn report_missed(&mut self, worker: &WorkerParts) {
+        if self.late_since.is_some() {
+            return;
+        }
         for key in std::mem::take(&mut self.unreported) {
-            if !news.contains(&key) {
-                debug!(%key, "row had changed without a notice");
-                self.notice(worker, &key);
-            }
+            debug!(%key, "row had changed without a notice");
+            self.notice(worker, &key);
         }
     }
 
-    /// Reads the own rows of the workers whose counters have moved. Returns the shards that their notices name.
+    /// The workers whose own rows to read now. They come before the shards, so that the notices of a giver and of a
+    /// receiver cost one read of the shard. If the worker is late for long, more rows change than it can read. Then
+    /// workers and shards take turns.
+    pub(super) fn in_turn(&mut self, mut workers: Vec<UnreadRow>) -> Vec<UnreadRow> {
+        let sessions = self.roster.sessions();
+        let is_long = |since: Instant| since.elapsed() > time_of_all(sessions);
+        let is_overloaded = self.late_since.is_some_and(is_long) && self.rows.noticed() > 0;
+        self.turn = match self.turn {
+            Turn::Workers if is_overloaded => Turn::Shards,
+            _ => Turn::Workers,
+        };
+        let most = match self.turn {
+            Turn::Workers => self.pace.take(workers.len(), sessions),
+            Turn::Shards => 0,
+        };
+        let is_late = workers.len() > most;
+        self.late_since = is_late.then(|| self.late_since.unwrap_or_else(now));
+        workers.truncate(most);
+        if let Some((last, _)) = workers.last() {
+            self.roster.end_turn(last);
+        }
+        workers
+    }
+
+    /// Reads the own rows of `workers`, and takes over their notices.
     pub(super) async fn read_workers(
         &mut self,
         worker: &WorkerParts,
-        own: &SessionId,
+        workers: Vec<UnreadRow>,
+        reading: &BTreeSet<LeaseKey>,
         unreadable: &mut LogThrottles,
-    ) -> Result<BTreeSet<LeaseKey>, StoreError> {
+    ) -> Result<(), StoreError> {
         let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
-        let unread = self.roster.unread(own);
-        self.rows_read += unread.len();
-        let read = unread.into_iter().map(|(id, key)| async move {
+        self.rows_read += workers.len();
+        let read = workers.into_iter().map(|(id, key)| async move {
             let record = within(limit, table.read(&key)).await;
             (id, key, record)
         });
         let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
-        let mut all = BTreeSet::new();
         while let Some((id, key, record)) = read.next().await {
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
@@ -51,19 +113,37 @@ impl View {
                 }
                 record => record?,
             };
-            match self.roster.read(&id, record.as_ref(), &worker.settings.application) {
-                News::None => (),
-                News::Gap => self.is_behind = true,
-                News::Shards(shards) => {
-                    // At once, because the caller may drop this call.
-                    for key in &shards {
-                        self.rows.doubt(key.clone());
-                    }
-                    all.extend(shards);
-                }
+            // At once, because the caller may drop this call.
+            let news = self.roster.read(&id, record.as_ref(), &worker.settings.application);
+            self.take_news(news, reading);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_news(&mut self, news: News, reading: &BTreeSet<LeaseKey>) {
+        let shards = match news {
+            News::None => return,
+            News::Gap => return self.is_behind = true,
+            News::Shards(shards) => shards,
+        };
+        for key in shards {
+            self.unreported.remove(&key);
+            // Only the row shows that this worker has lost the shard.
+            if reading.contains(&key) {
+                self.rows.doubt(key);
+            } else {
+                self.rows.notice(key);
             }
         }
-        Ok(all)
+    }
+
+    /// The reported shards whose rows to read now.
+    pub(super) fn next_noticed(&mut self) -> Vec<LeaseKey> {
+        if self.late_since.is_some() && self.turn == Turn::Workers {
+            return Vec::new();
+        }
+        let most = self.pace.take(self.rows.noticed(), self.roster.sessions());
+        self.rows.next_noticed(most)
     }
 
     /// Reads the own rows of workers without a session. Such a worker counts nothing, so its row and the shards that
@@ -116,8 +196,13 @@ impl View {
         let listed = Snapshot::take(&*settings.table, &settings.application, unreadable).await?;
         self.rows_read += listed.rows;
         self.roster.list(&listed.members, &worker.me.name);
-        let known = self.rows.to_read();
+        let known = self.rows.unread();
         let mut differing: BTreeSet<_> = self.rows.list(listed).into_iter().collect();
+        for row in self.rows.snapshot().all_rows() {
+            if let (Some(holder), Some(session)) = (&row.holder, &row.session) {
+                self.roster.learn(holder, session, &worker.me.name);
+            }
+        }
         for key in reading {
             self.hold(worker, key);
         }
@@ -127,7 +212,7 @@ impl View {
         }
         self.is_behind = false;
         let is_first = self.listed.is_none();
-        if is_first || self.rows.doubtful_or(&differing) > MOST_READS {
+        if is_first || self.rows.uncertain(&differing) > MOST_READS {
             self.listed = Some((begun, begun));
             let unsettled = &self.unsettled;
             self.rows.trust_list(|key| unsettled.contains_key(key) || reading.contains(key));
@@ -146,26 +231,21 @@ impl View {
         self.rows.set_holder(&worker.settings.application, key, holder);
     }
 
-    /// Returns the shards of `reading` whose rows no longer name this session.
+    /// Adds the shards of `reading` whose rows no longer name this session to the disowned ones.
     pub(super) async fn read_shards(
         &mut self,
         worker: &WorkerParts,
         reading: &BTreeSet<LeaseKey>,
         unreadable: &mut LogThrottles,
-        listed: Listed,
-    ) -> Result<Vec<LeaseKey>, StoreError> {
+        keys: BTreeSet<LeaseKey>,
+    ) -> Result<(), StoreError> {
         let (table, limit) = (&*worker.settings.table, worker.settings.options.request_timeout());
-        let keys = match listed {
-            Listed::All => self.rows.doubtful(),
-            Listed::Changed => self.rows.to_read(),
-        };
         self.rows_read += keys.len();
         let read = keys.into_iter().map(|key| async move {
             let record = within(limit, table.read(&key)).await;
             (key, record)
         });
         let mut read = futures_util::stream::iter(read).buffer_unordered(CONCURRENT_READS);
-        let mut disowned = Vec::new();
         while let Some((key, record)) = read.next().await {
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
@@ -178,14 +258,21 @@ impl View {
                 record => record?,
             };
             let is_own = self.is_own(record.as_ref());
+            if let Some(holder) = record.as_ref().and_then(|record| record.holder.as_ref())
+                && let Some(session) = &holder.parent
+            {
+                self.roster.learn(&holder.lessee, session, &worker.me.name);
+            }
             self.rows.read(&worker.settings.application, &key, record, unreadable);
             let is_read = reading.contains(&key);
             if is_read && !is_own {
-                disowned.push(key.clone());
+                self.disowned.insert(key.clone());
+            } else {
+                self.disowned.remove(&key);
             }
             self.settle(worker, key, is_own && !is_read);
         }
-        Ok(disowned)
+        Ok(())
     }
 
     fn is_own(&self, record: Option<&LeaseRecord>) -> bool {

@@ -3,15 +3,18 @@
 //! The sessions form a ring. Each worker watches its successor and one more session of the ring. So each
 //! session is watched by one worker at least, and the random choice covers for a worker that reads slowly.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use lease_core::store::{Ended, LeaseRecord, Parent, SessionState, Sessions, within};
-use lease_core::{Attempt, Change, Holder, Lessee, StoreError, StoreErrorKind, Written};
+use lease_core::{Attempt, Change, Holder, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tracing::{debug, info};
 
-use super::roster::{SessionId, any_below};
+use super::roster::{News, SessionId, any_below};
 use super::{View, sessions};
+use crate::log_throttle::LogThrottles;
+use crate::table::snapshot::log_unreadable;
 use crate::worker::parts::WorkerParts;
 
 /// The state of a session that was watched.
@@ -29,6 +32,8 @@ impl View {
         &mut self,
         worker: &WorkerParts,
         own: &SessionId,
+        reading: &BTreeSet<LeaseKey>,
+        unreadable: &mut LogThrottles,
     ) -> Result<(), StoreError> {
         let settings = &worker.settings;
         let limit = settings.options.request_timeout();
@@ -42,11 +47,20 @@ impl View {
             [changes].into_iter().chain(parents.iter().map(|parent| parent.key.clone())).collect();
         let read = async { Ok(sessions.read_all(&keys).await) };
         let mut records = within(limit, read).await?.into_iter();
-        let counters = records.next().transpose()?.flatten();
+        let counters = match records.next() {
+            // Without counters, the workers watch all sessions that they know.
+            Some(Err(cause)) if cause.kind() == StoreErrorKind::Corrupt => {
+                log_unreadable(unreadable, keys.first(), &cause, "delete it, or reads increase");
+                None
+            }
+            counters => counters.transpose()?.flatten(),
+        };
+        let records: Vec<_> = records.collect();
         self.rows_read += keys.len();
         if !self.roster.update(counters.as_ref(), &settings.application, own) {
             self.must_count = true;
         }
+        let uncounted = self.uncounted_rows(&watched, &records);
         let looks = parents
             .iter()
             .zip(records)
@@ -60,10 +74,31 @@ impl View {
         for (id, state) in watched.iter().zip(states) {
             self.take_over(id, &state);
         }
+        for (id, record) in uncounted {
+            let news = self.roster.read(&id, Some(&record), &settings.application);
+            self.take_news(news, reading);
+        }
         if successor_ended {
             self.walk(sessions, ring.into_iter().skip(1).collect(), limit).await;
         }
         Ok(())
+    }
+
+    /// The held rows of sessions without a counter. Their notices are read at each tick, since no counter moves. A
+    /// read of several keys may return an older row than an earlier read did. This is no gap: the next read is newer.
+    fn uncounted_rows(
+        &self,
+        watched: &[SessionId],
+        records: &[Result<Option<LeaseRecord>, StoreError>],
+    ) -> Vec<(SessionId, LeaseRecord)> {
+        let rows = watched.iter().zip(records).filter(|(id, _)| self.roster.is_uncounted(id));
+        let held = rows.filter_map(|(id, record)| {
+            let record = record.as_ref().ok()?.as_ref().filter(|record| record.holder.is_some())?;
+            let is_current = self.roster.parent(id)?.token == record.token?;
+            let is_usable = is_current && !self.roster.is_older(id, record);
+            is_usable.then(|| (id.clone(), record.clone()))
+        });
+        held.collect()
     }
 
     /// The successor comes first. A session without a counter is watched by all that know it: its predecessor
@@ -108,7 +143,7 @@ impl View {
             if !self.roster.is_known_to_have_ended(id) {
                 info!(session = %id, "session of another worker has ended");
             }
-            self.roster.found_ended(id);
+            self.is_behind |= self.roster.found_ended(id) == News::Gap;
         }
     }
 

@@ -8,7 +8,7 @@ use lease_core::{FencingToken, LeaseKey, Lessee};
 
 use crate::names::Application;
 use crate::plan::{Member, fleet, rendezvous_hash};
-use crate::worker::view::notices::Noticed;
+use crate::worker::view::notices::{self, Noticed};
 
 /// One session of a worker: an attribute of the row `changes` has this name. A worker that starts again has
 /// another token, so its counter never continues that of an earlier session.
@@ -21,6 +21,8 @@ pub(crate) struct SessionId {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     listed: BTreeMap<SessionId, Listed>,
+    /// The last known session whose row was read. The next one comes after it.
+    turn: Option<SessionId>,
     /// The sessions whose shards are not free.
     live: HashSet<Parent>,
     /// Sessions whose end this worker has found, and whose attributes it removes.
@@ -38,9 +40,24 @@ struct Listed {
     count: Option<i64>,
     /// The count when the worker's own row was last read, and the number of the last notice then.
     read: Option<(Option<i64>, i64)>,
+    /// The last count that was listed, until the worker's own row is read. It stays when the row `changes` no
+    /// longer lists the session.
+    unread: Option<i64>,
+    is_unreadable: bool,
     member: Option<Member>,
     has_ended: bool,
 }
+
+/// Sessions whose counter has moved, with the keys of their workers' own rows.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// New sessions, ones that may have ended, and unreadable rows. They decide the plan, so they are read at each tick.
+    pub(crate) urgent: Vec<UnreadRow>,
+    /// In the order in which they are read.
+    pub(crate) others: Vec<UnreadRow>,
+}
+
+pub(crate) type UnreadRow = (SessionId, LeaseKey);
 
 /// What the row of a listed worker has shown.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,6 +88,23 @@ impl fmt::Display for SessionId {
     }
 }
 
+impl Listed {
+    fn new(parent: Parent) -> Self {
+        let (count, read, unread, member) = (None, None, None, None);
+        Self { parent, count, read, unread, is_unreadable: false, member, has_ended: false }
+    }
+
+    /// Whether the counter has moved since the worker's own row was read.
+    fn is_unread(&self) -> bool {
+        !self.has_ended && self.read.is_none_or(|(count, _)| count != self.count)
+    }
+
+    /// Whether the worker's own row was seen. A session that only a row of a shard names may have ended long ago.
+    fn was_seen(&self) -> bool {
+        self.read.is_some() || self.is_unreadable
+    }
+}
+
 impl Roster {
     /// Takes over the counters of the row `changes`. A session that the row no longer lists stays until its
     /// own row was read, because an absent attribute proves nothing. Returns whether `own` is listed.
@@ -90,13 +124,17 @@ impl Roster {
             };
             let Ok(key) = application.worker(&id.name) else { continue };
             let parent = Parent::new(key, id.token);
-            let new = || Listed { parent, count: None, read: None, member: None, has_ended: false };
-            self.listed.entry(id).or_insert_with(new).count = Some(count);
+            let session = self.listed.entry(id).or_insert_with(|| Listed::new(parent));
+            session.count = Some(count);
+            if session.is_unread() {
+                session.unread = Some(count);
+            }
         }
         let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
         let former: Vec<_> = self.listed.keys().filter(is_former).cloned().collect();
         for id in &former {
-            self.found_ended(id);
+            // This worker knows what it has changed.
+            let _news = self.found_ended(id);
         }
         self.listed.retain(|_, session| session.count.is_some() || !session.has_ended);
         self.ended.retain(|id| self.listed.contains_key(id));
@@ -107,13 +145,41 @@ impl Roster {
         self.listed.get(own).is_some_and(|session| session.count.is_some())
     }
 
-    /// The sessions whose counter has moved, with the keys of their workers' own rows.
-    pub(crate) fn unread(&self, own: &SessionId) -> Vec<(SessionId, LeaseKey)> {
-        let is_unread = |session: &Listed| {
-            !session.has_ended && session.read.is_none_or(|(count, _)| count != session.count)
+    /// The number of sessions that are known, `own` included.
+    pub(crate) fn sessions(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// A row of a shard names this session. The row `changes` may lack it, if its worker cannot count.
+    pub(crate) fn learn(&mut self, holder: &Lessee, session: &Parent, me: &Lessee) {
+        let id = SessionId::new(holder.clone(), session.token);
+        let is_superseded = self.listed.keys().any(|it| it.name == id.name && it.token > id.token);
+        if *holder != *me && !is_superseded {
+            self.listed.entry(id).or_insert_with(|| Listed::new(session.clone()));
+        }
+    }
+
+    /// The sessions whose counter has moved.
+    pub(crate) fn unread(&self, own: &SessionId) -> Unread {
+        let unread = self.listed.iter().filter(|(id, it)| *id != own && it.is_unread());
+        // Rows of shards may name many sessions that have ended long ago.
+        let is_urgent = |session: &Listed| {
+            session.read.is_none() != session.count.is_none() || session.is_unreadable
         };
-        let unread = self.listed.iter().filter(|(id, it)| *id != own && is_unread(it));
-        unread.map(|(id, session)| (id.clone(), session.parent.key.clone())).collect()
+        let (urgent, others): (Vec<_>, Vec<_>) = unread.partition(|(_, it)| is_urgent(it));
+        let is_later = |id: &SessionId| self.turn.as_ref().is_none_or(|turn| id > turn);
+        let (later, earlier): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(id, _)| is_later(id));
+        let row = |(id, session): (&SessionId, &Listed)| (id.clone(), session.parent.key.clone());
+        Unread {
+            urgent: urgent.into_iter().map(row).collect(),
+            others: later.into_iter().chain(earlier).map(row).collect(),
+        }
+    }
+
+    /// The next turn begins after this session.
+    pub(crate) fn end_turn(&mut self, last: &SessionId) {
+        self.turn = Some(last.clone());
     }
 
     /// Takes over the row of a listed worker. Returns the notices that this worker does not know yet.
@@ -124,9 +190,9 @@ impl Roster {
         application: &Application,
     ) -> News {
         let Some(session) = self.listed.get_mut(id) else { return News::None };
+        session.is_unreadable = false;
         if record.is_some_and(|record| Ended::shown_by(record, &session.parent).is_some()) {
-            self.end(id);
-            return News::None;
+            return self.end(id);
         }
         let held =
             record.filter(|record| record.holder.is_some() && record.token == Some(id.token));
@@ -134,24 +200,28 @@ impl Roster {
             // The row is absent, or the session has expired. The next worker of the ring writes the end.
             self.is_changed |= session.member.take().is_some();
             session.read = Some((session.count, session.read.map_or(0, |(_, last)| last)));
-            if session.count.is_none() {
-                self.end(id);
-            }
-            return News::None;
+            return if session.count.is_none() { self.end(id) } else { News::None };
         };
         let seen = session.read.map_or(0, |(_, last)| last);
         let noticed = Noticed::after(seen, record, application);
+        let is_old = noticed.count.zip(session.count).is_some_and(|(row, count)| row.0 < count);
+        let row_count = noticed.count.map(|count| count.0);
+        // The worker may write the row again. If it does not, a late write has removed notices.
+        let is_old_again = is_old && session.read.is_some_and(|(count, _)| count == row_count);
         let member = fleet::member(record);
         self.is_changed |= session.member != member;
         session.member = member;
-        session.read = Some((session.count, noticed.last));
+        let count = if is_old && !is_old_again { row_count } else { session.count };
+        session.read = Some((count, noticed.last));
+        session.unread = session.count.filter(|_| session.is_unread());
         self.is_changed |= self.live.insert(session.parent.clone());
-        noticed.shards.map_or(News::Gap, News::Shards)
+        noticed.shards.filter(|_| !is_old_again).map_or(News::Gap, News::Shards)
     }
 
     /// The row of a listed worker cannot be read. The worker is no member, but it may hold shards.
     pub(crate) fn skip(&mut self, id: &SessionId) {
         let Some(session) = self.listed.get_mut(id) else { return };
+        session.is_unreadable = true;
         self.is_changed |= session.member.take().is_some();
         self.is_changed |= self.live.insert(session.parent.clone());
     }
@@ -215,18 +285,21 @@ impl Roster {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The shards of the session are free from now on.
-    fn end(&mut self, id: &SessionId) {
-        let Some(session) = self.listed.get_mut(id) else { return };
+    /// The shards of the session are free from now on. No later read returns its last notices, so these are
+    /// missing if its counter has moved since the last read.
+    fn end(&mut self, id: &SessionId) -> News {
+        let Some(session) = self.listed.get_mut(id) else { return News::None };
         (session.member, session.has_ended) = (None, true);
         self.live.remove(&session.parent);
         self.is_changed = true;
+        session.unread.take().map_or(News::None, |_| News::Gap)
     }
 
-    /// This worker has proved the end of the session. It removes the session's attribute.
-    pub(crate) fn found_ended(&mut self, id: &SessionId) {
-        self.end(id);
+    /// This worker has proved the end of the session. It removes the session's attribute. Returns whether notices
+    /// are missing.
+    pub(crate) fn found_ended(&mut self, id: &SessionId) -> News {
         self.ended.insert(id.clone());
+        self.end(id)
     }
 
     pub(crate) fn to_remove(&self) -> impl Iterator<Item = &SessionId> {
@@ -238,12 +311,20 @@ impl Roster {
     pub(crate) fn ring(&self, own: &SessionId) -> Vec<SessionId> {
         let after = self.listed.range::<SessionId, _>(own..).filter(|(id, _)| *id != own);
         let ring = after.chain(self.listed.range::<SessionId, _>(..own));
+        let ring = ring.filter(|(_, session)| session.count.is_some() || session.was_seen());
         ring.map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether the row `changes` no longer lists the session. Another worker may never have seen its counter.
     pub(crate) fn is_uncounted(&self, id: &SessionId) -> bool {
-        self.listed.get(id).is_some_and(|session| session.count.is_none())
+        let is_uncounted = |session: &Listed| session.count.is_none() && session.was_seen();
+        self.listed.get(id).is_some_and(is_uncounted)
+    }
+
+    /// Whether `record` has fewer notices than an earlier read. Then it is stale, or a late write has replaced it.
+    pub(crate) fn is_older(&self, id: &SessionId, record: &LeaseRecord) -> bool {
+        let read = self.listed.get(id).and_then(|session| session.read);
+        read.is_some_and(|(_, seen)| notices::last(record) < seen)
     }
 
     pub(crate) fn parent(&self, id: &SessionId) -> Option<&Parent> {

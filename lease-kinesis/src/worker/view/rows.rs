@@ -17,6 +17,10 @@ pub(crate) struct Rows {
     snapshot: Arc<Snapshot>,
     /// The rows to read at the next tick.
     doubtful: BTreeSet<LeaseKey>,
+    /// Shards that other workers have reported. The worker reads some of these rows at a time.
+    noticed: BTreeSet<LeaseKey>,
+    /// The last reported shard whose row was read. The next one comes after it.
+    turn: Option<LeaseKey>,
     /// Shards whose leases have a ttl. No notice reports their expiry.
     expiring: BTreeSet<LeaseKey>,
     is_changed: bool,
@@ -35,18 +39,48 @@ impl Rows {
         self.doubtful.clone()
     }
 
-    /// The number of rows in doubt, together with `others`.
-    pub(crate) fn doubtful_or(&self, others: &BTreeSet<LeaseKey>) -> usize {
-        self.doubtful.union(others).count()
+    pub(crate) fn doubtful_or_expiring(&self) -> BTreeSet<LeaseKey> {
+        self.doubtful.union(&self.expiring).cloned().collect()
     }
 
-    pub(crate) fn to_read(&self) -> BTreeSet<LeaseKey> {
-        self.doubtful.union(&self.expiring).cloned().collect()
+    /// Another worker has reported the shard.
+    pub(crate) fn notice(&mut self, key: LeaseKey) {
+        self.noticed.insert(key);
+    }
+
+    pub(crate) fn noticed(&self) -> usize {
+        self.noticed.len()
+    }
+
+    /// Returns at most `most` reported shards, in turn.
+    pub(crate) fn next_noticed(&mut self, most: usize) -> Vec<LeaseKey> {
+        let is_later = |key: &&LeaseKey| self.turn.as_ref().is_none_or(|turn| *key > turn);
+        let later = self.noticed.iter().filter(is_later);
+        let earlier = self.noticed.iter().filter(|key| !is_later(key));
+        let keys: Vec<_> = later.chain(earlier).take(most).cloned().collect();
+        if let Some(last) = keys.last() {
+            self.turn = Some(last.clone());
+        }
+        keys
+    }
+
+    /// All rows that may have changed.
+    pub(crate) fn unread(&self) -> BTreeSet<LeaseKey> {
+        let unread = self.doubtful.iter().chain(&self.expiring).chain(&self.noticed);
+        unread.cloned().collect()
+    }
+
+    /// The number of rows in doubt or reported, together with `others`.
+    pub(crate) fn uncertain(&self, others: &BTreeSet<LeaseKey>) -> usize {
+        let uncertain: BTreeSet<_> =
+            self.doubtful.iter().chain(&self.noticed).chain(others).collect();
+        uncertain.len()
     }
 
     /// Takes the last list of all rows for true, except for the rows that `must_read` names.
     pub(crate) fn trust_list(&mut self, must_read: impl Fn(&LeaseKey) -> bool) {
-        self.doubtful.retain(must_read);
+        self.doubtful.retain(&must_read);
+        self.noticed.retain(must_read);
     }
 
     /// The workers that hold shards without a session.
@@ -71,6 +105,7 @@ impl Rows {
         unreadable: &mut LogThrottles,
     ) {
         self.doubtful.remove(key);
+        self.noticed.remove(key);
         let Some(RowName::Shard(name)) = application.row(key) else { return };
         let before = self.snapshot.row(&name).cloned();
         let snapshot = Arc::make_mut(&mut self.snapshot);

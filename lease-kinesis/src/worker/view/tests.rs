@@ -1,7 +1,9 @@
 //! Tests the view on a store.
 
+mod ending;
 mod many;
 mod mixed;
+mod paced;
 mod ring;
 
 use async_trait::async_trait;
@@ -44,26 +46,43 @@ impl Looking {
     }
 
     async fn start(&mut self) {
+        self.start_without_count().await;
+        self.view.count(&self.worker).await.unwrap();
+        self.look(Listed::Changed).await;
+    }
+
+    async fn start_without_count(&mut self) {
         let own = self.worker.row_locker.obtain(&self.worker.own_key).await.unwrap();
         let session = own.into_lease().unwrap();
         self.worker.locker = self.worker.locker.under(&session).unwrap();
         self.view.start(&session);
         self.session = Some(session);
-        self.report().await;
-        self.look(Listed::Changed).await;
+        self.write().await;
     }
 
     async fn report(&mut self) {
+        self.write().await;
+        self.view.count(&self.worker).await.unwrap();
+    }
+
+    async fn write(&mut self) {
         let change = self.view.write(fleet::change(&self.worker.me));
         let session = self.session.as_ref().unwrap();
         let written = session.update(&*self.worker.settings.table, &change).await.unwrap();
         assert_eq!(written, Written::Applied);
-        self.view.count(&self.worker).await.unwrap();
     }
 
     async fn look(&mut self, listed: Listed) -> Looked {
         let (reading, mut unreadable) = (BTreeSet::new(), LogThrottles::default());
         self.view.look(&self.worker, &reading, &mut unreadable, listed).await.unwrap()
+    }
+
+    /// Returns the number of rows that were read.
+    async fn catch_up(&mut self) -> usize {
+        let (reading, mut unreadable) = (BTreeSet::new(), LogThrottles::default());
+        let before = self.view.rows_read;
+        self.view.catch_up(&self.worker, &reading, &mut unreadable).await.unwrap();
+        self.view.rows_read - before
     }
 
     /// The shards in this worker's view, each with its holder.
@@ -234,7 +253,7 @@ async fn row_that_names_another_holder_is_disowned() {
     let (reading, mut unreadable) = (BTreeSet::from([key(1)]), LogThrottles::default());
     let looked = a.view.look(&a.worker, &reading, &mut unreadable, Listed::All).await.unwrap();
 
-    assert_eq!(looked.disowned, [key(1)]);
+    assert_eq!(looked.disowned, BTreeSet::from([key(1)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,6 +279,11 @@ async fn removed_counter_returns_above_its_former_value() {
     let table = MemoryStore::new();
     create(&table, &[1]).await;
     let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    // More than the counts that the worker would repeat.
+    for _report in 0..10 {
+        b.view.own_row_changes();
+        b.report().await;
+    }
     assert_eq!(a.shards().await, ["1"]);
 
     delete_counters(&table).await;
@@ -280,6 +304,7 @@ async fn number_of_unanswered_count_does_not_return() {
     let mut b = Looking::new(&table, "b").await;
 
     b.view.own_row_changes();
+    b.write().await;
     table.next(Call::Write, Fault::LoseReply);
     b.view.count(&b.worker).await.unwrap_err();
     assert_eq!(a.shards().await, ["1"], "a has seen the number 2");
@@ -288,4 +313,84 @@ async fn number_of_unanswered_count_does_not_return() {
     b.report().await;
 
     assert_eq!(a.shards().await, ["1 of b"]);
+}
+
+/// The request was not answered. It arrives after the next write and its count.
+#[tokio::test(start_paused = true)]
+async fn late_write_of_the_own_row_hides_no_notice() {
+    let table = MemoryStore::new();
+    create(&table, &[1, 2]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    let late = b.view.write(fleet::change(&b.worker.me));
+    b.view.write_is_unanswered();
+    assert_eq!(a.shards().await, ["1", "2"]);
+
+    let _lease = obtain(&mut b, 2).await;
+    b.report().await;
+    let session = b.session.as_ref().unwrap();
+    assert_eq!(session.update(&table, &late).await.unwrap(), Written::Applied);
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    a.shards().await;
+    assert_eq!(a.shards().await, ["1", "2 of b"]);
+}
+
+/// Otherwise, the worker would have to set its counter under a lease.
+#[tokio::test(start_paused = true)]
+async fn unanswered_write_costs_one_more_count() {
+    let store = MemoryStore::new();
+    let table = Faulty::new(store.clone());
+    create(&store, &[1]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    let _changes = Locker::new(store.clone()).obtain(&"shop/changes".parse().unwrap()).await;
+
+    drop(b.view.write(fleet::change(&b.worker.me)));
+    b.view.write_is_unanswered();
+    let _lease = obtain(&mut b, 1).await;
+    b.report().await;
+
+    assert!(!b.view.must_count());
+    assert_eq!(a.shards().await, ["1 of b"]);
+}
+
+/// The readers would take a smaller number in the row for a late write, and list all rows.
+#[tokio::test(start_paused = true)]
+async fn count_that_was_applied_twice_makes_no_reader_list() {
+    let table = MemoryStore::new();
+    create(&table, &[1]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    let _lease = obtain(&mut b, 1).await;
+    b.write().await;
+    let id = b.view.own.as_ref().unwrap().0.to_string();
+    table.count(&"shop/changes".parse().unwrap(), &id).await.unwrap();
+
+    b.view.count(&b.worker).await.unwrap();
+    assert!(b.view.must_count(), "the row has a number that is too small");
+    assert_eq!(a.look(Listed::Changed).await.is_listed, Listed::Changed);
+    b.report().await;
+
+    assert_eq!(a.look(Listed::Changed).await.is_listed, Listed::Changed);
+    assert!(!b.view.must_count());
+}
+
+/// The table throttles the counts of this worker.
+#[tokio::test(start_paused = true)]
+async fn worker_that_cannot_count_is_known_by_a_row_that_it_holds() {
+    let table = MemoryStore::new();
+    create(&table, &[1, 2]).await;
+    let (mut a, mut b) = (Looking::new(&table, "a").await, Looking::new(&table, "b").await);
+    b.session.take().unwrap().release().await.unwrap();
+    b.start_without_count().await;
+    let _lease = obtain(&mut b, 1).await;
+
+    a.view.refused(key(1));
+    a.shards().await;
+    assert_eq!(a.shards().await, ["1 of b", "2"]);
+    let _lease = obtain(&mut b, 2).await;
+    b.write().await;
+
+    assert_eq!(a.shards().await, ["1 of b", "2 of b"]);
+    b.session.take().unwrap().abandon();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(a.shards().await, ["1", "2"]);
 }

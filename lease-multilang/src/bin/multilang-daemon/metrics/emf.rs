@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_kinesis::{
-    Planned, ReadingEnd, ShardId, ShardName, ShardStatus, SourceErrorKind, WorkerHandle,
+    Planned, ReadingEnd, ShardId, ShardName, ShardStatus, SourceErrorKind, TableUse, WorkerHandle,
     WorkerMetrics,
 };
 use parking_lot::Mutex;
@@ -126,6 +126,9 @@ impl WorkerMetrics for Emf {
     fn stopped(&self) {
         self.state.lock().fleet.plan = None;
     }
+
+    /// KCL has no such metric.
+    fn table_used(&self, _used: &TableUse) {}
 
     /// Each print reads the lag from the worker's status.
     fn behind(&self, _shards: &[ShardStatus]) {}

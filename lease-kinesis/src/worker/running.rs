@@ -133,21 +133,7 @@ impl Running {
 
     async fn work(&mut self) -> Result<(), WorkerError> {
         info!("worker started");
-        let begun = async {
-            self.be_there().await?;
-            match self.count().await {
-                // The others find this worker when it holds a shard, or by an audit.
-                Err(cause) if cause.kind() == StoreErrorKind::Corrupt => {
-                    warn!(
-                        error = &cause as &dyn std::error::Error,
-                        "changes not counted, retrying"
-                    );
-                    Ok(())
-                }
-                counted => counted,
-            }
-        };
-        begun.await.or_else(only_if_hopeless)?;
+        self.begin().await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
         let mut next_tick = now();
         while self.deadline.is_none() || !self.reading.is_empty() {
@@ -195,6 +181,18 @@ impl Running {
         }
         self.leave().await;
         Ok(())
+    }
+
+    async fn begin(&mut self) -> Result<(), StoreError> {
+        self.be_there().await?;
+        match self.count().await {
+            // The others find this worker when it holds a shard, or by an audit.
+            Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                warn!(error = &error as &dyn std::error::Error, "changes not counted, retrying");
+                Ok(())
+            }
+            counted => counted,
+        }
     }
 
     /// The pause is short after a failure and while other workers should claim free shards. The pause is also

@@ -12,8 +12,9 @@ use tokio::time::sleep;
 
 use crate::recording::{Alert, Recording, mins};
 
-pub(crate) const ALERTS: &[&[&str]] = &[OUTAGE, RISK, LATE, TWO_HOLDERS];
+pub(crate) const ALERTS: &[&[&str]] = &[OUTAGE, CRASH, RISK, LATE, TWO_HOLDERS];
 const OUTAGE: &[&str] = &["LeaseLost", "SingletonWithoutHolder", "LeaseStoreErrors"];
+const CRASH: &[&str] = &["SingletonWithoutHolder"];
 const RISK: &[&str] = &["LeaseAtRisk"];
 const LATE: &[&str] = &["LeaseMarginLow", "LeaseStoreErrors"];
 const TWO_HOLDERS: &[&str] = &["SingletonWithTwoHolders"];
@@ -50,7 +51,7 @@ impl Candidate {
         self.connection.choose(|_| Some(Fault::Hang));
     }
 
-    /// Ends the process. The store grants its keys to others after a ttl.
+    /// Ends the process, which releases its keys if it can reach the store.
     fn stop(self, recording: &mut Recording, name: &str) {
         self.tasks.iter().for_each(JoinHandle::abort);
         recording.end(name);
@@ -68,11 +69,16 @@ async fn hold(locker: Locker, key: LeaseKey) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn healthy_fleet_fires_no_alert() {
+async fn healthy_fleet_and_its_deployment_fire_no_alert() {
     let (mut recording, store) = (Recording::start(), MemoryStore::new());
-    let _fleet = ["a", "b"].map(|name| Candidate::start(&mut recording, name, &store, TTL));
+    let old = ["a", "b"].map(|name| Candidate::start(&mut recording, name, &store, TTL));
+    recording.run_for(mins(20)).await;
 
-    recording.run_for(mins(30)).await;
+    for (old, [name, new]) in old.into_iter().zip([["a", "c"], ["b", "d"]]) {
+        old.stop(&mut recording, name);
+        drop(Candidate::start(&mut recording, new, &store, TTL));
+        recording.run_for(mins(10)).await;
+    }
 
     recording.expect_none_so_far();
     recording.check(&[]);
@@ -124,14 +130,15 @@ async fn outage_shorter_than_long_ttl_puts_leases_at_risk() {
     recording.expect_none_so_far();
 
     fleet.iter().for_each(Candidate::cut_off);
-    recording.run_for(mins(4)).await;
+    recording.run_for(Duration::from_secs(150)).await;
     recording.expect(&[("LeaseAtRisk", r#"group="leader""#), ("LeaseAtRisk", r#"group="jobs""#)]);
     fleet.iter().for_each(|candidate| candidate.connection.heal());
-    recording.run_for(mins(1)).await;
 
-    recording.expect(&[]);
-    recording.run_for(mins(14)).await;
-    recording.expect(&[]);
+    // No other alert fires after the outage.
+    for _ in 0..15 {
+        recording.run_for(mins(1)).await;
+        recording.expect(&[]);
+    }
     recording.check(RISK);
 }
 
@@ -164,6 +171,26 @@ async fn late_heartbeats_leave_low_margin() {
 
     recording.expect(&[]);
     recording.check(LATE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_of_all_candidates_leaves_singleton_without_holder() {
+    let (mut recording, store) = (Recording::start(), MemoryStore::new());
+    let fleet = ["a", "b"].map(|name| Candidate::start(&mut recording, name, &store, TTL));
+    recording.run_for(mins(10)).await;
+    recording.expect_none_so_far();
+
+    for (candidate, name) in fleet.into_iter().zip(["a", "b"]) {
+        candidate.cut_off();
+        candidate.stop(&mut recording, name);
+    }
+    recording.run_for(mins(3)).await;
+    recording.expect(&[("SingletonWithoutHolder", "")]);
+    let _new = Candidate::start(&mut recording, "c", &store, TTL);
+    recording.run_for(mins(10)).await;
+
+    recording.expect(&[]);
+    recording.check(CRASH);
 }
 
 /// After a wrong deployment, a process uses a store of its own.

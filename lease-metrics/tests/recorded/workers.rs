@@ -79,14 +79,25 @@ impl Fleet {
         let handle = worker.handle();
         Running { handle, task: tokio::spawn(async move { worker.run().await.unwrap() }) }
     }
+
+    async fn stop(&mut self, worker: Running, name: &str) {
+        worker.handle.stop();
+        worker.task.await.unwrap();
+        self.recording.end(name);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn healthy_workers_fire_no_alert() {
+async fn healthy_workers_and_their_deployment_fire_no_alert() {
     let mut fleet = Fleet::new();
-    let _workers = ["a", "b"].map(|name| fleet.start(name));
+    let old = ["a", "b"].map(|name| fleet.start(name));
+    fleet.recording.run_for(mins(20)).await;
 
-    fleet.recording.run_for(mins(40)).await;
+    for (old, [name, new]) in old.into_iter().zip([["a", "c"], ["b", "d"]]) {
+        fleet.stop(old, name).await;
+        drop(fleet.start(new));
+        fleet.recording.run_for(mins(10)).await;
+    }
 
     fleet.recording.expect_none_so_far();
     fleet.recording.check(&[]);
@@ -121,12 +132,30 @@ async fn too_few_workers_leave_shards_unread() {
     fleet.recording.run_for(mins(12)).await;
     fleet.recording.expect_none_so_far();
 
-    b.handle.stop();
-    b.task.await.unwrap();
-    fleet.recording.end("b");
+    fleet.stop(b, "b").await;
     fleet.recording.run_for(mins(8)).await;
     fleet.recording.expect(&[("KinesisShardsUnread", r#"job="shop",application="clicks""#)]);
     let _c = fleet.start("c");
+    fleet.recording.run_for(mins(10)).await;
+
+    fleet.recording.expect(&[]);
+    fleet.recording.check(UNREAD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_of_all_workers_leaves_shards_unread() {
+    let mut fleet = Fleet::new();
+    let workers = ["a", "b"].map(|name| (name, fleet.start(name)));
+    fleet.recording.run_for(mins(12)).await;
+    fleet.recording.expect_none_so_far();
+
+    for (name, worker) in workers {
+        worker.task.abort();
+        fleet.recording.end(name);
+    }
+    fleet.recording.run_for(mins(8)).await;
+    fleet.recording.expect(&[("KinesisShardsUnread", r#"job="shop",application="clicks""#)]);
+    let _workers = ["c", "d"].map(|name| fleet.start(name));
     fleet.recording.run_for(mins(10)).await;
 
     fleet.recording.expect(&[]);
@@ -148,4 +177,25 @@ async fn failed_batches_are_reported() {
 
     fleet.recording.expect(&[]);
     fleet.recording.check(FAILED);
+}
+
+/// An alert of a short failure would fire after its end.
+#[tokio::test(start_paused = true)]
+async fn short_failures_fire_no_alert() {
+    let mut fleet = Fleet::new();
+    let _workers = ["a", "b"].map(|name| fleet.start(name));
+    fleet.recording.run_for(mins(12)).await;
+
+    fleet.fails.store(true, Ordering::SeqCst);
+    fleet.recording.run_for(Duration::from_secs(150)).await;
+    fleet.fails.store(false, Ordering::SeqCst);
+    fleet.recording.run_for(mins(12)).await;
+    fleet.recording.expect_none_so_far();
+    fleet.stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+    fleet.recording.run_for(mins(6)).await;
+    fleet.stream.set_faults(Faults::default());
+    fleet.recording.run_for(mins(12)).await;
+
+    fleet.recording.expect_none_so_far();
+    fleet.recording.check(&[]);
 }

@@ -71,6 +71,16 @@ impl Fleet {
     }
 }
 
+impl Machine {
+    fn cut_off(&self) {
+        self.connection.choose(|_| Some(Fault::Hang));
+    }
+
+    fn heal(&self) {
+        self.connection.heal();
+    }
+}
+
 async fn report(_job: JobContext, fails: Arc<AtomicBool>) -> JobResult {
     sleep(Duration::from_secs(20)).await;
     if fails.load(Ordering::SeqCst) { Err("no database".into()) } else { Ok(()) }
@@ -113,7 +123,7 @@ async fn crash_during_run_is_reported() {
     fleet.recording.run_for(Duration::from_secs(15)).await;
 
     // The body runs now.
-    only.connection.choose(|_| Some(Fault::Hang));
+    only.cut_off();
     only.task.abort();
     fleet.recording.end("a");
     let _other = fleet.start("b");
@@ -132,9 +142,9 @@ async fn outage_over_tick_is_reported_as_missed() {
     fleet.recording.run_for(mins(12)).await;
     fleet.recording.expect_none_so_far();
 
-    machines.iter().for_each(|machine| machine.connection.choose(|_| Some(Fault::Hang)));
+    machines.iter().for_each(Machine::cut_off);
     fleet.recording.run_for(mins(6)).await;
-    machines.iter().for_each(|machine| machine.connection.heal());
+    machines.iter().for_each(Machine::heal);
     fleet.recording.run_for(mins(4)).await;
     fleet.recording.expect(&[("JobMissed", r#"job_name="report""#)]);
     fleet.recording.run_for(mins(20)).await;

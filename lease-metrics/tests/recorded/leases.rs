@@ -51,6 +51,10 @@ impl Candidate {
         self.connection.choose(|_| Some(Fault::Hang));
     }
 
+    fn heal(&self) {
+        self.connection.heal();
+    }
+
     /// Ends the process, which releases its keys if it can reach the store.
     fn stop(self, recording: &mut Recording, name: &str) {
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -92,7 +96,7 @@ async fn outage_shorter_than_ttl_fires_no_alert() {
 
     fleet.iter().for_each(Candidate::cut_off);
     recording.run_for(Duration::from_secs(15)).await;
-    fleet.iter().for_each(|candidate| candidate.connection.heal());
+    fleet.iter().for_each(Candidate::heal);
     recording.run_for(mins(15)).await;
 
     recording.expect_none_so_far();
@@ -115,7 +119,7 @@ async fn outage_longer_than_ttl_loses_leases_and_singleton() {
     recording.expect(&[lost[0], lost[1], ("SingletonWithoutHolder", "")]);
     recording.run_for(mins(4)).await;
     recording.expect(&[("SingletonWithoutHolder", ""), ("LeaseStoreErrors", r#"store="memory""#)]);
-    fleet.iter().for_each(|candidate| candidate.connection.heal());
+    fleet.iter().for_each(Candidate::heal);
     recording.run_for(mins(10)).await;
 
     recording.expect(&[]);
@@ -132,7 +136,7 @@ async fn outage_shorter_than_long_ttl_puts_leases_at_risk() {
     fleet.iter().for_each(Candidate::cut_off);
     recording.run_for(Duration::from_secs(150)).await;
     recording.expect(&[("LeaseAtRisk", r#"group="leader""#), ("LeaseAtRisk", r#"group="jobs""#)]);
-    fleet.iter().for_each(|candidate| candidate.connection.heal());
+    fleet.iter().for_each(Candidate::heal);
 
     // No other alert fires after the outage.
     for _ in 0..15 {
@@ -166,7 +170,7 @@ async fn late_heartbeats_leave_low_margin() {
         ("LeaseMarginLow", r#"group="leader""#),
         ("LeaseStoreErrors", r#"store="memory""#),
     ]);
-    only.connection.heal();
+    only.heal();
     recording.run_for(mins(10)).await;
 
     recording.expect(&[]);

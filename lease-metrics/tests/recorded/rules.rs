@@ -26,21 +26,37 @@ impl Rules {
         words.filter(|word| word.starts_with("lease_")).map(str::to_owned).collect()
     }
 
-    /// The rules, but each comparison of `alert` is the other way round.
-    pub(crate) fn with_flipped(&self, alert: &str) -> Self {
+    /// The rules with one change of `alert`: the comparisons are the other way round, or the alternative after `or`
+    /// is missing.
+    pub(crate) fn mutants(&self, alert: &str) -> Vec<Self> {
+        let flipped = self.with_each_line_of(alert, |line| {
+            let is_above = line.contains(" > ");
+            let flipped =
+                if is_above { line.replace(" > ", " < ") } else { line.replace("< ", "> ") };
+            Some(flipped)
+        });
+        let mut is_alternative = false;
+        let without_alternative = self.with_each_line_of(alert, |line| {
+            let line_begins = |text| line.trim_start().starts_with(text);
+            is_alternative = line_begins("or ") || is_alternative && !line_begins("for:");
+            (!is_alternative).then(|| line.to_owned())
+        });
+        let mutants = [flipped, without_alternative].into_iter();
+        mutants.filter(|mutant| mutant.0 != self.0).collect()
+    }
+
+    fn with_each_line_of(
+        &self,
+        alert: &str,
+        mut change: impl FnMut(&str) -> Option<String>,
+    ) -> Self {
         let mut is_of_alert = false;
-        let flip = |line: &str| {
+        let changed = self.0.lines().filter_map(|line| {
             is_of_alert = alert_of(line).map_or(is_of_alert, |name| name == alert);
-            let flipped = match line {
-                line if !is_of_alert => line.to_owned(),
-                line if line.contains(" > ") => line.replace(" > ", " < "),
-                line => line.replace("< ", "> "),
-            };
-            flipped + "\n"
-        };
-        let flipped: String = self.0.lines().map(flip).collect();
-        assert_ne!(flipped, self.0, "{alert} has no comparison");
-        Self(flipped)
+            let line = if is_of_alert { change(line)? } else { line.to_owned() };
+            Some(line + "\n")
+        });
+        Self(changed.collect())
     }
 }
 

@@ -47,7 +47,7 @@ impl RecordProcessor for Processor {
 }
 
 impl Fleet {
-    /// The producer of the stream writes records every second.
+    /// The producer of the stream writes records every five seconds.
     fn new() -> Self {
         let stream = SimStream::new(4);
         let puts = stream.clone();
@@ -55,7 +55,7 @@ impl Fleet {
             loop {
                 let keys = ["customer 1", "customer 2", "customer 3", "customer 4", "customer 5"];
                 puts.put_all(keys.map(|key| (key, "a click")));
-                sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_secs(5)).await;
             }
         });
         let (recording, table) = (Recording::start(), MemoryStore::new());
@@ -71,6 +71,7 @@ impl Fleet {
         let worker = Worker::builder("shop", self.table.clone(), self.stream.clone(), factory)
             .with_name(name.parse().unwrap())
             .with_initial_position(InitialPosition::TrimHorizon)
+            .with_idle_pause(Duration::from_secs(5))
             .with_max_shards(2)
             .with_metrics(Arc::new(metrics))
             .with_lease_metrics(Arc::new(leases))

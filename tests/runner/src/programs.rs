@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 48] = [
+const LONG: [(&str, &str, u32); 49] = [
     ("lease-chaos", "chaos", 150),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 60),
@@ -67,6 +67,7 @@ const LONG: [(&str, &str, u32); 48] = [
     ("lease-memory", "session_model", 5),
     ("lease-memory", "session_trials", 6),
     ("lease-metrics", "prometheus", 30),
+    ("lease-metrics", "recorded", 20),
     ("lease-multilang", "daemon", 88),
     ("lease-postgres", "conformance", 80),
     ("lease-postgres", "misconfiguration", 30),

@@ -68,7 +68,7 @@ impl PrometheusServer {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), ready).await.expect("the server is ready");
+        tokio::time::timeout(Duration::from_mins(5), ready).await.expect("the server is ready");
         Some(server)
     }
 

@@ -181,7 +181,8 @@ async fn grant_that_is_confirmed_after_its_deadline_is_no_lease() {
         faulty.next(Call::Obtain, Fault::LoseReply);
         faulty.every(Call::Obtain, Fault::Fail);
         assert!(locker.obtain(&key("job")).await.is_err());
-        sleep(ttl / 2 - SECOND).await;
+        // Less than half of the ttl.
+        sleep(ttl * 2 / 5).await;
 
         faulty.heal();
         faulty.next(Call::Obtain, Fault::DelayReply(SECOND * 3));

@@ -24,7 +24,7 @@ impl Running {
         self.comparing.abort_all();
         self.worker.me.state = MemberState::Leaving;
         self.row_is_written = false;
-        self.note(|view, _| view.own_row_changes());
+        self.note(|view, _| view.leaves());
     }
 
     /// Takes at most the last part of the grace time. The tasks may use the first half of this part.

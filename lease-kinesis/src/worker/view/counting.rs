@@ -1,12 +1,14 @@
 //! The counter of the worker's own session. When it moves, the other workers read the worker's own row.
 
+use std::error::Error;
+
 use lease_core::store::within;
 use lease_core::{Change, StoreError, Written};
 use tracing::debug;
 
 use super::notices::RowCount;
 use super::ring::change_counters;
-use super::{View, sessions};
+use super::{Leaving, View, sessions};
 use crate::time::now;
 use crate::worker::parts::WorkerParts;
 
@@ -25,6 +27,14 @@ impl View {
         (self.failed_counts, self.count_after) =
             (self.failed_counts.saturating_add(1), Some(now() + pause.mul_f64(0.9)));
         self.count_now(worker).await?;
+        if self.leaving == Leaving::Untold
+            && let Err(cause) = self.tell_leaving(worker).await
+        {
+            debug!(
+                error = &cause as &dyn Error,
+                "the other workers learn later that this one stops"
+            );
+        }
         (self.failed_counts, self.count_after) = (0, None);
         Ok(())
     }
@@ -56,6 +66,26 @@ impl View {
         // A request may count twice. Then the row has a number that is too small.
         self.must_count = self.row_count.0 < counted;
         Ok(())
+    }
+
+    /// A worker that is late reads the rows of others in turn. It needs the row of a worker that stops at once, to take
+    /// over its shards.
+    async fn tell_leaving(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
+        let Some((own, _)) = &self.own else { return Ok(()) };
+        let (settings, name) = (&worker.settings, own.leaving());
+        let key = settings.application.changes();
+        let told = sessions(&*settings.table)?.count(&key, &name);
+        within(settings.options.request_timeout(), told).await?;
+        self.leaving = Leaving::Told;
+        Ok(())
+    }
+
+    /// Reports that this worker stops.
+    pub(crate) fn leaves(&mut self) {
+        if self.leaving == Leaving::No {
+            self.leaving = Leaving::Untold;
+        }
+        self.own_row_changes();
     }
 
     /// Adds the notices to a change of the worker's own row.

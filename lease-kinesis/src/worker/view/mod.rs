@@ -46,6 +46,7 @@ pub(crate) struct View {
     turn: Turn,
     /// Whether the worker's own row lacks a notice, or a change of the worker's state.
     is_unwritten: bool,
+    leaving: Leaving,
     /// Whether the counter of this session must grow, since the row has changed or lacks the counter.
     must_count: bool,
     /// The counter of this session has never exceeded this number.
@@ -91,6 +92,14 @@ pub(crate) enum Listed {
     Changed,
 }
 
+/// Whether this worker stops, and whether the row `changes` says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Untold,
+    Told,
+}
+
 impl View {
     pub(crate) fn new() -> Self {
         Self {
@@ -102,6 +111,7 @@ impl View {
             late_since: None,
             turn: Turn::Workers,
             is_unwritten: false,
+            leaving: Leaving::No,
             must_count: false,
             counted: 0,
             row_count: RowCount(0),
@@ -127,6 +137,9 @@ impl View {
         self.notices = Notices::default();
         (self.must_count, self.counted, self.row_count) = (true, 0, RowCount(0));
         (self.failed_counts, self.count_after) = (0, None);
+        if self.leaving == Leaving::Told {
+            self.leaving = Leaving::Untold;
+        }
     }
 
     /// Whether old notices were removed, so that the worker's own row must be written.

@@ -125,6 +125,9 @@ impl View {
             News::None => return,
             News::Gap => return self.is_behind = true,
             News::Shards(shards) => shards,
+            // The rows show which of them have ended, and their children. Other shards that the session has held are
+            // free, or were reported by other workers. An audit finds all else.
+            News::UnreadEnd(session) => self.rows.held_under(&session),
         };
         for key in shards {
             self.unreported.remove(&key);

@@ -11,7 +11,7 @@ use lease_core::store::{Ended, LeaseRecord, Parent, SessionState, Sessions, with
 use lease_core::{Attempt, Change, Holder, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
 use tracing::{debug, info};
 
-use super::roster::{News, SessionId, any_below};
+use super::roster::{SessionId, any_below};
 use super::{View, sessions};
 use crate::log_throttle::LogThrottles;
 use crate::table::snapshot::log_unreadable;
@@ -72,14 +72,14 @@ impl View {
             self.next_expiry = *left;
         }
         for (id, state) in watched.iter().zip(states) {
-            self.take_over(id, &state);
+            self.take_over(id, &state, reading);
         }
         for (id, record) in uncounted {
             let news = self.roster.read(&id, Some(&record), &settings.application);
             self.take_news(news, reading);
         }
         if successor_ended {
-            self.walk(sessions, ring.into_iter().skip(1).collect(), limit).await;
+            self.walk(sessions, ring.into_iter().skip(1).collect(), limit, reading).await;
         }
         Ok(())
     }
@@ -112,7 +112,13 @@ impl View {
     }
 
     /// Many workers may crash at once. So the worker continues along the ring until a session lives.
-    async fn walk(&mut self, sessions: &dyn Sessions, ring: Vec<SessionId>, limit: Duration) {
+    async fn walk(
+        &mut self,
+        sessions: &dyn Sessions,
+        ring: Vec<SessionId>,
+        limit: Duration,
+        reading: &BTreeSet<LeaseKey>,
+    ) {
         for some in ring.chunks(AT_ONCE) {
             let parents: Vec<_> =
                 some.iter().filter_map(|id| self.roster.parent(id).cloned()).collect();
@@ -130,7 +136,7 @@ impl View {
             }
             let all_ended = next.is_none();
             for (id, state) in some.iter().zip(states) {
-                self.take_over(id, &state);
+                self.take_over(id, &state, reading);
             }
             if !all_ended {
                 return;
@@ -138,20 +144,23 @@ impl View {
         }
     }
 
-    fn take_over(&mut self, id: &SessionId, state: &Watched) {
+    fn take_over(&mut self, id: &SessionId, state: &Watched, reading: &BTreeSet<LeaseKey>) {
         if matches!(state, Watched::Ended) {
             if !self.roster.is_known_to_have_ended(id) {
                 info!(session = %id, "session of another worker has ended");
             }
-            self.is_behind |= self.roster.found_ended(id) == News::Gap;
+            let news = self.roster.found_ended(id);
+            self.take_news(news, reading);
         }
     }
 
     /// Removes the counters of ended sessions, so that the other workers learn of the ends. A request that fails
     /// is repeated at the next tick.
     pub(super) async fn remove_ended(&mut self, worker: &WorkerParts) {
-        let change =
-            self.roster.to_remove().fold(Change::new(), |change, id| change.remove(id.to_string()));
+        let change = self
+            .roster
+            .to_remove()
+            .fold(Change::new(), |change, id| change.remove(id.to_string()).remove(id.leaving()));
         if change.removed().next().is_none() {
             return;
         }

@@ -45,13 +45,16 @@ struct Listed {
     unread: Option<i64>,
     is_unreadable: bool,
     member: Option<Member>,
+    /// Whether the row `changes` says that the worker stops.
+    is_leaving: bool,
     has_ended: bool,
 }
 
 /// Sessions whose counter has moved, with the keys of their workers' own rows.
 #[derive(Debug)]
 pub(crate) struct Unread {
-    /// New sessions, ones that may have ended, and unreadable rows. They decide the plan, so they are read at each tick.
+    /// New sessions, ones that may have ended, workers that stop, and unreadable rows. They decide the plan, so they are
+    /// read at each tick.
     pub(crate) urgent: Vec<UnreadRow>,
     /// In the order in which they are read.
     pub(crate) others: Vec<UnreadRow>,
@@ -68,6 +71,8 @@ pub(crate) enum News {
     Shards(Vec<LeaseKey>),
     /// Notices are missing.
     Gap,
+    /// The session has ended before its last notices were read.
+    UnreadEnd(Parent),
 }
 
 impl SessionId {
@@ -82,6 +87,13 @@ impl SessionId {
     }
 }
 
+impl SessionId {
+    /// The attribute of the row `changes` that tells all workers at once that this one stops.
+    pub(crate) fn leaving(&self) -> String {
+        format!("{LEAVING}{self}")
+    }
+}
+
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.token.get(), self.name)
@@ -91,7 +103,8 @@ impl fmt::Display for SessionId {
 impl Listed {
     fn new(parent: Parent) -> Self {
         let (count, read, unread, member) = (None, None, None, None);
-        Self { parent, count, read, unread, is_unreadable: false, member, has_ended: false }
+        let (is_unreadable, is_leaving, has_ended) = (false, false, false);
+        Self { parent, count, read, unread, is_unreadable, member, is_leaving, has_ended }
     }
 
     /// Whether the counter has moved since the worker's own row was read.
@@ -117,8 +130,8 @@ impl Roster {
         for session in self.listed.values_mut() {
             session.count = None;
         }
-        let attributes = changes.map(|record| &record.attributes).into_iter().flatten();
-        for (name, count) in attributes {
+        let attributes = || changes.map(|record| &record.attributes).into_iter().flatten();
+        for (name, count) in attributes() {
             let (Some(id), Some(count)) = (SessionId::parse(name), count.as_i64()) else {
                 continue;
             };
@@ -128,6 +141,12 @@ impl Roster {
             session.count = Some(count);
             if session.is_unread() {
                 session.unread = Some(count);
+            }
+        }
+        let stops = |name: &String| SessionId::parse(name.strip_prefix(LEAVING)?);
+        for id in attributes().filter_map(|(name, _)| stops(name)) {
+            if let Some(session) = self.listed.get_mut(&id) {
+                session.is_leaving = true;
             }
         }
         let is_former = |id: &&SessionId| id.name == own.name && id.token < own.token;
@@ -164,7 +183,9 @@ impl Roster {
         let unread = self.listed.iter().filter(|(id, it)| *id != own && it.is_unread());
         // Rows of shards may name many sessions that have ended long ago.
         let is_urgent = |session: &Listed| {
-            session.read.is_none() != session.count.is_none() || session.is_unreadable
+            session.read.is_none() != session.count.is_none()
+                || session.is_leaving
+                || session.is_unreadable
         };
         let (urgent, others): (Vec<_>, Vec<_>) = unread.partition(|(_, it)| is_urgent(it));
         let is_later = |id: &SessionId| self.turn.as_ref().is_none_or(|turn| id > turn);
@@ -285,18 +306,17 @@ impl Roster {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The shards of the session are free from now on. No later read returns its last notices, so these are
+    /// The shards of the session are free from now on. A worker that stops removes its row, so its last notices are
     /// missing if its counter has moved since the last read.
     fn end(&mut self, id: &SessionId) -> News {
         let Some(session) = self.listed.get_mut(id) else { return News::None };
         (session.member, session.has_ended) = (None, true);
         self.live.remove(&session.parent);
         self.is_changed = true;
-        session.unread.take().map_or(News::None, |_| News::Gap)
+        session.unread.take().map_or(News::None, |_| News::UnreadEnd(session.parent.clone()))
     }
 
-    /// This worker has proved the end of the session. It removes the session's attribute. Returns whether notices
-    /// are missing.
+    /// This worker has proved the end of the session. It removes the session's attribute.
     pub(crate) fn found_ended(&mut self, id: &SessionId) -> News {
         self.ended.insert(id.clone());
         self.end(id)
@@ -344,6 +364,9 @@ impl Roster {
         self.live.contains(session)
     }
 }
+
+/// Before the name of a session. No session has such a name, since a name begins with a token.
+const LEAVING: &str = "leaving ";
 
 /// A number below `count`, which differs from tick to tick and from worker to worker.
 pub(crate) fn any_below(count: usize, worker: &Lessee, tick: u64) -> Option<usize> {

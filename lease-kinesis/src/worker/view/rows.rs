@@ -83,6 +83,12 @@ impl Rows {
         self.noticed.retain(must_read);
     }
 
+    /// The shards that `session` has held, by the last reads.
+    pub(crate) fn held_under(&self, session: &Parent) -> Vec<LeaseKey> {
+        let rows = self.snapshot.all_rows().filter(|row| row.session.as_ref() == Some(session));
+        rows.map(|row| row.key.clone()).collect()
+    }
+
     /// The workers that hold shards without a session.
     pub(crate) fn holders_with_a_ttl(&self) -> BTreeSet<Lessee> {
         if self.expiring.is_empty() {
@@ -179,7 +185,7 @@ fn planned(row: &ShardRow) -> Planned {
     (row.holder.clone(), session, row.checkpoint == Position::ShardEnd)
 }
 
-/// A worker without a session reports no new rows. It writes the children into the row of the shard that has ended.
+/// A worker without a session reports no new rows, and the last notices of a session may be missing. A worker writes the children into the row of the shard that has ended.
 fn unknown_children(snapshot: &Snapshot, row: &ShardRow) -> Vec<ShardName> {
     if row.checkpoint != Position::ShardEnd {
         return Vec::new();

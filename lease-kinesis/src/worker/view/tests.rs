@@ -13,7 +13,7 @@ use lease_core::{Attempt, Locker, Written};
 use lease_memory::MemoryStore;
 
 use super::*;
-use crate::plan::fleet;
+use crate::plan::{MemberState, fleet};
 use crate::processor::{Outcome, RecordProcessor, ShardContext};
 use crate::source::Source;
 use crate::table::row;
@@ -83,6 +83,12 @@ impl Looking {
         let before = self.view.rows_read;
         self.view.catch_up(&self.worker, &reading, &mut unreadable).await.unwrap();
         self.view.rows_read - before
+    }
+
+    async fn sees_leaving(&mut self, name: &str) -> bool {
+        let members = self.look(Listed::Changed).await.members;
+        let member = members.iter().find(|member| member.name.as_str() == name).unwrap();
+        member.state == MemberState::Leaving
     }
 
     /// The shards in this worker's view, each with its holder.

@@ -38,6 +38,17 @@ impl Other {
         self.report(table).await;
     }
 
+    /// Reads `shard` to its end, and creates the row of its child.
+    pub(super) async fn end(&mut self, table: &MemoryStore, shard: usize, child: usize) {
+        create(table, &[child]).await;
+        let children = BTreeSet::from([format!("shardId-{child:012}").parse().unwrap()]);
+        let change = row::children_change(&children).set("checkpoint", "SHARD_END");
+        let lease = self.leases.iter().find(|lease| *lease.key() == key(shard)).unwrap();
+        assert_eq!(lease.update(table, &change).await.unwrap(), Written::Applied);
+        self.notice(table, shard).await;
+        self.notice(table, child).await;
+    }
+
     pub(super) fn id(&self) -> SessionId {
         SessionId::new(self.session.lessee().clone(), self.session.token())
     }
@@ -115,6 +126,44 @@ async fn end_of_a_session_is_found_before_other_changes_are_read() {
 
     assert!(a.view.late_since.is_some());
     assert!(free.collect::<Vec<_>>().contains(&String::new()), "shard 0 is not free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_that_stops_is_read_before_other_changes() {
+    let table = MemoryStore::new();
+    let (mut a, mut others) = fleet(&table, 59).await;
+    let mut z = Looking::new(&table, "z").await;
+    a.look(Listed::Changed).await;
+    change_all(&table, &mut others).await;
+    z.worker.me.state = MemberState::Leaving;
+    z.view.own_row_changes();
+    z.report().await;
+    assert!(!a.sees_leaving("z").await, "a is not late");
+
+    z.view.leaves();
+    z.report().await;
+
+    assert!(a.sees_leaving("z").await);
+    assert!(a.view.late_since.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_worker_that_has_stopped_stays_in_the_counters() {
+    let table = MemoryStore::new();
+    let (mut a, mut z) = (Looking::new(&table, "a").await, Looking::new(&table, "z").await);
+    a.look(Listed::Changed).await;
+    z.view.leaves();
+    z.report().await;
+    let counters = async || {
+        let row = table.read(&"shop/changes".parse().unwrap()).await.unwrap().unwrap();
+        row.attributes.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(counters().await.len(), 3);
+
+    z.session.take().unwrap().delete(table.clone()).await.unwrap();
+    a.look(Listed::Changed).await;
+
+    assert_eq!(counters().await, [a.view.own.as_ref().unwrap().0.to_string()]);
 }
 
 #[tokio::test(start_paused = true)]

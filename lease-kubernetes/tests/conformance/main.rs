@@ -1,0 +1,143 @@
+//! Kubernetes keeps every promise of a register, of a lock store and of a lease table. A control breaks each mechanism
+//! of the register, and the kit finds it.
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
+
+mod sabotage;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use lease_core::LeaseKey;
+use lease_core::conformance::{Fixture, Reopened};
+use lease_kubernetes::{KubernetesRegister, KubernetesStore};
+use lease_register::conformance::{self as registers, register_promises};
+use lease_test_servers::kubernetes::{ApiServer, PATIENT};
+use lease_test_servers::promises::broken_of_both;
+
+use crate::sabotage::{Sabotage, Sabotaged};
+
+/// Each promise has a namespace of its own, on one server.
+struct OwnNamespace {
+    server: Arc<ApiServer>,
+    namespace: String,
+    sabotage: Sabotage,
+}
+
+impl OwnNamespace {
+    fn with(server: &Arc<ApiServer>, sabotage: Sabotage) -> Self {
+        static NAMESPACES: AtomicU64 = AtomicU64::new(0);
+        let number = NAMESPACES.fetch_add(1, Ordering::Relaxed);
+        Self { server: Arc::clone(server), namespace: format!("promise-{number}"), sabotage }
+    }
+
+    async fn open(&self) -> KubernetesRegister {
+        let builder = KubernetesRegister::builder().with_namespace(&self.namespace);
+        let builder = builder.with_server(self.server.endpoint()).with_timeout(PATIENT);
+        builder.connect().await.unwrap()
+    }
+}
+
+#[async_trait]
+impl registers::Fixture for OwnNamespace {
+    type Register = Sabotaged;
+
+    async fn register(&self) -> Sabotaged {
+        Sabotaged::new(self.open().await, self.sabotage)
+    }
+
+    async fn another(&self, _register: &Sabotaged) -> Sabotaged {
+        registers::Fixture::register(self).await
+    }
+
+    async fn delete(&self, _register: &Sabotaged, key: &LeaseKey) -> bool {
+        let found = self.server.objects(&self.namespace).into_iter().find(|object| {
+            let metadata = &object["metadata"];
+            let annotated = metadata["annotations"]["lease-kubernetes/key"].as_str();
+            annotated.or(metadata["name"].as_str()) == Some(key.as_str())
+        });
+        let name = found.unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        self.server.delete(&self.namespace, &name)
+    }
+}
+
+#[async_trait]
+impl Fixture for OwnNamespace {
+    type Store = KubernetesStore;
+
+    async fn store(&self) -> KubernetesStore {
+        KubernetesStore::new(self.open().await)
+    }
+
+    async fn another(&self, _store: &KubernetesStore) -> KubernetesStore {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: KubernetesStore) -> Reopened<KubernetesStore> {
+        drop(store);
+        Reopened::Intact(self.store().await)
+    }
+}
+
+#[test]
+fn every_promise_of_both_traits_is_kept() {
+    let server = Arc::new(ApiServer::start());
+
+    let broken = broken_of_both(|| OwnNamespace::with(&server, Sabotage::None));
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+#[test]
+fn every_promise_of_a_register_is_kept_and_each_sabotage_is_found() {
+    // Broken promises panic, as expected. Printing these panics would hide an unexpected panic.
+    std::panic::set_hook(Box::new(|_| ()));
+
+    let wrong: Vec<_> = std::thread::scope(|scope| {
+        let tried = EXPECTED.iter().map(|(sabotage, expected)| {
+            scope.spawn(move || (sabotage, broken_by(*sabotage), *expected))
+        });
+        let tried: Vec<_> = tried.collect();
+        tried
+            .into_iter()
+            .map(|tried| tried.join().unwrap())
+            .filter(|tried| tried.1 != tried.2)
+            .collect()
+    });
+    drop(std::panic::take_hook());
+
+    assert!(wrong.is_empty(), "sabotage, broken promises, expected ones: {wrong:#?}");
+}
+
+fn broken_by(sabotage: Sabotage) -> Vec<&'static str> {
+    let server = Arc::new(ApiServer::start());
+    if sabotage == Sabotage::SendsNoUid {
+        server.ignore_uids();
+    }
+    let promises = register_promises::<OwnNamespace>();
+    let broken = promises.iter().filter(|promise| {
+        let fixture = OwnNamespace::with(&server, sabotage);
+        catch_unwind(AssertUnwindSafe(|| (promise.check)(fixture))).is_err()
+    });
+    broken.map(|promise| promise.name).collect()
+}
+
+const EXPECTED: &[(Sabotage, &[&str])] = &[
+    (Sabotage::None, &[]),
+    (
+        Sabotage::ReplacesWhateverIsThere,
+        &[
+            "existing_key_is_not_created",
+            "absent_key_has_no_version",
+            "stale_replacement_never_applies",
+            "repeated_replacement_conflicts",
+            "replacement_of_deleted_record_conflicts",
+            "one_of_two_replacements_applies",
+            "one_of_two_creations_applies",
+        ],
+    ),
+    (Sabotage::SendsNoUid, &["replacement_of_deleted_record_conflicts"]),
+    (Sabotage::ListsOnePage, &["list_has_every_key_of_its_prefix"]),
+    (Sabotage::WatchesFromNowOn, &["late_watch_wakes_at_once"]),
+];

@@ -62,6 +62,8 @@ const LONG: [(&str, &str, u32); 48] = [
     ("lease-kinesis", "worker_under_session", 40),
     ("lease-locker-tests", "processes", 30),
     ("lease-locker-tests", "redis_locker", 20),
+    ("lease-kubernetes", "conformance", 65),
+    ("lease-kubernetes", "server", 5),
     ("lease-memory", "locker", 20),
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),

@@ -121,8 +121,9 @@ impl KubernetesRegisterBuilder {
 
 /// The type of a URL is of a crate that kube uses.
 fn parsed<U: FromStr<Err: Display>>(server: &str) -> Result<U, StoreError> {
-    let wrong = |error| misconfigured(format!("server {server:?}: {error}: give http://HOST:PORT"));
-    server.parse().map_err(wrong)
+    server.parse::<U>().map_err(|error| {
+        misconfigured(format!("server {server:?}: {error}: give http://HOST:PORT"))
+    })
 }
 
 fn is_namespace(text: &str) -> bool {

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream as WatchStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -160,7 +159,7 @@ impl Register for KubernetesRegister {
 }
 
 /// Returns after an event, or when the watch has ended: the waiter then reads the key.
-async fn until_change(mut watch: WatchStream<'static, kube::Result<WatchEvent<Lease>>>) {
+async fn until_change(mut watch: BoxStream<'static, kube::Result<WatchEvent<Lease>>>) {
     while let Some(Ok(WatchEvent::Bookmark(_))) = watch.next().await {}
 }
 

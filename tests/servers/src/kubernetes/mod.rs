@@ -99,9 +99,10 @@ impl ApiServer {
         let mut object =
             found.unwrap_or_else(|_| serde_json::json!({ "metadata": { "name": name } }));
         change(&mut object);
-        let written = match is_new {
-            true => self.objects.create(namespace, object),
-            false => self.objects.replace(namespace, name, object),
+        let written = if is_new {
+            self.objects.create(namespace, object)
+        } else {
+            self.objects.replace(namespace, name, object)
         };
         written.expect("a valid object");
     }

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use crate::kubernetes::objects::{Failure, Objects};
 
@@ -69,13 +69,13 @@ fn list(objects: &Objects, namespace: &str, uri: &Uri) -> Value {
     })
 }
 
-/// Without a version, begins with the objects that exist.
+/// Without a version, begins with the objects that exist. Ends if the server has had no change for `timeoutSeconds`.
 fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, Failure> {
     let namespace = namespace.to_owned();
     let selector = parameter(uri, "fieldSelector");
     let name = selector.and_then(|text| text.strip_prefix("metadata.name=").map(str::to_owned));
     let seconds = parameter(uri, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(300));
+    let limit = Duration::from_secs(seconds.unwrap_or(300));
     let seen = parameter(uri, "resourceVersion").and_then(|version| version.parse::<u64>().ok());
     // Subscribes before the first read, so that no change is missed.
     let changed = objects.subscribe();
@@ -112,7 +112,7 @@ fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, 
                     seen = change.version;
                     waiting.push(line(change.kind, &change.object));
                 }
-                if waiting.is_empty() && !matches!(timeout_at(end, changed.changed()).await, Ok(Ok(()))) {
+                if waiting.is_empty() && !matches!(timeout(limit, changed.changed()).await, Ok(Ok(()))) {
                     return None;
                 }
             }

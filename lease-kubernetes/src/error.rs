@@ -90,9 +90,12 @@ const LOGIN: &str = ": check the service account's token, or the user of the kub
 const NAMESPACE: &str = ": create the namespace, or name another one";
 const TOO_LARGE: &str = ": if the record is too large, store fewer attributes; an object has at most 256 KiB of \
     annotations";
-const NO_CONFIG: &str = ": run in a pod with a service account, set KUBECONFIG, or name the server by `with_server`";
-const NOT_KUBERNETES: &str = ": it does not answer like an API server of Kubernetes; correct the host and port";
-const CERTIFICATE: &str = ": check the authority's certificate in the kubeconfig file or the service account";
+const NO_CONFIG: &str =
+    ": run in a pod with a service account, set KUBECONFIG, or name the server by `with_server`";
+const NOT_KUBERNETES: &str =
+    ": it does not answer like an API server of Kubernetes; correct the host and port";
+const CERTIFICATE: &str =
+    ": check the authority's certificate in the kubeconfig file or the service account";
 
 #[cfg(test)]
 mod tests {

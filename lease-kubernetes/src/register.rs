@@ -89,7 +89,8 @@ impl Register for KubernetesRegister {
         expected: Option<&Version>,
         record: &Record,
     ) -> Result<Replaced, StoreError> {
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let params =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let Some(expected) = expected else {
             let lease = object::write(key, None, record)?;
             return match self.request(self.api.create(&params, &lease)).await? {

@@ -116,13 +116,7 @@ const SCHEMES: [Scheme; 16] = [
     ),
     scheme("etcd", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcd://HOST:2379,HOST:2379"),
     scheme("etcds", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcds://HOST:2379,HOST:2379"),
-    scheme(
-        "k8s",
-        Kind::Kubernetes,
-        "kubernetes",
-        cfg!(feature = "kubernetes"),
-        "k8s://NAMESPACE",
-    ),
+    scheme("k8s", Kind::Kubernetes, "kubernetes", cfg!(feature = "kubernetes"), "k8s://NAMESPACE"),
 ];
 
 const fn scheme(

@@ -7,7 +7,8 @@ use crate::any_store::AnyStore;
 use crate::url::StoreUrl;
 
 pub(crate) async fn open(mut url: StoreUrl) -> Result<AnyStore, StoreError> {
-    let is_plain = url.has_authority && url.login.is_none() && url.path.trim_matches('/').is_empty();
+    let is_plain =
+        url.has_authority && url.login.is_none() && url.path.trim_matches('/').is_empty();
     let [namespace] = url.hosts.as_slice() else { return Err(url.refuse(WRONG)) };
     if !is_plain {
         return Err(url.refuse(WRONG));

@@ -54,7 +54,11 @@ type Answer = Result<Value, Failure>;
 impl Default for Objects {
     fn default() -> Self {
         let state = State { version: 1, ..State::default() };
-        Self { state: Mutex::new(state), version: watch::Sender::new(1), requests: AtomicUsize::new(0) }
+        Self {
+            state: Mutex::new(state),
+            version: watch::Sender::new(1),
+            requests: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -63,7 +67,9 @@ impl Objects {
     pub(super) fn admit(&self) -> Result<(), Failure> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         match lock(&self.state).refusal {
-            Some((code, reason)) => Err(Failure::new(code, reason, "the test refuses all requests")),
+            Some((code, reason)) => {
+                Err(Failure::new(code, reason, "the test refuses all requests"))
+            }
             None => Ok(()),
         }
     }
@@ -120,7 +126,10 @@ impl Objects {
         let mut state = lock(&self.state);
         let Some(found) = state.by_name.get(&at(namespace, name)).cloned() else {
             if !uid.is_empty() && !state.ignores_uids {
-                return Err(conflict(name, "the UID in the precondition is not that of the object"));
+                return Err(conflict(
+                    name,
+                    "the UID in the precondition is not that of the object",
+                ));
             }
             return self.write(&mut state, namespace, object, None);
         };
@@ -157,9 +166,10 @@ impl Objects {
             label.is_none_or(|(name, value)| object["metadata"]["labels"][name] == value)
         };
         let state = lock(&self.state);
-        let all = state.by_name.iter().filter(|((found, name), _)| {
-            found == namespace && name.as_str() > after
-        });
+        let all = state
+            .by_name
+            .iter()
+            .filter(|((found, name), _)| found == namespace && name.as_str() > after);
         let mut found: Vec<_> =
             all.map(|(_, object)| object.clone()).filter(has_label).take(limit + 1).collect();
         let has_more = found.len() > limit;
@@ -270,17 +280,21 @@ fn validate(object: &Value) -> Result<(), Failure> {
         return invalid("spec.leaseDurationSeconds: must be greater than 0".to_owned());
     }
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
-    let size = annotations.into_iter().flatten().map(|(name, value)| {
-        name.len() + value.as_str().map_or(0, str::len)
-    });
+    let size = annotations
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len));
     if size.sum::<usize>() > 256 * 1024 {
-        return invalid("metadata.annotations: Too long: may not be more than 262144 bytes".to_owned());
+        return invalid(
+            "metadata.annotations: Too long: may not be more than 262144 bytes".to_owned(),
+        );
     }
     Ok(())
 }
 
 fn conflict(name: &str, why: &str) -> Failure {
-    let message = format!("Operation cannot be fulfilled on leases.coordination.k8s.io {name:?}: {why}");
+    let message =
+        format!("Operation cannot be fulfilled on leases.coordination.k8s.io {name:?}: {why}");
     Failure::new(409, "Conflict", message)
 }
 

@@ -112,7 +112,9 @@ fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, 
                     seen = change.version;
                     waiting.push(line(change.kind, &change.object));
                 }
-                if waiting.is_empty() && !matches!(timeout(limit, changed.changed()).await, Ok(Ok(()))) {
+                if waiting.is_empty()
+                    && !matches!(timeout(limit, changed.changed()).await, Ok(Ok(())))
+                {
                     return None;
                 }
             }

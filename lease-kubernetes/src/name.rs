@@ -83,5 +83,5 @@ mod tests {
         assert_ne!(name(&first), first);
     }
 
-    const NAME_OF_A_B: &str = "a-b-";
+    const NAME_OF_A_B: &str = "a-b-ba01d296b8524c51e7b3afab5f45f0ca";
 }

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use lease_core::store::{Clock, Moment};
 use parking_lot::Mutex;
-use tokio::time::timeout;
-use tracing::{debug, error};
+use tracing::error;
 
 use crate::dead_letters::Unsendable;
-use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 
 /// Receives the events of an exporter. Each method does nothing by default.
@@ -60,7 +58,7 @@ pub trait ExportMetrics: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The number of pending events, and the age of the oldest of them. Called after each call of the exporter that
-    /// might export, once a minute while a process finds no job, and by [`Exporter::measure_backlog`].
+    /// might export, once a minute while a process finds no job, and by [`Exporter::measure_backlog`](crate::Exporter::measure_backlog).
     fn backlog(&self, pending: u64, oldest: Option<Duration>) {
         let _ = (pending, oldest);
     }
@@ -128,7 +126,7 @@ pub struct SentBatch {
     /// Events that the sink has taken.
     pub sent: u64,
     /// Events that the sink has not taken. This count excludes events that the sink refused. The counted events stay
-    /// pending, unless this was the last of [several exports](Exporter::with_max_failures).
+    /// pending, unless this was the last of [several exports](crate::Exporter::with_max_failures).
     pub failed: u64,
     /// The time of all requests and retries.
     pub took: Duration,
@@ -139,14 +137,15 @@ pub struct SentBatch {
 /// The application's metrics, if it has any. A panic in a method ends no export.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reports {
-    metrics: Option<Arc<dyn ExportMetrics>>,
+    pub(crate) metrics: Option<Arc<dyn ExportMetrics>>,
     /// When this process last measured the backlog.
-    measured: Arc<Mutex<Option<Moment>>>,
+    pub(crate) measured: Arc<Mutex<Option<Moment>>>,
 }
 
 /// An export that runs. Reports its end when it is dropped.
 pub(crate) struct OpenExport<'a> {
-    exporter: &'a Exporter,
+    reports: &'a Reports,
+    clock: &'a dyn Clock,
     began: Moment,
     end: ExportEnd,
 }
@@ -161,9 +160,9 @@ impl Reports {
 }
 
 impl<'a> OpenExport<'a> {
-    pub(crate) fn begin(exporter: &'a Exporter) -> Self {
-        exporter.metrics.report(ExportMetrics::began);
-        Self { exporter, began: exporter.clock.now(), end: ExportEnd::Dropped }
+    pub(crate) fn begin(reports: &'a Reports, clock: &'a dyn Clock) -> Self {
+        reports.report(ExportMetrics::began);
+        Self { reports, clock, began: clock.now(), end: ExportEnd::Dropped }
     }
 
     pub(crate) fn end<T>(mut self, ended: Result<T, ExportError>) -> Result<T, ExportError> {
@@ -174,61 +173,7 @@ impl<'a> OpenExport<'a> {
 
 impl Drop for OpenExport<'_> {
     fn drop(&mut self) {
-        let took = self.exporter.clock.now().since(self.began);
-        self.exporter.metrics.report(|metrics| metrics.ended(took, self.end));
+        let took = self.clock.now().since(self.began);
+        self.reports.report(|metrics| metrics.ended(took, self.end));
     }
 }
-
-impl Exporter {
-    /// Reports the events of exports to `metrics`, such as the adapters of `lease-metrics` and `lease-opentelemetry`.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: Arc<dyn ExportMetrics>) -> Self {
-        self.metrics = Reports { metrics: Some(metrics), measured: Arc::default() };
-        self
-    }
-
-    /// Reports the [backlog](ExportMetrics::backlog) to the metrics. Without metrics, does nothing. A process that
-    /// rarely exports can call this at an interval.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the buffer did not answer.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the call only reads.
-    pub async fn measure_backlog(&self) -> Result<(), ExportError> {
-        if self.metrics.metrics.is_some() {
-            *self.metrics.measured.lock() = Some(self.clock.now());
-            let (pending, oldest) =
-                (self.parts.buffer.pending().await?, self.parts.buffer.oldest_age().await?);
-            self.metrics.report(|metrics| metrics.backlog(pending, oldest));
-        }
-        Ok(())
-    }
-
-    /// An export has ended, so an error of the buffer only delays the next measurement. The caller waits for the result
-    /// of the export, so the measurement is short.
-    pub(crate) async fn measure_backlog_after_export(&self) {
-        match timeout(LONGEST_MEASUREMENT, self.measure_backlog()).await {
-            Ok(Ok(())) => (),
-            Ok(Err(error)) => {
-                let error = &error as &dyn std::error::Error;
-                debug!(key = %self.key, error, "backlog not measured");
-            }
-            Err(_late) => debug!(key = %self.key, "backlog not measured in time"),
-        }
-    }
-
-    /// Other processes export the events, so the last values of this process would be out of date.
-    pub(crate) async fn measure_backlog_while_idle(&self) {
-        let last = *self.metrics.measured.lock();
-        if last.is_none_or(|last| self.clock.now().since(last) >= IDLE_MEASUREMENT) {
-            self.measure_backlog_after_export().await;
-        }
-    }
-}
-
-const LONGEST_MEASUREMENT: Duration = Duration::from_secs(1);
-
-const IDLE_MEASUREMENT: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ mod coexistence;
 mod lease_taker;
 mod liveness;
 mod neighbours;
+mod observing;
 mod row;
 mod schema;
 mod store;

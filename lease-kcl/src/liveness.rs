@@ -1,7 +1,9 @@
-//! The part of a row that changes while its owner is running. KCL writes no time to a row, so only this part
-//! shows whether the lease has expired.
+//! The part of a row that changes while its owner is running, and the state of the lease that follows from it. KCL
+//! writes no time to a row, so only this part shows whether the lease has expired.
 
-use lease_core::{FencingToken, Lessee};
+use std::time::Duration;
+
+use lease_core::{FencingToken, Holder, Lessee};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Liveness {
@@ -24,4 +26,14 @@ impl Liveness {
     pub(crate) fn renewer(&self) -> Option<&Lessee> {
         self.processor.as_ref().or(self.owner.as_ref())
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    Free,
+    /// For this time, only the row's owner may obtain the lease.
+    Reserved(Duration),
+    Held(Holder),
+    /// The next claim obtains the lease.
+    Expired(Holder),
 }

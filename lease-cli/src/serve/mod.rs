@@ -1,7 +1,7 @@
 //! `lease serve`: a page for operators, with leases, jobs, shards and switches as they change.
 //!
-//! Start with [`serve`]. [`site`] has the paths, [`guard`] refuses requests of other sites, [`token`] those without
-//! the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`views`] reads
+//! Start with [`serve`]. [`routes`] has the paths, and [`site`] what their handlers share. [`guard`] refuses requests
+//! of other sites, [`token`] those without the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`views`] reads
 //! leases, jobs, shards and switches, as [`rows`]. [`changes`] has what a browser may change, and [`operator`] who
 //! changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are
 //! what a browser loads.
@@ -13,6 +13,7 @@ mod feed;
 mod files;
 mod guard;
 mod operator;
+mod routes;
 mod rows;
 mod site;
 mod token;
@@ -80,7 +81,7 @@ pub(crate) async fn serve(context: &Context, arguments: ServeArguments) -> Resul
             finish(&changes, &mut signals).await;
             Ok(Exit::signal(signal))
         }
-        () = connections::serve(listener, site::router(site, hosts)) => Ok(Exit::SUCCESS),
+        () = connections::serve(listener, routes::router(site, hosts)) => Ok(Exit::SUCCESS),
     }
 }
 
@@ -146,7 +147,7 @@ async fn open_site(
         interval,
         streams,
         changes,
-        token,
+        token: token.map(Arc::new),
     })
 }
 

@@ -12,7 +12,6 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use subtle::ConstantTimeEq;
 
-use super::site::Site;
 use crate::exit::{Exit, Failure};
 use crate::output::messages::say;
 
@@ -86,11 +85,11 @@ impl fmt::Debug for Token {
 /// Refuses a change without the token. A browser never adds this header by itself, as it does with a cookie. It is not
 /// `Authorization`, which belongs to the login of a reverse proxy.
 pub(super) async fn require(
-    State(site): State<Arc<Site>>,
+    State(token): State<Option<Arc<Token>>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let Some(token) = &site.token else {
+    let Some(token) = token else {
         return (StatusCode::FORBIDDEN, "read-only: see --allow-changes\n").into_response();
     };
     let given = request.headers().get(HEADER).map(HeaderValue::as_bytes);

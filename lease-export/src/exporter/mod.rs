@@ -25,6 +25,7 @@ use crate::partition::Partitioner;
 use crate::queue::JobQueue;
 use crate::sink::{Retries, Sink};
 
+mod backlog;
 mod due;
 pub(crate) mod error;
 pub(crate) mod exported;
@@ -397,7 +398,7 @@ impl Exporter {
         let (token, began) = (lease.token(), self.clock.now());
         let span =
             info_span!("export", key = %self.key, lessee = %lease.lessee(), token = token.get());
-        let open = OpenExport::begin(self);
+        let open = OpenExport::begin(&self.metrics, &self.clock);
         let exported = open.end(self.under(lease, work(token)).instrument(span).await)?;
         info!(
             key = %self.key,

@@ -9,7 +9,7 @@ use tracing::error;
 use super::{Planned, ReadingEnd, TableUse, WorkerMetrics};
 use crate::names::ShardName;
 use crate::source::SourceErrorKind;
-use crate::status::ShardStatus;
+use crate::status::shard::ShardStatus;
 
 /// The application's metrics, if it has any. A panic in a method ends no task of the worker.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::names::ShardName;
 use crate::source::SourceErrorKind;
-use crate::status::ShardStatus;
+use crate::status::shard::ShardStatus;
 
 /// Receives the events of a worker. Each method does nothing by default.
 ///

@@ -267,7 +267,8 @@ impl Backoff {
         let (_, series) = self.0.get_or_insert_with(|| {
             let series = backon::ExponentialBuilder::default()
                 .with_min_delay(SHORTEST_PAUSE)
-                .with_max_delay(LONGEST_PAUSE)
+                // The jitter adds up to the same length.
+                .with_max_delay(LONGEST_PAUSE / 2)
                 .without_max_times()
                 .with_jitter()
                 .build();

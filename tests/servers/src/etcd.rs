@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::port::free_port;
-use crate::tools::signal::signal;
+use crate::tools::signal::{signal, suspend};
 use crate::tools::{memory_folder, tool};
 
 /// The time-out of stores in most tests. A busy machine may stop a server for seconds.
@@ -175,17 +175,15 @@ impl EtcdServer {
 
     /// Stops the process. Its connections stay open, but it sends no answers.
     pub fn hang(&self) {
-        self.signal("-STOP");
+        if let Some(process) = &self.process {
+            suspend(process.id());
+        }
     }
 
     /// Lets a stopped process continue.
     pub fn resume(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, name: &str) {
         if let Some(process) = &self.process {
-            signal(process.id(), name);
+            signal(process.id(), "-CONT");
         }
     }
 

@@ -178,6 +178,16 @@ async fn ended_subscriptions_lose_and_repeat_no_record() {
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
+#[test]
+fn no_pause_exceeds_the_longest() {
+    let mut backoff = Backoff::default();
+
+    let longest = (0..1_000).map(|_| backoff.next()).max().unwrap();
+
+    assert!(longest > LONGEST_PAUSE / 2, "{longest:?} has no jitter");
+    assert!(longest <= LONGEST_PAUSE, "{longest:?}");
+}
+
 /// A shard whose first record arrives after the end of the first subscription.
 #[derive(Debug, Default)]
 struct QuietShard(Mutex<Vec<ReadFrom>>);

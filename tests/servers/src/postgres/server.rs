@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Folder, give, unprivileged};
 use crate::port::free_port;
-use crate::tools::signal::signal;
+use crate::tools::signal::{signal, signal_if_running, suspend, wait_until_suspended};
 use crate::tools::{find, tool};
 
 /// A PostgreSQL server on a free port, with the superuser `postgres` without a password. A drop
@@ -180,7 +180,7 @@ impl PostgresServer {
     /// Ends the server's processes without a checkpoint. The next start recovers from its log.
     pub fn crash(&mut self) {
         if let Some(mut process) = self.process.take() {
-            Self::signal_all(&process, "-CONT");
+            Self::resume_all(&process);
             signal(process.id(), "-QUIT");
             drop(process.wait());
         }
@@ -190,15 +190,10 @@ impl PostgresServer {
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         // A stopped postmaster starts no further process.
-        signal(process.id(), "-STOP");
+        suspend(process.id());
         let children = children(process.id());
         for id in &children {
-            drop(
-                Command::new("kill")
-                    .args(["-KILL", &id.to_string()])
-                    .stderr(Stdio::null())
-                    .status(),
-            );
+            signal_if_running(*id, "-KILL");
         }
         signal(process.id(), "-KILL");
         drop(process.wait());
@@ -212,23 +207,29 @@ impl PostgresServer {
     /// answers.
     pub fn hang(&self) {
         if let Some(process) = &self.process {
-            Self::signal_all(process, "-STOP");
+            // A stopped postmaster starts no further process.
+            suspend(process.id());
+            let children = children(process.id());
+            for id in &children {
+                signal_if_running(*id, "-STOP");
+            }
+            for id in children {
+                wait_until_suspended(id);
+            }
         }
     }
 
     /// Lets a stopped server continue.
     pub fn resume(&self) {
         if let Some(process) = &self.process {
-            Self::signal_all(process, "-CONT");
+            Self::resume_all(process);
         }
     }
 
-    fn signal_all(postmaster: &Child, name: &str) {
-        // A stopped postmaster starts no further process.
-        signal(postmaster.id(), name);
+    fn resume_all(postmaster: &Child) {
+        signal(postmaster.id(), "-CONT");
         for id in children(postmaster.id()) {
-            // A child may have ended meanwhile.
-            drop(Command::new("kill").args([name, &id.to_string()]).stderr(Stdio::null()).status());
+            signal_if_running(id, "-CONT");
         }
     }
 

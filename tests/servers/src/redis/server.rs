@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::VALKEY;
 use crate::port::free_port;
-use crate::tools::signal::signal;
+use crate::tools::signal::{signal, suspend};
 use crate::tools::{libfaketime, tool};
 
 /// A redis-server on a free port. A drop kills the server.
@@ -230,17 +230,15 @@ impl RedisServer {
 
     /// Stops the process. Its connections stay open, but the process sends no replies.
     pub fn hang(&self) {
-        self.signal("-STOP");
+        if let Some(process) = &self.process {
+            suspend(process.id());
+        }
     }
 
     /// Lets a stopped process continue.
     pub fn go_on(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, name: &str) {
         if let Some(process) = &self.process {
-            signal(process.id(), name);
+            signal(process.id(), "-CONT");
         }
     }
 

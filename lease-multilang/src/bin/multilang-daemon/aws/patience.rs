@@ -2,13 +2,25 @@
 
 use std::time::Duration;
 
-use lease_core::StoreErrorKind;
+use lease_core::{StoreError, StoreErrorKind};
+use thiserror::Error;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::credentials::Credentials;
-use super::table::NotReady;
+use crate::configuration::table::WORKERS_SUFFIX;
 use crate::failure::Failure;
+
+#[derive(Debug, Error)]
+#[error(
+    "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",
+    suffix = WORKERS_SUFFIX
+)]
+pub(super) struct NotReady {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) source: StoreError,
+}
 
 /// Repeats `attempt` for five minutes while its error may pass. Amazon's daemon also tries for minutes, and
 /// orchestrators start a daemon before its network.
@@ -64,7 +76,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use StoreErrorKind::{Denied, Misconfigured, Unavailable};
-    use lease_core::StoreError;
     use tokio::time::Instant;
 
     use super::*;

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use lease_core::StoreError;
 use lease_dynamodb::DynamoDbStore;
 use lease_kcl::KclTable;
-use thiserror::Error;
 use tokio::try_join;
 
 use super::clients::Clients;
-use super::patience::with_patience;
+use super::patience::{NotReady, with_patience};
 use crate::configuration::settings::Settings;
 use crate::configuration::table::WORKERS_SUFFIX;
 use crate::failure::Failure;
@@ -34,15 +32,4 @@ pub(crate) async fn open(clients: &Clients, settings: &Settings) -> Result<KclTa
     // The future is boxed, because it is large and runs only once.
     Box::pin(with_patience(make_ready, || clients.credentials())).await?;
     Ok(table)
-}
-
-#[derive(Debug, Error)]
-#[error(
-    "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",
-    suffix = WORKERS_SUFFIX
-)]
-pub(super) struct NotReady {
-    pub(super) name: String,
-    pub(super) address: String,
-    pub(super) source: StoreError,
 }

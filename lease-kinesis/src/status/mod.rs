@@ -1,4 +1,6 @@
-//! The status of a worker.
+//! The status of a worker, and in `shard` that of a shard that the worker reads.
+
+pub(crate) mod shard;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,21 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::store::LeaseTable;
-use lease_core::{FencingToken, LeaseKey, Lessee};
+use lease_core::{LeaseKey, Lessee};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::metrics::guarded::Guarded;
 use crate::metrics::{Planned, ReadingEnd, WorkerMetrics};
-use crate::names::{ShardName, StreamId};
+use crate::names::ShardName;
 use crate::plan::{Member, eligible};
 use crate::position::Position;
 use crate::record::Batch;
-use crate::shard::ShardId;
 use crate::source::SourceErrorKind;
 use crate::table::metered::{Meter, MeteredTable};
-use crate::table::row::ShardRow;
 use crate::time::now;
+
+pub use self::shard::ShardStatus;
 
 /// The status of a worker.
 #[derive(Debug, Clone, Default)]
@@ -30,24 +32,6 @@ pub struct Status {
     pub shards: Vec<ShardStatus>,
     /// The numbers of events since the worker started.
     pub counters: Counters,
-}
-
-/// The status of one shard that a worker reads.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ShardStatus {
-    /// The stream. `None` if the application has one stream.
-    pub stream: Option<StreamId>,
-    /// The shard.
-    pub shard: ShardId,
-    /// The fencing token of the worker's lease.
-    pub token: FencingToken,
-    /// The last checkpoint.
-    pub checkpoint: Position,
-    /// The age of the last checkpoint.
-    pub checkpoint_age: Duration,
-    /// How far the last read was behind the newest record. The time since a read is added after 10 s.
-    pub behind: Duration,
 }
 
 /// The numbers of events since a worker started.
@@ -113,24 +97,6 @@ pub(crate) struct StatusEntry {
 /// A worker that runs. Reports the end of the worker, and of its remaining shards, also if the worker is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenWorker(StatusRegistry);
-
-impl ShardStatus {
-    /// Returns the name of the shard.
-    pub fn name(&self) -> ShardName {
-        ShardName { stream: self.stream.clone(), shard: self.shard.clone() }
-    }
-
-    pub(crate) fn new(row: &ShardRow, token: FencingToken) -> Self {
-        Self {
-            stream: row.stream.clone(),
-            shard: row.shard.clone(),
-            token,
-            checkpoint: row.checkpoint.clone(),
-            checkpoint_age: Duration::ZERO,
-            behind: Duration::ZERO,
-        }
-    }
-}
 
 // No method calls the metrics while it holds the lock: the metrics may read the status.
 impl StatusRegistry {

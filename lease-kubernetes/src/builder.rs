@@ -1,13 +1,12 @@
 //! Sets up a `KubernetesRegister`: its options, their defaults, and the checks before it connects.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
-use kube::{Api, Client, Config};
-use lease_core::StoreError;
+use kube::{Api, Client, Config, Error};
+use lease_core::{StoreError, StoreErrorKind};
 
-use crate::error::{misconfigured, of_client};
+use crate::error::of_client;
+use crate::name::is_label;
 use crate::register::KubernetesRegister;
 
 impl KubernetesRegister {
@@ -71,7 +70,7 @@ impl KubernetesRegisterBuilder {
         self
     }
 
-    /// Limits each request to `timeout`, from 1 ms to an hour. Defaults to 3 s: below a third of client-go's ttl of
+    /// Limits each request to `timeout`. Defaults to 3 s: below a third of client-go's ttl of
     /// 15 s, and longer than an API server with much load needs.
     ///
     /// Choose a time-out well below a third of the ttl.
@@ -84,55 +83,32 @@ impl KubernetesRegisterBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of range, or the API server does not answer, or the account lacks a right. The message says
+    /// If an option is wrong, or the API server does not answer, or the account lacks a right. The message says
     /// how to correct the fault.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
     pub async fn connect(self) -> Result<KubernetesRegister, StoreError> {
-        if !(Duration::from_millis(1)..=MAX_TIMEOUT).contains(&self.timeout) {
-            return Err(misconfigured(format!(
-                "the time-out {:?} is out of range: 1 ms to {MAX_TIMEOUT:?}",
-                self.timeout
-            )));
-        }
+        let wrong = |text: String| StoreError::new(StoreErrorKind::Misconfigured, text);
         let mut config = match &self.server {
-            Some(server) => Config::new(parsed(server)?),
-            None => {
-                let inferred = Config::infer().await.map_err(kube::Error::InferConfig);
-                inferred.map_err(|error| of_client(&error))?
-            }
+            Some(server) => server.parse().map(Config::new).map_err(|error| {
+                wrong(format!("server {server:?}: {error}: give http://HOST:PORT"))
+            })?,
+            None => Config::infer().await.map_err(Error::InferConfig).map_err(of_client)?,
         };
         config.connect_timeout = Some(self.timeout);
+        // The locker repeats requests, by its own pauses.
+        config.default_retry = false;
         let namespace = self.namespace.unwrap_or_else(|| config.default_namespace.clone());
-        if !is_namespace(&namespace) {
-            return Err(misconfigured(format!(
+        if namespace.len() > 63 || !is_label(&namespace) {
+            return Err(wrong(format!(
                 "the namespace {namespace:?} is no name: give 1 to 63 lower-case letters, digits and hyphens"
             )));
         }
-        let client = Client::try_from(config).map_err(|error| of_client(&error))?;
-        let api = Api::namespaced(client, &namespace);
-        let register = KubernetesRegister::new(api, namespace, self.timeout);
+        let client = Client::try_from(config).map_err(of_client)?;
+        let register = KubernetesRegister::new(Api::namespaced(client, &namespace), self.timeout);
         register.check().await?;
         Ok(register)
     }
 }
-
-/// The type of a URL is of a crate that kube uses.
-fn parsed<U: FromStr<Err: Display>>(server: &str) -> Result<U, StoreError> {
-    server.parse::<U>().map_err(|error| {
-        misconfigured(format!("server {server:?}: {error}: give http://HOST:PORT"))
-    })
-}
-
-fn is_namespace(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 63
-        && text.starts_with(is_plain)
-        && text.ends_with(is_plain)
-        && text.chars().all(|c| is_plain(c) || c == '-')
-}
-
-/// A ttl is at most a day, and a time-out has to be well below the ttl.
-const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);

@@ -3,7 +3,6 @@
 
 mod builder;
 mod error;
-mod known;
 mod name;
 mod neighbour;
 mod object;

@@ -9,13 +9,12 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub(crate) fn name_of(key: &LeaseKey) -> String {
     let text = key.as_str();
     // A key with the form of another key's name would share its object.
-    if is_name(text) && !ends_with_hash(text) {
+    if is_name(text) && !text.starts_with("hashed-") {
         return text.to_owned();
     }
     let readable = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let shown: String = text.chars().map(readable).take(SHOWN).collect();
-    let shown = Some(shown.trim_matches('-')).filter(|shown| !shown.is_empty());
-    format!("{}-{:032x}", shown.unwrap_or("key"), hash_of(text.as_bytes()))
+    format!("hashed-{shown}-{:032x}", hash_of(text.as_bytes()))
 }
 
 /// A hash that is the same in every process and version.
@@ -27,21 +26,18 @@ pub(crate) fn hash_of(bytes: &[u8]) -> u128 {
 
 /// The rule of Kubernetes for names of objects: a DNS subdomain of RFC 1123.
 fn is_name(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(is_plain)
-            && label.ends_with(is_plain)
-            && label.chars().all(|c| is_plain(c) || c == '-')
-    };
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-fn ends_with_hash(text: &str) -> bool {
-    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    text.rsplit_once('-').is_some_and(|(_, end)| end.len() == 32 && end.chars().all(is_hex))
+/// The rule for each part of a name, and for namespaces.
+pub(crate) fn is_label(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_plain)
+        && text.ends_with(is_plain)
+        && text.chars().all(|c| is_plain(c) || c == '-')
 }
 
-/// With the hash, a name has at most 233 characters, of the 253 that Kubernetes allows.
+/// With the hash, a name has at most 240 characters, of the 253 that Kubernetes allows.
 const SHOWN: usize = 200;
 
 #[cfg(test)]
@@ -68,7 +64,7 @@ mod tests {
             assert!(is_name(&name), "{key}: {name}");
             assert_ne!(name, key);
         }
-        assert!(name("Payroll/2026").starts_with("payroll-2026-"));
+        assert!(name("Payroll/2026").starts_with("hashed-payroll-2026-"));
     }
 
     /// The name is stored: another hash in a later version would lose the key.
@@ -83,5 +79,5 @@ mod tests {
         assert_ne!(name(&first), first);
     }
 
-    const NAME_OF_A_B: &str = "a-b-ba01d296b8524c51e7b3afab5f45f0ca";
+    const NAME_OF_A_B: &str = "hashed-a-b-ba01d296b8524c51e7b3afab5f45f0ca";
 }

@@ -1,7 +1,6 @@
 //! The register: a Lease object per key, replaced on condition of its `resourceVersion`.
 
-use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,76 +9,81 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use lease_core::store::{BoxStream, Freed};
-use lease_core::{LeaseKey, StoreError};
-use lease_register::{Record, Register, Replaced, Version, Versioned, Versions};
+use lease_core::{LeaseKey, StoreError, StoreErrorKind};
+use lease_register::{Known, Record, Register, Replaced, Version, Versioned, Versions};
 use tokio::time::timeout;
 
-use crate::error::{code, corrupt, late, of_client};
-use crate::known::Known;
+use crate::error::of_client;
 use crate::name::name_of;
-use crate::object::{self, Object, SELECTOR};
+use crate::object::{self, LABEL};
 
 /// Keeps each [`Record`] in a Lease object of `coordination.k8s.io/v1`, in one namespace.
 ///
 /// [`KubernetesStore`](crate::KubernetesStore) stores leases in it. The [crate's page](crate) has an example.
+#[derive(Debug)]
 pub struct KubernetesRegister {
     api: Api<Lease>,
-    namespace: String,
     timeout: Duration,
-    known: Known,
+    /// The last object of each key: the next write keeps its uid, labels and counters.
+    known: Known<Lease>,
 }
 
 impl KubernetesRegister {
-    pub(crate) fn new(api: Api<Lease>, namespace: String, timeout: Duration) -> Self {
-        Self { api, namespace, timeout, known: Known::default() }
+    pub(crate) fn new(api: Api<Lease>, timeout: Duration) -> Self {
+        Self { api, timeout, known: Known::new(KNOWN) }
     }
 
     /// Checks that the API server answers, and that the account may list.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
-        let params = ListParams::default().labels(SELECTOR).limit(1);
-        self.request(self.api.list(&params)).await?.map_err(|error| of_client(&error))?;
-        Ok(())
+        let params = ListParams::default().labels(LABEL).limit(1);
+        self.request(self.api.list(&params), &[]).await.map(drop)
     }
 
-    /// Sends one request. The outer error means that the API server did not answer.
+    /// Sends one request. Returns `None` if the API server refuses it with one of these status codes.
     async fn request<T>(
         &self,
         request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<kube::Result<T>, StoreError> {
-        timeout(self.timeout, request).await.map_err(|_elapsed| late(self.timeout))
+        codes: &[u16],
+    ) -> Result<Option<T>, StoreError> {
+        match timeout(self.timeout, request).await {
+            Ok(Ok(answer)) => Ok(Some(answer)),
+            Ok(Err(kube::Error::Api(status))) if codes.contains(&status.code) => Ok(None),
+            Ok(Err(error)) => Err(of_client(error)),
+            // The API server may still apply the request.
+            Err(_elapsed) => Err(unavailable(format!("no answer within {:?}", self.timeout))),
+        }
     }
 
-    async fn get(&self, key: &LeaseKey) -> Result<Option<(Versioned, Object)>, StoreError> {
-        let found = self.request(self.api.get_opt(&name_of(key))).await?;
-        let found = found.map_err(|error| of_client(&error))?;
-        found.map(|lease| object::read(key, lease)).transpose()
+    /// Without a `resourceVersion`, the API server reads what the last write has left.
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.request(self.api.get(&name_of(key)), &[404]).await
     }
 
-    fn written(
+    /// The object to replace, unless it has another version: a blank one if the key is absent.
+    async fn expected(
         &self,
         key: &LeaseKey,
-        record: &Record,
-        lease: Lease,
-    ) -> Result<Replaced, StoreError> {
-        let version = object::version_of(&lease)?;
-        self.known.keep(key, version.clone(), Object::written(lease, record));
-        Ok(Replaced::Done(version))
-    }
-
-    fn listed(&self, lease: Lease) -> Result<(LeaseKey, Versioned), StoreError> {
-        let key = object::key_of(&lease).unwrap_or_default();
-        let key = LeaseKey::new(key).map_err(|error| corrupt(error.to_string()))?;
-        let (versioned, _) = object::read(&key, lease)?;
-        Ok((key, versioned))
+        version: Option<&Version>,
+    ) -> Result<Option<Lease>, StoreError> {
+        let Some(version) = version.map(Version::as_str) else { return Ok(Some(Lease::default())) };
+        let fits = |lease: &Lease| lease.metadata.resource_version.as_deref() == Some(version);
+        match self.known.take(key).filter(fits) {
+            Some(lease) => Ok(Some(lease)),
+            None => Ok(self.get(key).await?.filter(fits)),
+        }
     }
 }
 
 #[async_trait]
 impl Register for KubernetesRegister {
-    /// Without a `resourceVersion`, the API server reads what the last write has left.
     async fn read(&self, key: &LeaseKey) -> Result<Option<Versioned>, StoreError> {
-        let Some((versioned, object)) = self.get(key).await? else { return Ok(None) };
-        self.known.keep(key, versioned.version.clone(), object);
+        let Some(lease) = self.get(key).await? else { return Ok(None) };
+        let (found, versioned) = object::read(&lease)?;
+        if found != *key {
+            let text = format!("the Lease object of {key} belongs to the key {found}");
+            return Err(StoreError::new(StoreErrorKind::Corrupt, text));
+        }
+        self.known.keep(key, lease);
         Ok(Some(versioned))
     }
 
@@ -89,48 +93,38 @@ impl Register for KubernetesRegister {
         expected: Option<&Version>,
         record: &Record,
     ) -> Result<Replaced, StoreError> {
-        let params =
-            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let Some(expected) = expected else {
-            let lease = object::write(key, None, record)?;
-            return match self.request(self.api.create(&params, &lease)).await? {
-                Ok(lease) => self.written(key, record, lease),
-                Err(error) if code(&error) == Some(409) => Ok(Replaced::Conflict),
-                Err(error) => Err(of_client(&error)),
-            };
+        let Some(before) = self.expected(key, expected).await? else {
+            return Ok(Replaced::Conflict);
         };
-        let before = match self.known.take(key, expected) {
-            Some(object) => object,
-            None => match self.get(key).await? {
-                Some((found, object)) if found.version == *expected => object,
-                _ => return Ok(Replaced::Conflict),
-            },
+        // It has the version and the uid of the last object. The API server compares both. Without the uid, a
+        // replacement of a deleted Lease object would create it again, whatever version it expects.
+        let lease = object::write(key, before, record)?;
+        let (name, params) = (name_of(key), PostParams::default());
+        let written = match expected {
+            None => self.request(self.api.create(&params, &lease), &[409]).await?,
+            Some(_) => self.request(self.api.replace(&name, &params, &lease), &[404, 409]).await?,
         };
-        // The object has the version and the uid of the last one. The API server compares both. The uid is needed:
-        // otherwise, a replacement of a deleted Lease object would create it again, whatever version it expects.
-        let lease = object::write(key, Some(before), record)?;
-        match self.request(self.api.replace(&name_of(key), &params, &lease)).await? {
-            Ok(lease) => self.written(key, record, lease),
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Replaced::Conflict),
-            Err(error) => Err(of_client(&error)),
-        }
+        let Some(lease) = written else { return Ok(Replaced::Conflict) };
+        let version = object::version_of(&lease)?;
+        self.known.keep(key, lease);
+        Ok(Replaced::Done(version))
     }
 
-    /// All pages are as of the first one. The API server forgets them after some minutes: then the list fails.
+    /// All pages are as of the first one.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<(LeaseKey, Versioned), StoreError>> {
         let prefix = prefix.to_owned();
-        let pages = stream::try_unfold(Some(String::new()), move |next| async move {
-            let Some(next) = next else { return Ok(None) };
-            let mut params = ListParams::default().labels(SELECTOR).limit(PAGE);
-            params.continue_token = Some(next).filter(|next| !next.is_empty());
-            let page = self.request(self.api.list(&params)).await?;
-            let page = page.map_err(|error| of_client(&error))?;
+        let pages = stream::try_unfold(Some(None), move |next| async move {
+            let Some(token) = next else { return Ok(None) };
+            let mut params = ListParams::default().labels(LABEL).limit(PAGE);
+            params.continue_token = token;
+            let page = self.request(self.api.list(&params), &[410]).await?;
+            let page = page.ok_or_else(|| unavailable("the API server has forgotten the list"))?;
             let next = page.metadata.continue_.filter(|next| !next.is_empty());
-            Ok::<_, StoreError>(Some((stream::iter(page.items.into_iter().map(Ok)), next)))
+            let leases = page.items.into_iter().map(Ok);
+            Ok::<_, StoreError>(Some((stream::iter(leases), next.map(Some))))
         });
-        let listed = pages.try_flatten().map(|lease| self.listed(lease?));
-        let has_prefix = move |key: &LeaseKey| key.as_str().starts_with(&prefix);
-        listed.try_filter(move |(key, _)| std::future::ready(has_prefix(key))).boxed()
+        let listed = pages.try_flatten().and_then(|lease| ready(object::read(&lease)));
+        listed.try_filter(move |(key, _)| ready(key.as_str().starts_with(&prefix))).boxed()
     }
 
     async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
@@ -138,18 +132,16 @@ impl Register for KubernetesRegister {
         let params = WatchParams::default().fields(&name).timeout(WATCH);
         // Without a version, the watch begins with the object, if it exists.
         let version = seen.map_or("", Version::as_str);
-        let watch = match self.request(self.api.watch(&params, version)).await? {
-            Ok(watch) => watch.boxed(),
-            // The API server has forgotten the version.
-            Err(error) if code(&error) == Some(410) => {
-                return Ok(Freed::when(std::future::ready(())));
-            }
-            Err(error) => return Err(of_client(&error)),
-        };
-        // A connection without an answer ends, too.
-        let limit = Duration::from_secs(u64::from(WATCH)) + self.timeout;
+        let watch = self.request(self.api.watch(&params, version), &[410]).await?;
+        // The API server may have forgotten the version.
+        let Some(watch) = watch else { return Ok(Freed::when(ready(()))) };
         Ok(Freed::when(async move {
-            let _ended = timeout(limit, until_change(watch)).await;
+            let mut watch = watch.boxed();
+            // An event, an error or the end of the watch: the waiter reads the key.
+            let changed =
+                async { while let Some(Ok(WatchEvent::Bookmark(_))) = watch.next().await {} };
+            // The limit also ends a connection that the API server has forgotten.
+            let _elapsed = timeout(Duration::from_secs(WATCH.into()), changed).await;
         }))
     }
 
@@ -159,22 +151,13 @@ impl Register for KubernetesRegister {
     }
 }
 
-/// Returns after an event, or when the watch has ended: the waiter then reads the key.
-async fn until_change(mut watch: BoxStream<'static, kube::Result<WatchEvent<Lease>>>) {
-    while let Some(Ok(WatchEvent::Bookmark(_))) = watch.next().await {}
+fn unavailable(text: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, text.into())
 }
 
-impl fmt::Debug for KubernetesRegister {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubernetesRegister")
-            .field("namespace", &self.namespace)
-            .finish_non_exhaustive()
-    }
-}
-
+/// As many keys as a `RegisterStore` remembers by default.
+const KNOWN: usize = 10_000;
 /// An object has at most 256 KiB of annotations, so a page has at most 25 MB.
 const PAGE: u32 = 100;
 /// In seconds. After it, a waiter reads the key, and watches it again.
 const WATCH: u32 = 120;
-/// The name of the writer in `managedFields`.
-const MANAGER: &str = "lease-kubernetes";

@@ -158,12 +158,12 @@ impl Objects {
     pub(super) fn list(
         &self,
         namespace: &str,
-        label: Option<(&str, &str)>,
+        label: Option<&str>,
         after: &str,
         limit: usize,
     ) -> (Vec<Value>, bool) {
         let has_label = |object: &Value| {
-            label.is_none_or(|(name, value)| object["metadata"]["labels"][name] == value)
+            label.is_none_or(|label| !object["metadata"]["labels"][label].is_null())
         };
         let state = lock(&self.state);
         let all = state

@@ -55,13 +55,13 @@ async fn read(body: Body) -> Result<Value, Failure> {
         .map_err(|error| Failure::new(400, "BadRequest", error.to_string()))
 }
 
-/// The token of the next page is the last name of this one.
+/// A selector is the name of a label, without a value. The token of the next page is the last name of this one.
 fn list(objects: &Objects, namespace: &str, uri: &Uri) -> Value {
-    let selector = parameter(uri, "labelSelector");
-    let label = selector.as_deref().and_then(|selector| selector.split_once('='));
+    let label = parameter(uri, "labelSelector");
     let limit = parameter(uri, "limit").and_then(|limit| limit.parse().ok());
     let after = parameter(uri, "continue").unwrap_or_default();
-    let (items, has_more) = objects.list(namespace, label, &after, limit.unwrap_or(usize::MAX - 1));
+    let (items, has_more) =
+        objects.list(namespace, label.as_deref(), &after, limit.unwrap_or(usize::MAX - 1));
     let last = items.last().filter(|_| has_more).map(|last| last["metadata"]["name"].clone());
     json!({
         "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": items,

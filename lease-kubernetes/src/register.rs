@@ -1,13 +1,14 @@
 //! The register: a Lease object per key, replaced on condition of its `resourceVersion`.
 
 use std::future::{Future, ready};
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, PostParams, Request, WatchParams};
 use lease_core::store::{BoxStream, Freed};
 use lease_core::{LeaseKey, StoreError, StoreErrorKind};
 use lease_register::{Known, Record, Register, Replaced, Version, Versioned, Versions};
@@ -30,7 +31,8 @@ pub struct KubernetesRegister {
 
 impl KubernetesRegister {
     pub(crate) fn new(api: Api<Lease>, timeout: Duration) -> Self {
-        Self { api, timeout, known: Known::new(KNOWN) }
+        // As many keys as a `RegisterStore` remembers by default.
+        Self { api, timeout, known: Known::new(10_000) }
     }
 
     /// Checks that the API server answers, and that the account may list.
@@ -129,19 +131,20 @@ impl Register for KubernetesRegister {
 
     async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
         let name = format!("metadata.name={}", name_of(key));
-        let params = WatchParams::default().fields(&name).timeout(WATCH);
+        let params = WatchParams::default().fields(&name).timeout(WATCH).disable_bookmarks();
         // Without a version, the watch begins with the object, if it exists.
         let version = seen.map_or("", Version::as_str);
-        let watch = self.request(self.api.watch(&params, version), &[410]).await?;
+        let watch = Request::new(self.api.resource_url()).watch(&params, version);
+        let watch = watch.map_err(|error| of_client(kube::Error::BuildRequest(error)))?;
+        let client = self.api.clone().into_client();
+        // Not `Api::watch`, which reports a refusal as an event.
+        let events = self.request(client.request_stream(watch), &[410]).await?;
         // The API server may have forgotten the version.
-        let Some(watch) = watch else { return Ok(Freed::when(ready(()))) };
+        let Some(events) = events else { return Ok(Freed::when(ready(()))) };
         Ok(Freed::when(async move {
-            let mut watch = watch.boxed();
-            // An event, an error or the end of the watch: the waiter reads the key.
-            let changed =
-                async { while let Some(Ok(WatchEvent::Bookmark(_))) = watch.next().await {} };
-            // The limit also ends a connection that the API server has forgotten.
-            let _elapsed = timeout(Duration::from_secs(WATCH.into()), changed).await;
+            // An event, an error or the end of the watch: the waiter reads the key. The limit also ends a connection
+            // that the API server has forgotten.
+            let _ended = timeout(Duration::from_secs(WATCH.into()), pin!(events).fill_buf()).await;
         }))
     }
 
@@ -155,8 +158,6 @@ fn unavailable(text: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, text.into())
 }
 
-/// As many keys as a `RegisterStore` remembers by default.
-const KNOWN: usize = 10_000;
 /// An object has at most 256 KiB of annotations, so a page has at most 25 MB.
 const PAGE: u32 = 100;
 /// In seconds. After it, a waiter reads the key, and watches it again.

@@ -4,6 +4,9 @@
 mod answers;
 mod beside;
 mod objects;
+mod requests;
+mod rights;
+mod watching;
 
 use std::time::Duration;
 

@@ -1,10 +1,9 @@
-//! The object of a key, as `kubectl get lease` shows it, and the requests that write it.
+//! The object of a key, as `kubectl get lease` shows it.
 
 use std::time::Duration;
 
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
-use lease_register::Register;
-use lease_test_servers::claims::{claim, held, obtain, soon};
+use lease_test_servers::claims::obtain;
 use lease_test_servers::kubernetes::ApiServer;
 
 use crate::{NAMESPACE, TTL, key, store};
@@ -60,23 +59,6 @@ async fn reserved_key_shows_its_lessee_as_holder() {
 }
 
 #[tokio::test]
-async fn heartbeat_is_one_request() {
-    let server = ApiServer::start();
-    let store = store(&server).await;
-    let grant = obtain(&store, &key(), "a", TTL).await;
-    let before = server.requests();
-
-    for beat in 1..=10 {
-        let beat = store.heartbeat(&grant, Beat::new(beat)).await.unwrap();
-        assert_eq!(beat, Heartbeat::Extended);
-    }
-    assert_eq!(server.requests() - before, 10);
-
-    held(store.obtain(&claim(&key(), "b", TTL)).await.unwrap());
-    assert_eq!(server.requests() - before, 11, "a refused claim is a read");
-}
-
-#[tokio::test]
 async fn tokens_grow_over_a_deletion_by_hand() {
     let server = ApiServer::start();
     let store = store(&server).await;
@@ -88,20 +70,4 @@ async fn tokens_grow_over_a_deletion_by_hand() {
     assert!(matches!(lost, Heartbeat::Lost(_)), "{lost:?}");
     let next = obtain(&store, &key(), "b", TTL).await;
     assert!(next.token > grant.token);
-}
-
-/// The API server has forgotten the version. The waiter must not miss the change.
-#[tokio::test]
-async fn watch_of_a_compacted_version_wakes_at_once() {
-    let server = ApiServer::start();
-    let store = store(&server).await;
-    let grant = obtain(&store, &key(), "a", TTL).await;
-    let seen = store.register().read(&key()).await.unwrap().unwrap().version;
-    store.release(&grant, None).await.unwrap();
-    server.compact();
-
-    let watch = store.register().changed(&key(), Some(&seen)).await.unwrap();
-
-    assert!(watch.can_wake());
-    soon(watch).await;
 }

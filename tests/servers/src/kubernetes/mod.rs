@@ -1,7 +1,7 @@
 //! An API server of Kubernetes for Lease objects, in this process: get, list, create, replace, delete and watch.
 //!
 //! It keeps the rules that a lease depends on, and no others: versions that grow over all objects, optimistic locking,
-//! creation by a replacement without a uid, names, sizes. Start at [`ApiServer`]. `objects.rs` has the rules, and
+//! creation by a replacement without a uid, names, sizes, rights. Start at [`ApiServer`]. `objects.rs` has the rules, and
 //! `requests.rs` serves them over HTTP.
 
 mod objects;
@@ -117,14 +117,20 @@ impl ApiServer {
         self.objects.refuse(refusal);
     }
 
-    /// Forgets all earlier changes, as a compaction does: a watch from an earlier version fails.
+    /// Forgets all earlier changes, as a compaction does: a watch from an earlier version ends, and a list of several
+    /// pages, too.
     pub fn compact(&self) {
         self.objects.compact();
     }
 
-    /// The number of requests so far.
-    pub fn requests(&self) -> usize {
-        self.objects.requests()
+    /// Refuses requests of other verbs by 403, as for a service account whose Role has these verbs.
+    pub fn permit(&self, verbs: &[&str]) {
+        self.objects.permit(verbs);
+    }
+
+    /// The verbs of the requests since the last call.
+    pub fn take_requests(&self) -> Vec<&'static str> {
+        self.objects.take_requests()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -33,7 +32,6 @@ pub(super) struct Change {
 pub(super) struct Objects {
     state: Mutex<State>,
     version: watch::Sender<u64>,
-    requests: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +43,10 @@ struct State {
     /// Changes up to this version are forgotten.
     compacted: u64,
     refusal: Option<(u16, &'static str)>,
+    /// The verbs that a Role has; `None` if the account may do everything.
+    permitted: Option<Vec<String>>,
+    /// The verbs of the requests since the last call of `take_requests`.
+    requests: Vec<&'static str>,
     /// Whether replacements are treated as if they had no uid.
     ignores_uids: bool,
 }
@@ -54,32 +56,39 @@ type Answer = Result<Value, Failure>;
 impl Default for Objects {
     fn default() -> Self {
         let state = State { version: 1, ..State::default() };
-        Self {
-            state: Mutex::new(state),
-            version: watch::Sender::new(1),
-            requests: AtomicUsize::new(0),
-        }
+        Self { state: Mutex::new(state), version: watch::Sender::new(1) }
     }
 }
 
 impl Objects {
-    /// Counts a request, and fails if all requests are refused.
-    pub(super) fn admit(&self) -> Result<(), Failure> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        match lock(&self.state).refusal {
-            Some((code, reason)) => {
-                Err(Failure::new(code, reason, "the test refuses all requests"))
-            }
-            None => Ok(()),
+    /// Notes a request. Fails if all requests are refused, or if the account lacks the verb.
+    pub(super) fn admit(&self, verb: &'static str, namespace: &str) -> Result<(), Failure> {
+        let mut state = lock(&self.state);
+        state.requests.push(verb);
+        if let Some((code, reason)) = state.refusal {
+            return Err(Failure::new(code, reason, "the test refuses all requests"));
         }
+        if state.permitted.as_ref().is_some_and(|verbs| !verbs.iter().any(|found| found == verb)) {
+            let message = format!(
+                "leases.coordination.k8s.io is forbidden: User \"system:serviceaccount:{namespace}:default\" \
+                 cannot {verb} resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \
+                 \"{namespace}\""
+            );
+            return Err(Failure::new(403, "Forbidden", message));
+        }
+        Ok(())
     }
 
-    pub(super) fn requests(&self) -> usize {
-        self.requests.load(Ordering::Relaxed)
+    pub(super) fn take_requests(&self) -> Vec<&'static str> {
+        std::mem::take(&mut lock(&self.state).requests)
     }
 
     pub(super) fn refuse(&self, refusal: Option<(u16, &'static str)>) {
         lock(&self.state).refusal = refusal;
+    }
+
+    pub(super) fn permit(&self, verbs: &[&str]) {
+        lock(&self.state).permitted = Some(verbs.iter().map(ToString::to_string).collect());
     }
 
     pub(super) fn ignore_uids(&self) {
@@ -95,6 +104,8 @@ impl Objects {
         let mut state = lock(&self.state);
         state.compacted = state.version;
         state.changes.clear();
+        // Watches find out that their versions are forgotten.
+        self.version.send_modify(|_| ());
     }
 
     pub(super) fn get(&self, namespace: &str, name: &str) -> Answer {
@@ -182,6 +193,15 @@ impl Objects {
         lock(&self.state).version
     }
 
+    /// Fails if the changes after `seen` are forgotten.
+    pub(super) fn check_version(&self, seen: u64) -> Result<(), Failure> {
+        let compacted = lock(&self.state).compacted;
+        if seen >= compacted {
+            return Ok(());
+        }
+        Err(Failure::new(410, "Expired", format!("too old resource version: {seen} ({compacted})")))
+    }
+
     /// The changes of an object after `seen`. Fails if they are forgotten.
     pub(super) fn changes(
         &self,
@@ -189,11 +209,8 @@ impl Objects {
         name: Option<&str>,
         seen: u64,
     ) -> Result<Vec<Change>, Failure> {
+        self.check_version(seen)?;
         let state = lock(&self.state);
-        if seen < state.compacted {
-            let message = format!("too old resource version: {seen} ({})", state.compacted);
-            return Err(Failure::new(410, "Expired", message));
-        }
         let is_asked = |change: &&Change| {
             let is_name = name.is_none_or(|name| change.name == name);
             change.version > seen && change.namespace == namespace && is_name

@@ -32,17 +32,24 @@ async fn answer(objects: &Arc<Objects>, request: Request) -> Result<Response, Fa
     let path = parts.uri.path().strip_prefix(PATH).ok_or_else(unknown)?;
     let (namespace, rest) = path.split_once('/').ok_or_else(unknown)?;
     let name = rest.strip_prefix("leases").ok_or_else(unknown)?.strip_prefix('/');
-    objects.admit()?;
-    let value = match (&parts.method, name) {
-        (&Method::GET, None) if parameter(&parts.uri, "watch").is_some() => {
-            return watch(Arc::clone(objects), namespace, &parts.uri);
-        }
-        (&Method::GET, None) => list(objects, namespace, &parts.uri),
-        (&Method::GET, Some(name)) => objects.get(namespace, name)?,
-        (&Method::POST, None) => objects.create(namespace, read(body).await?)?,
-        (&Method::PUT, Some(name)) => objects.replace(namespace, name, read(body).await?)?,
-        (&Method::DELETE, Some(name)) => objects.delete(namespace, name)?,
+    let verb = match (&parts.method, name) {
+        (&Method::GET, None) if parameter(&parts.uri, "watch").is_some() => "watch",
+        (&Method::GET, None) => "list",
+        (&Method::GET, Some(_)) => "get",
+        (&Method::POST, None) => "create",
+        (&Method::PUT, Some(_)) => "update",
+        (&Method::DELETE, Some(_)) => "delete",
         _ => return Err(Failure::new(405, "MethodNotAllowed", "the method is not supported")),
+    };
+    objects.admit(verb, namespace)?;
+    let name = name.unwrap_or_default();
+    let value = match verb {
+        "watch" => return Ok(watch(Arc::clone(objects), namespace, &parts.uri)),
+        "list" => list(objects, namespace, &parts.uri)?,
+        "get" => objects.get(namespace, name)?,
+        "create" => objects.create(namespace, read(body).await?)?,
+        "update" => objects.replace(namespace, name, read(body).await?)?,
+        _ => objects.delete(namespace, name)?,
     };
     let code = if parts.method == Method::POST { StatusCode::CREATED } else { StatusCode::OK };
     Ok(of_json(code, &value))
@@ -55,22 +62,30 @@ async fn read(body: Body) -> Result<Value, Failure> {
         .map_err(|error| Failure::new(400, "BadRequest", error.to_string()))
 }
 
-/// A selector is the name of a label, without a value. The token of the next page is the last name of this one.
-fn list(objects: &Objects, namespace: &str, uri: &Uri) -> Value {
+/// A selector is the name of a label, without a value. The token of the next page is the version of the first page and
+/// the last name of this one.
+fn list(objects: &Objects, namespace: &str, uri: &Uri) -> Result<Value, Failure> {
     let label = parameter(uri, "labelSelector");
     let limit = parameter(uri, "limit").and_then(|limit| limit.parse().ok());
-    let after = parameter(uri, "continue").unwrap_or_default();
-    let (items, has_more) =
-        objects.list(namespace, label.as_deref(), &after, limit.unwrap_or(usize::MAX - 1));
-    let last = items.last().filter(|_| has_more).map(|last| last["metadata"]["name"].clone());
-    json!({
+    let token = parameter(uri, "continue").unwrap_or_default();
+    let (version, after) = match token.split_once('/') {
+        Some((version, after)) => (version.parse().unwrap_or(0), after),
+        None => (objects.version(), ""),
+    };
+    objects.check_version(version)?;
+    let limit = limit.unwrap_or(usize::MAX - 1);
+    let (items, has_more) = objects.list(namespace, label.as_deref(), after, limit);
+    let last = items.last().filter(|_| has_more).and_then(|last| last["metadata"]["name"].as_str());
+    let next = last.map_or_else(String::new, |last| format!("{version}/{last}"));
+    Ok(json!({
         "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": items,
-        "metadata": { "resourceVersion": objects.version().to_string(), "continue": last.unwrap_or("".into()) },
-    })
+        "metadata": { "resourceVersion": version.to_string(), "continue": next },
+    }))
 }
 
-/// Without a version, begins with the objects that exist. Ends if the server has had no change for `timeoutSeconds`.
-fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, Failure> {
+/// Without a version, begins with the objects that exist. If the version is forgotten, the answer is 200 all the same, and
+/// an event has the error. Ends if the server has had no change for `timeoutSeconds`.
+fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Response {
     let namespace = namespace.to_owned();
     let selector = parameter(uri, "fieldSelector");
     let name = selector.and_then(|text| text.strip_prefix("metadata.name=").map(str::to_owned));
@@ -80,10 +95,7 @@ fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, 
     // Subscribes before the first read, so that no change is missed.
     let changed = objects.subscribe();
     let (seen, first) = match seen.filter(|seen| *seen > 0) {
-        Some(seen) => {
-            objects.changes(&namespace, name.as_deref(), seen)?;
-            (seen, Vec::new())
-        }
+        Some(seen) => (seen, Vec::new()),
         None => {
             let seen = objects.version();
             let all = objects.all(&namespace);
@@ -123,7 +135,7 @@ fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Result<Response, 
         }
     });
     let body = Body::from_stream(lines);
-    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 fn line(kind: &str, object: &Value) -> String {

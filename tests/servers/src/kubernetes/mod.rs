@@ -88,6 +88,23 @@ impl ApiServer {
         self.objects.ignore_uids();
     }
 
+    /// Replaces an object, as another program does; without a version, creates it. Returns the object, or the status
+    /// code of a refusal.
+    ///
+    /// # Errors
+    ///
+    /// If Kubernetes would refuse the object, for example because its version is old.
+    pub fn write(&self, namespace: &str, object: Value) -> Result<Value, u16> {
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        let written = if metadata["resourceVersion"].is_null() {
+            self.objects.create(namespace, object)
+        } else {
+            self.objects.replace(namespace, &name, object)
+        };
+        written.map_err(|failure| failure.code)
+    }
+
     /// Changes an object, as another program with the right version does. If the object is absent, creates it.
     ///
     /// # Panics
@@ -95,16 +112,10 @@ impl ApiServer {
     /// Panics if Kubernetes would refuse the new object.
     pub fn edit(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let found = self.objects.get(namespace, name);
-        let is_new = found.is_err();
         let mut object =
             found.unwrap_or_else(|_| serde_json::json!({ "metadata": { "name": name } }));
         change(&mut object);
-        let written = if is_new {
-            self.objects.create(namespace, object)
-        } else {
-            self.objects.replace(namespace, name, object)
-        };
-        written.expect("a valid object");
+        self.write(namespace, object).expect("a valid object");
     }
 
     /// Deletes an object, as `kubectl delete lease` does. Returns whether it existed.

@@ -1,5 +1,10 @@
 //! The store on an API server: what other programs see, what they may do, and the errors.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed step fails the test"
+)]
 
 mod answers;
 mod beside;

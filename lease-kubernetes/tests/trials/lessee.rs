@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lease_core::LeaseOptions;
 use lease_core::store::{Beat, Clock, Grant, Heartbeat, LockStore, Moment, Obtained};
 use lease_kubernetes::{KubernetesRegister, KubernetesStore};
 use lease_test_servers::claims::claim;
@@ -62,7 +63,8 @@ impl Lessee {
             return None;
         }
         self.next = now + TTL.mul_f64(random.random_range(0.1..0.4));
-        let until = self.clock.now() + TTL;
+        // As the locker does.
+        let until = self.clock.now() + LeaseOptions::new(TTL).unwrap().trusted(TTL, GRAIN);
         let Some(held) = self.held.take_if(|held| self.clock.now() < held.until) else {
             let claim = claim(&"job".parse().unwrap(), self.name, TTL);
             let Obtained::Granted(grant, _) = self.store.obtain(&claim).await.unwrap() else {
@@ -83,6 +85,9 @@ impl Lessee {
         None
     }
 }
+
+/// The store counts a ttl exactly.
+const GRAIN: Duration = Duration::ZERO;
 
 /// The trial's time, at another rate.
 #[derive(Clone)]

@@ -5,6 +5,7 @@
 //! `LEASE_SEEDS=1000` runs 1000 trials.
 #![expect(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test panics, and prints its figures"
 )]
@@ -158,13 +159,11 @@ fn nobody_of_ours_leads_beside_another() {
 
 fn seeds() -> Range<u64> {
     let asked = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().unwrap());
-    match asked("LEASE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = u64::from(rand::make_rng::<StdRng>().random::<u32>());
-            first..first + asked("LEASE_SEEDS").unwrap_or(SEEDS)
-        }
+    if let Some(seed) = asked("LEASE_SEED") {
+        return seed..seed + 1;
     }
+    let first = u64::from(rand::make_rng::<StdRng>().random::<u32>());
+    first..first + asked("LEASE_SEEDS").unwrap_or(SEEDS)
 }
 
 #[test]

@@ -94,17 +94,14 @@ fn watch(objects: Arc<Objects>, namespace: &str, uri: &Uri) -> Response {
     let seen = parameter(uri, "resourceVersion").and_then(|version| version.parse::<u64>().ok());
     // Subscribes before the first read, so that no change is missed.
     let changed = objects.subscribe();
-    let (seen, first) = match seen.filter(|seen| *seen > 0) {
-        Some(seen) => (seen, Vec::new()),
-        None => {
-            let seen = objects.version();
-            let all = objects.all(&namespace);
-            let is_asked = |object: &Value| {
-                name.as_deref().is_none_or(|name| object["metadata"]["name"] == name)
-            };
-            let found = all.into_iter().filter(is_asked);
-            (seen, found.map(|object| line("ADDED", &object)).collect())
-        }
+    let is_asked =
+        |object: &Value| name.as_deref().is_none_or(|name| object["metadata"]["name"] == name);
+    let (seen, first) = if let Some(seen) = seen.filter(|seen| *seen > 0) {
+        (seen, Vec::new())
+    } else {
+        let seen = objects.version();
+        let found = objects.all(&namespace).into_iter().filter(is_asked);
+        (seen, found.map(|object| line("ADDED", &object)).collect())
     };
     let state = (objects, changed, seen, first);
     let lines = stream::unfold(state, move |(objects, mut changed, mut seen, mut waiting)| {

@@ -63,7 +63,9 @@ impl<const N: usize> Steps<'_, N> {
         self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             if accepted {
-                let split = !earlier && !claim.earlier_granted && claim.earlier > 0;
+                let names =
+                    !claim.earlier_granted || setup.leaves_out(Rule::NamesNoGrantedProposal);
+                let split = !earlier && names && claim.earlier > 0;
                 let ungranted = split.then_some(claim.earlier);
                 accept(setup, there, place, proposal, ungranted);
             }

@@ -173,6 +173,13 @@ fn withdrawn_second_vote_extends_beside_a_successor() {
 }
 
 #[test]
+#[ignore = "a minute"]
+fn repeated_claim_that_names_a_granted_proposal_extends_beside_a_successor() {
+    let rule = Rule::NamesNoGrantedProposal;
+    finds(rule, Violation::ExtendedAfterASuccessor, regrants_withdrawn());
+}
+
+#[test]
 #[ignore = "a minute: 2 million states"]
 fn withdrawn_larger_proposal_extends_beside_a_successor() {
     let rule = Rule::TraceOfSmallerToken;

@@ -76,6 +76,8 @@ pub(crate) enum Rule {
     WithdrawnVoteLeavesNoTrace,
     /// A second vote for the same claim keeps no former bound.
     SecondVoteLeavesTrace,
+    /// A repeated claim names its earlier proposal to the nodes only if this proposal was not granted.
+    NamesNoGrantedProposal,
     /// The withdrawal of a larger proposal does not restore the former bound.
     TraceOfSmallerToken,
     /// A key is reserved only on a node whose bound is not larger than the token.

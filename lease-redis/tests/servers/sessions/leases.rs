@@ -31,10 +31,12 @@ async fn obtained(locker: &Locker, name: &str) -> Lease {
     soon(locker.wait_until_obtained(&key(name))).await.unwrap()
 }
 
-/// While no other leases are claimed, each script is a batch of heartbeats.
+/// While no other leases are claimed, each script is a batch of heartbeats. A server that does not
+/// know the script gets its text.
 fn keys_of_script(command: &str) -> Option<usize> {
-    let mut words = command.strip_prefix("\"EVALSHA\" ")?.split(' ');
-    words.nth(1)?.trim_matches('"').parse().ok()
+    let script = command.strip_prefix("\"EVALSHA\" \"").or(command.strip_prefix("\"EVAL\" \""))?;
+    let (_, arguments) = script.split_once("\" \"")?;
+    arguments.split('"').next()?.parse().ok()
 }
 
 async fn five_heartbeats(monitor: &mut Monitor) -> Vec<(String, Option<usize>)> {

@@ -1,8 +1,8 @@
 //! Kubernetes keeps every promise of a register, of a lock store and of a lease table. A control breaks each mechanism
 //! of the register, and the kit finds it.
 //!
-//! With `LEASE_KUBERNETES=http://127.0.0.1:8001`, the tests run on the API server behind `kubectl proxy`, in namespaces
-//! `promise-…` that need not exist if the admission plugin `NamespaceLifecycle` is off.
+//! `./test kubernetes` runs this program on a real API server, which KUBECONFIG names. The user of its context `admin` deletes
+//! objects.
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod sabotage;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams};
+use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt};
 use lease_core::LeaseKey;
 use lease_core::conformance::{Fixture, Reopened};
@@ -33,19 +34,18 @@ struct OwnNamespace {
 
 /// An API server, which runs as long as this value.
 struct Server {
+    /// `None` if the server is a real one.
     own: Option<ApiServer>,
-    endpoint: String,
 }
 
 impl Server {
     fn start() -> Arc<Self> {
-        if let Ok(endpoint) = std::env::var("LEASE_KUBERNETES") {
-            return Arc::new(Self { own: None, endpoint });
-        }
-        let own = ApiServer::start();
-        let endpoint = own.endpoint();
-        Arc::new(Self { own: Some(own), endpoint })
+        Arc::new(Self { own: (!is_real()).then(ApiServer::start) })
     }
+}
+
+fn is_real() -> bool {
+    std::env::var_os("LEASE_KUBERNETES").is_some()
 }
 
 impl OwnNamespace {
@@ -56,14 +56,25 @@ impl OwnNamespace {
 
     async fn open(&self) -> KubernetesRegister {
         let builder = KubernetesRegister::builder().with_namespace(&self.namespace);
-        let builder = builder.with_server(&self.server.endpoint).with_timeout(PATIENT);
+        let builder = builder.with_timeout(PATIENT);
+        let builder = match &self.server.own {
+            Some(own) => builder.with_server(own.endpoint()),
+            None => builder,
+        };
         builder.connect().await.unwrap()
     }
 
     /// The API, without this crate.
-    fn api(&self) -> Api<Lease> {
-        let client = Client::try_from(Config::new(self.server.endpoint.parse().unwrap())).unwrap();
-        Api::namespaced(client, &self.namespace)
+    async fn api(&self) -> Api<Lease> {
+        let config = match &self.server.own {
+            Some(own) => Config::new(own.endpoint().parse().unwrap()),
+            None => {
+                let context = Some("admin".to_owned());
+                let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+                Config::from_kubeconfig(&options).await.unwrap()
+            }
+        };
+        Api::namespaced(Client::try_from(config).unwrap(), &self.namespace)
     }
 }
 
@@ -80,12 +91,13 @@ impl registers::Fixture for OwnNamespace {
     }
 
     async fn delete(&self, _register: &Sabotaged, key: &LeaseKey) -> bool {
-        let all = self.api().list(&ListParams::default()).await.unwrap();
+        let api = self.api().await;
+        let all = api.list(&ListParams::default()).await.unwrap();
         let found = all.items.into_iter().find(|object| {
             object.annotations().get("lease-kubernetes/key").map(String::as_str)
                 == Some(key.as_str())
         });
-        self.api().delete(&found.unwrap().name_any(), &DeleteParams::default()).await.is_ok()
+        api.delete(&found.unwrap().name_any(), &DeleteParams::default()).await.is_ok()
     }
 }
 
@@ -123,9 +135,8 @@ fn every_promise_of_a_register_is_kept_and_each_sabotage_is_found() {
 
     let wrong: Vec<_> = std::thread::scope(|scope| {
         // Only our own API server can ignore uids.
-        let is_own = std::env::var("LEASE_KUBERNETES").is_err();
         let possible =
-            EXPECTED.iter().filter(|(sabotage, _)| is_own || *sabotage != Sabotage::SendsNoUid);
+            EXPECTED.iter().filter(|(sabotage, _)| !is_real() || *sabotage != Sabotage::SendsNoUid);
         let tried = possible.map(|(sabotage, expected)| {
             scope.spawn(move || (sabotage, broken_by(*sabotage), *expected))
         });

@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 48] = [
+const LONG: [(&str, &str, u32); 49] = [
     ("lease-chaos", "chaos", 150),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 60),
@@ -64,6 +64,7 @@ const LONG: [(&str, &str, u32); 48] = [
     ("lease-locker-tests", "redis_locker", 20),
     ("lease-kubernetes", "conformance", 65),
     ("lease-kubernetes", "server", 5),
+    ("lease-kubernetes", "trials", 20),
     ("lease-memory", "locker", 20),
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),

@@ -66,13 +66,12 @@ impl OwnNamespace {
 
     /// The API, without this crate.
     async fn api(&self) -> Api<Lease> {
-        let config = match &self.server.own {
-            Some(own) => Config::new(own.endpoint().parse().unwrap()),
-            None => {
-                let context = Some("admin".to_owned());
-                let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-                Config::from_kubeconfig(&options).await.unwrap()
-            }
+        let config = if let Some(own) = &self.server.own {
+            Config::new(own.endpoint().parse().unwrap())
+        } else {
+            let context = Some("admin".to_owned());
+            let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+            Config::from_kubeconfig(&options).await.unwrap()
         };
         Api::namespaced(Client::try_from(config).unwrap(), &self.namespace)
     }

@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 49] = [
+const LONG: [(&str, &str, u32); 51] = [
     ("lease-chaos", "chaos", 150),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 60),

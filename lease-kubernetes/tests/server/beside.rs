@@ -107,6 +107,23 @@ async fn grant_is_not_revived_when_client_go_steps_down() {
     assert!(matches!(lost, Heartbeat::Lost(_)), "{lost:?}");
 }
 
+/// The new object has smaller tokens, as a read that is not current has.
+#[tokio::test]
+async fn heartbeat_fails_if_client_go_creates_the_object_anew() {
+    let server = ApiServer::start();
+    let store = store(&server).await;
+    let grant = obtain(&store, &key(), "a", TTL).await;
+    assert!(server.delete(NAMESPACE, "job"));
+    lead(&server, "go-1", 3600);
+
+    let failed = store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
+
+    assert_eq!(failed.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(spec(&server)["holderIdentity"], "go-1");
+    let holder = held(store.obtain(&claim(&key(), "b", TTL)).await.unwrap());
+    assert_eq!(holder.lessee.as_str(), "go-1");
+}
+
 /// A Go program of the same name takes itself for the holder, and does not raise the transitions.
 #[tokio::test]
 async fn lease_ends_when_a_program_of_the_same_name_renews_it() {

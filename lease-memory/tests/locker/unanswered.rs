@@ -1,5 +1,6 @@
 //! Tests claims whose grant expires before the locker has an answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +9,8 @@ use lease_core::store::{
     Beat, BootClock, Claim, Clock, Grant, Heartbeat, LeaseTable, LockStore, Obtained,
 };
 use lease_core::{
-    Attempt, Attributes, Holder, Lease, LeaseKey, LeaseOptions, Locker, StoreError, Waiting,
+    Attempt, Attributes, Holder, Lease, LeaseKey, LeaseOptions, Locker, Metrics, StoreError,
+    Waiting,
 };
 use lease_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
@@ -18,34 +20,61 @@ use crate::key;
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// A store whose refusals name no expiry.
+/// A store that leaves something out of its answers to claims.
 #[derive(Debug, Clone)]
-struct WithoutExpiry(Faulty<MemoryStore>);
+struct Terse {
+    store: Faulty<MemoryStore>,
+    leave_out: fn(&mut Obtained),
+}
+
+impl Terse {
+    /// Its refusals name no expiry.
+    fn without_expiry(store: Faulty<MemoryStore>) -> Self {
+        Self {
+            store,
+            leave_out: |answer| {
+                if let Obtained::Held(holder) = answer {
+                    holder.expires_in = None;
+                }
+            },
+        }
+    }
+
+    /// It does not know which request of a claim was granted.
+    fn without_requests(store: Faulty<MemoryStore>) -> Self {
+        Self {
+            store,
+            leave_out: |answer| {
+                if let Obtained::Granted(grant, _) = answer {
+                    grant.request = None;
+                }
+            },
+        }
+    }
+}
 
 #[async_trait]
-impl LockStore for WithoutExpiry {
+impl LockStore for Terse {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        let mut answer = self.0.obtain(claim).await?;
-        if let Obtained::Held(holder) = &mut answer {
-            holder.expires_in = None;
-        }
+        let mut answer = self.store.obtain(claim).await?;
+        (self.leave_out)(&mut answer);
         Ok(answer)
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
-        self.0.heartbeat(grant, beat).await
+        self.store.heartbeat(grant, beat).await
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        self.0.release(grant, reserved).await
+        self.store.release(grant, reserved).await
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        self.0.adopt(grant, claim).await
+        self.store.adopt(grant, claim).await
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        self.0.holder(key).await
+        self.store.holder(key).await
     }
 }
 
@@ -102,7 +131,7 @@ async fn obtain_every_second(locker: &Locker) -> Lease {
 #[tokio::test(start_paused = true)]
 async fn errors_do_not_prolong_the_four_ttls_of_a_refused_claim() {
     let faulty = with_record().await;
-    let locker = racing(WithoutExpiry(faulty.clone()));
+    let locker = racing(Terse::without_expiry(faulty.clone()));
     lose_a_grant(&faulty, &locker).await;
     let start = BootClock::new().now();
     let mut fails = false;
@@ -122,7 +151,7 @@ async fn errors_do_not_prolong_the_four_ttls_of_a_refused_claim() {
 #[tokio::test(start_paused = true)]
 async fn refused_claim_is_made_anew_after_four_ttls() {
     let faulty = with_record().await;
-    let locker = racing(WithoutExpiry(faulty.clone()));
+    let locker = racing(Terse::without_expiry(faulty.clone()));
     lose_a_grant(&faulty, &locker).await;
     let start = BootClock::new().now();
 
@@ -134,6 +163,37 @@ async fn refused_claim_is_made_anew_after_four_ttls() {
 }
 
 /// The last request of the old claim is in flight when the next attempt drops this claim and makes a new one.
+#[derive(Debug)]
+struct Unread;
+
+impl Metrics for Unread {}
+
+/// The claim is answered before the deadline, and the heartbeat that confirms it after the deadline. With metrics, the
+/// clock was read at the first answer.
+#[tokio::test(start_paused = true)]
+async fn grant_that_is_confirmed_after_its_deadline_is_no_lease() {
+    for has_metrics in [false, true] {
+        let faulty = Faulty::new(MemoryStore::new());
+        let ttl = SECOND * 10;
+        let locker = Locker::new(Terse::without_requests(faulty.clone()))
+            .with_options(LeaseOptions::new(ttl).unwrap().with_waiting(Waiting::Racing));
+        let locker = if has_metrics { locker.with_metrics(Arc::new(Unread)) } else { locker };
+        faulty.next(Call::Obtain, Fault::LoseReply);
+        faulty.every(Call::Obtain, Fault::Fail);
+        assert!(locker.obtain(&key("job")).await.is_err());
+        // Less than half of the ttl.
+        sleep(ttl * 2 / 5).await;
+
+        faulty.heal();
+        faulty.next(Call::Obtain, Fault::DelayReply(SECOND * 3));
+        faulty.next(Call::Heartbeat, Fault::DelayReply(SECOND * 3));
+        let attempt = locker.obtain(&key("job")).await;
+
+        assert_eq!(faulty.calls(Call::Heartbeat), 1);
+        assert!(attempt.is_err(), "metrics: {has_metrics}: {attempt:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn late_grant_of_a_dropped_claim_is_released() {
     let faulty = Faulty::new(MemoryStore::new());

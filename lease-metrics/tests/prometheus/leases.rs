@@ -69,7 +69,9 @@ async fn each_metric_is_scraped() {
         drop(SchedulerMetrics::new(["nightly"]));
     });
     let locker = Locker::new(store.clone()).with_options(options).with_metrics(metrics);
-    let Some(server) = PrometheusServer::scraping(address.into()).await else { return };
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operate/alerts.yml");
+    let server = PrometheusServer::scraping_with_rules(address.into(), rules.as_ref()).await;
+    let Some(server) = server else { return };
     let zero = |values: &[f64]| *values == [0.0];
     let one = |values: &[f64]| *values == [1.0];
     let some = |values: &[f64]| values.iter().any(|value| *value >= 1.0);
@@ -101,6 +103,8 @@ async fn each_metric_is_scraped() {
     }
     let error = r#"lease_store_request_seconds_count{operation="obtain",result="error"}"#;
     server.wait_for(error, one).await;
+    let alert = r#"ALERTS{alertname="LeaseLost",alertstate="firing",group="jobs",cause="revoked"}"#;
+    server.wait_for(alert, one).await;
 
     for expression in expressions_of_the_dashboard() {
         server.wait_for(&expression, |values| !values.is_empty()).await;

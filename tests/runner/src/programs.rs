@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 51] = [
+const LONG: [(&str, &str, u32); 52] = [
     ("lease-chaos", "chaos", 150),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 60),
@@ -70,6 +70,7 @@ const LONG: [(&str, &str, u32); 51] = [
     ("lease-memory", "session_model", 5),
     ("lease-memory", "session_trials", 6),
     ("lease-metrics", "prometheus", 30),
+    ("lease-metrics", "recorded", 20),
     ("lease-multilang", "daemon", 88),
     ("lease-postgres", "conformance", 80),
     ("lease-postgres", "misconfiguration", 30),

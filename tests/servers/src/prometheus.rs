@@ -1,6 +1,7 @@
 //! A real Prometheus server that scrapes one target.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::tools::tool;
 /// The server's files are removed when it is dropped.
 #[derive(Debug)]
 pub struct PrometheusServer {
-    _process: Process,
-    folder: std::path::PathBuf,
+    process: Process,
+    folder: PathBuf,
     address: SocketAddr,
 }
 
@@ -27,14 +28,30 @@ impl PrometheusServer {
     ///
     /// Panics if the server does not start.
     pub async fn scraping(target: SocketAddr) -> Option<Self> {
+        Self::start(target, None).await
+    }
+
+    /// Starts a server as [`scraping`](Self::scraping) does, which also evaluates the file `rules` every second.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not start, for example because it cannot load the rules.
+    pub async fn scraping_with_rules(target: SocketAddr, rules: &Path) -> Option<Self> {
+        Self::start(target, Some(rules)).await
+    }
+
+    async fn start(target: SocketAddr, rules: Option<&Path>) -> Option<Self> {
         let program = tool("prometheus", &[])?;
         let port = free_port();
         let name = format!("prometheus-{}-{port}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).expect("a folder for the server");
+        let rules = rules.map(|file| file.canonicalize().expect("the file of the rules"));
         let settings = format!(
-            "global: {{ scrape_interval: 1s }}\n\
-             scrape_configs: [{{ job_name: test, static_configs: [{{ targets: ['{target}'] }}] }}]\n"
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+             rule_files: {:?}\n\
+             scrape_configs: [{{ job_name: test, static_configs: [{{ targets: ['{target}'] }}] }}]\n",
+            rules.as_slice()
         );
         std::fs::write(folder.join("settings.yml"), settings).expect("the settings of the server");
         let mut command = Command::new(program);
@@ -43,14 +60,15 @@ impl PrometheusServer {
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let process = Process::listening(command, port).await;
-        let server = Self { _process: process, folder, address: ([127, 0, 0, 1], port).into() };
-        // It listens before it can answer.
+        let mut server = Self { process, folder, address: ([127, 0, 0, 1], port).into() };
+        // It listens before it loads its rules, and before it can answer.
         let ready = async {
             while server.answer("1").await.is_none() {
+                assert!(!server.process.has_ended(), "the server has ended: are the rules valid?");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), ready).await.expect("the server is ready");
+        tokio::time::timeout(Duration::from_mins(5), ready).await.expect("the server is ready");
         Some(server)
     }
 

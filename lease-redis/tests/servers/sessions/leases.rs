@@ -34,8 +34,8 @@ async fn obtained(locker: &Locker, name: &str) -> Lease {
 /// While no other leases are claimed, each script is a batch of heartbeats. A server that does not
 /// know the script gets its text.
 fn keys_of_script(command: &str) -> Option<usize> {
-    let script = command.strip_prefix("\"EVALSHA\" \"").or(command.strip_prefix("\"EVAL\" \""))?;
-    let (_, arguments) = script.split_once("\" \"")?;
+    let (name, script) = command.split_once(" \"")?;
+    let (_, arguments) = script.split_once("\" \"").filter(|_| name.starts_with("\"EVAL"))?;
     arguments.split('"').next()?.parse().ok()
 }
 

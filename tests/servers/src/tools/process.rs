@@ -37,6 +37,12 @@ impl Process {
             .expect("the server listens within five minutes");
         process
     }
+
+    /// Whether the process has ended by itself.
+    #[cfg(feature = "prometheus")]
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("the server's state").is_some()
+    }
 }
 
 impl Drop for Process {

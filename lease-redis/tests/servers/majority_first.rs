@@ -270,7 +270,9 @@ async fn claim_of_a_held_key_is_refused_without_one_of_its_first_nodes() {
         let fresh = quorum_at(urls_of(&lines)).await;
         servers[lost].kill();
 
-        let answer = fresh.obtain(&claim("other")).await.unwrap();
+        // On a busy machine, a node may answer too late.
+        let other = claim("other");
+        let answer = eventually("answered", async || fresh.obtain(&other).await.ok()).await;
 
         assert_eq!(claims::held(answer).lessee, grant.lessee);
     }
@@ -287,7 +289,9 @@ async fn claim_is_refused_by_two_nodes_that_are_left() {
     let fresh = quorum_at(urls_of(&lines)).await;
     servers[lost].kill();
 
-    let answer = fresh.obtain(&claim("other")).await.unwrap();
+    // On a busy machine, a node may answer too late.
+    let other = claim("other");
+    let answer = eventually("answered", async || fresh.obtain(&other).await.ok()).await;
 
     assert_eq!(claims::held(answer).lessee, grant.lessee);
 }

@@ -279,8 +279,8 @@ impl Record {
         self.holder.as_ref().is_some_and(is_of)
     }
 
-    /// Ends the current grant, and remembers its nonce.
-    pub(crate) fn free(&mut self) {
+    /// Ends the current grant, if there is one: it becomes [`former`](Self::former).
+    pub fn free(&mut self) {
         if let Some(Held { lessee, nonce, token, .. }) = self.holder.take() {
             self.former = Some(Former { lessee, nonce, token });
         }

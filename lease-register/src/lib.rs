@@ -19,6 +19,7 @@ mod store;
 mod table;
 
 pub use builder::RegisterStoreBuilder;
+pub use known::Known;
 pub use record::{Former, Held, Record, Reservation};
 pub use register::{Register, Replaced, Version, Versioned, Versions};
 pub use store::RegisterStore;

@@ -9,17 +9,20 @@ use lease_core::store::{
     Beat, BoxStream, Claim, Freed, Grant, Heartbeat, HeldKey, LeaseRecord, LeaseTable, LockStore,
     Obtained,
 };
-use lease_core::{FencingToken, GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
+use lease_core::{GrantId, Holder, LeaseKey, StoreError, StoreErrorKind};
 
 use crate::decision::Seen;
 use crate::lease_state::LeaseState;
-use crate::register::Register;
+use crate::register::{Register, Versioned};
 use crate::requests::Outcome;
 use crate::store::RegisterStore;
 
 impl<R: Register> RegisterStore<R> {
-    /// Waits until the grant with `token` no longer holds the key. Ends early if this cannot be read.
-    async fn freed(self, key: LeaseKey, token: Option<FencingToken>, mut change: Freed) {
+    /// Waits until the grant in `known` no longer holds the key. Ends early if this cannot be read, or if the register
+    /// woke it without a change: the locker then backs off.
+    async fn freed(self, key: LeaseKey, known: Option<Versioned>, mut change: Freed) {
+        let token = known.as_ref().and_then(|known| known.record.token());
+        let mut seen = known.map(|known| known.version);
         loop {
             change.next().await;
             let Ok(found) = self.read_record(&key).await else { return };
@@ -29,8 +32,13 @@ impl<R: Register> RegisterStore<R> {
             if !self.seen(&key, found.as_ref()).is_some_and(is_held) {
                 return;
             }
-            let version = found.as_ref().map(|found| &found.version);
-            match self.shared.register.changed(&key, version).await {
+            let version = found.as_ref().map(|found| found.version.clone());
+            // The service may have forgotten the version: then each watch of it ends at once.
+            if version == seen {
+                return;
+            }
+            seen = version;
+            match self.shared.register.changed(&key, seen.as_ref()).await {
                 Ok(next) if next.can_wake() => change = next,
                 _ => return,
             }
@@ -97,8 +105,7 @@ impl<R: Register> LockStore for RegisterStore<R> {
             let seen = known.as_ref().map(|known| &known.version);
             change = register.changed(key, seen).await?;
         }
-        let token = known.and_then(|known| known.record.token());
-        Ok(Freed::when(self.clone().freed(key.clone(), token, change)))
+        Ok(Freed::when(self.clone().freed(key.clone(), known, change)))
     }
 }
 

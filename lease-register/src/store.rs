@@ -8,7 +8,7 @@ use lease_core::store::Observations;
 use crate::known::Known;
 use crate::observed::Observed;
 use crate::random::Random;
-use crate::register::Register;
+use crate::register::{Register, Versioned};
 use crate::settings::Settings;
 
 /// Stores leases in a [`Register`]. Clones share what the store knows of its keys.
@@ -40,7 +40,7 @@ pub(crate) struct Shared<R> {
     pub(crate) settings: Settings,
     pub(crate) random: Random,
     pub(crate) observations: Observations<Observed>,
-    pub(crate) known: Known,
+    pub(crate) known: Known<Versioned>,
 }
 
 impl<R: Register> RegisterStore<R> {

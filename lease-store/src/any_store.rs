@@ -42,7 +42,8 @@ impl AnyStore {
         feature = "redis",
         feature = "dynamodb",
         feature = "postgres",
-        feature = "etcd"
+        feature = "etcd",
+        feature = "kubernetes"
     ))]
     pub(crate) fn of_table(store: impl LeaseTable + Clone) -> Self {
         Self { store: Arc::new(store.clone()), table: Some(Arc::new(store)) }

@@ -12,7 +12,8 @@ use crate::any_store::AnyStore;
     feature = "redis",
     feature = "dynamodb",
     feature = "postgres",
-    feature = "etcd"
+    feature = "etcd",
+    feature = "kubernetes"
 ))]
 use crate::scheme::Kind;
 use crate::url::StoreUrl;
@@ -63,13 +64,16 @@ pub async fn connect(url: &str) -> Result<AnyStore, StoreError> {
         Kind::Postgres => crate::stores::postgres::open(url).await,
         #[cfg(feature = "etcd")]
         Kind::Etcd => crate::stores::etcd::open(url).await,
+        #[cfg(feature = "kubernetes")]
+        Kind::Kubernetes => crate::stores::kubernetes::open(url).await,
         #[cfg(not(all(
             feature = "memory",
             feature = "sqlite",
             feature = "redis",
             feature = "dynamodb",
             feature = "postgres",
-            feature = "etcd"
+            feature = "etcd",
+            feature = "kubernetes"
         )))]
         // `parse` has refused the schemes of features that are off.
         _ => Err(url.refuse("needs a feature of lease-store that is off")),

@@ -13,7 +13,8 @@ mod stores;
         feature = "redis",
         feature = "dynamodb",
         feature = "postgres",
-        feature = "etcd"
+        feature = "etcd",
+        feature = "kubernetes"
     )),
     expect(dead_code, reason = "no store reads a URL")
 )]

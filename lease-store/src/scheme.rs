@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     DynamoDb,
     Postgres,
     Etcd,
+    Kubernetes,
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static Scheme> {
@@ -39,7 +40,7 @@ pub(crate) fn listed() -> String {
     format!("this program has {built}; it was built without {}", absent.join(", "))
 }
 
-const SCHEMES: [Scheme; 15] = [
+const SCHEMES: [Scheme; 16] = [
     scheme("memory", Kind::Memory, "memory", cfg!(feature = "memory"), "memory:"),
     scheme(
         "sqlite",
@@ -115,6 +116,7 @@ const SCHEMES: [Scheme; 15] = [
     ),
     scheme("etcd", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcd://HOST:2379,HOST:2379"),
     scheme("etcds", Kind::Etcd, "etcd", cfg!(feature = "etcd"), "etcds://HOST:2379,HOST:2379"),
+    scheme("k8s", Kind::Kubernetes, "kubernetes", cfg!(feature = "kubernetes"), "k8s://NAMESPACE"),
 ];
 
 const fn scheme(

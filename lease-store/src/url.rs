@@ -2,7 +2,13 @@
 //!
 //! This module uses no URL library, because URL libraries refuse several hosts.
 
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "kubernetes"
+))]
 use std::time::Duration;
 
 use lease_core::StoreError;
@@ -17,7 +23,13 @@ pub(crate) struct StoreUrl {
     pub(crate) scheme: &'static Scheme,
     pub(crate) has_authority: bool,
     #[cfg_attr(
-        not(any(feature = "redis", feature = "dynamodb", feature = "postgres", feature = "etcd")),
+        not(any(
+            feature = "redis",
+            feature = "dynamodb",
+            feature = "postgres",
+            feature = "etcd",
+            feature = "kubernetes"
+        )),
         expect(dead_code, reason = "only a server has logins")
     )]
     pub(crate) login: Option<String>,
@@ -27,7 +39,8 @@ pub(crate) struct StoreUrl {
             feature = "redis",
             feature = "dynamodb",
             feature = "postgres",
-            feature = "etcd"
+            feature = "etcd",
+            feature = "kubernetes"
         )),
         expect(dead_code, reason = "memory has no host")
     )]
@@ -92,14 +105,21 @@ impl StoreUrl {
         feature = "redis",
         feature = "dynamodb",
         feature = "postgres",
-        feature = "etcd"
+        feature = "etcd",
+        feature = "kubernetes"
     ))]
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let place = self.parameters.iter().position(|(found, _)| found == name)?;
         Some(self.parameters.remove(place).1)
     }
 
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
+    #[cfg(any(
+        feature = "sqlite",
+        feature = "redis",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "kubernetes"
+    ))]
     pub(crate) fn take_duration(&mut self, name: &str) -> Result<Option<Duration>, StoreError> {
         let Some(text) = self.take(name) else { return Ok(None) };
         let parsed = duration(&text);
@@ -186,7 +206,13 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// Reads `500ms`, `2s` or `5m`.
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "kubernetes"
+))]
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.len() - text.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -201,7 +227,13 @@ fn duration(text: &str) -> Option<Duration> {
 
 #[cfg(all(
     test,
-    any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd")
+    any(
+        feature = "sqlite",
+        feature = "redis",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "kubernetes"
+    )
 ))]
 mod tests {
     use super::*;

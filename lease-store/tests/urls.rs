@@ -11,6 +11,8 @@ use lease_core::{Attempt, Locker, StoreErrorKind};
 use lease_store::{AnyStore, connect, connect_table};
 #[cfg(feature = "etcd")]
 use lease_test_servers::etcd::EtcdServer;
+#[cfg(feature = "kubernetes")]
+use lease_test_servers::kubernetes::ApiServer;
 #[cfg(feature = "postgres")]
 use lease_test_servers::postgres::PostgresServer;
 use lease_test_servers::promises::broken;
@@ -147,6 +149,31 @@ async fn wrong_url_is_explained_without_its_password() {
 #[tokio::test]
 async fn wrong_url_of_dynamodb_is_explained() {
     explains(&WRONG_OF_DYNAMODB).await;
+}
+
+#[cfg(feature = "kubernetes")]
+const WRONG_OF_KUBERNETES: [Wrong; 5] = [
+    ("k8s:billing", &["is not k8s://NAMESPACE"]),
+    ("k8s://me:s3cret@billing", &["k8s://***@billing", "service account"]),
+    ("k8s://billing,other", &["is not k8s://NAMESPACE"]),
+    ("k8s://billing/job", &["is not k8s://NAMESPACE"]),
+    ("k8s://billing?prefix=s3", &["unknown parameter \"prefix\"", "takes server, timeout"]),
+];
+
+#[cfg(feature = "kubernetes")]
+#[tokio::test]
+async fn wrong_url_of_kubernetes_is_explained() {
+    explains(&WRONG_OF_KUBERNETES).await;
+}
+
+#[cfg(feature = "kubernetes")]
+#[tokio::test]
+async fn namespace_of_kubernetes_is_opened() {
+    let server = ApiServer::start();
+
+    share(&format!("k8s://billing?server={}&timeout=60s", server.endpoint())).await;
+
+    assert!(server.object("billing", "job").is_some());
 }
 
 async fn explains(wrong: &[Wrong]) {

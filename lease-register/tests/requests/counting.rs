@@ -1,5 +1,6 @@
 //! A register that counts its requests, and changes what happens to them.
 
+use std::future::ready;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -25,6 +26,8 @@ pub(crate) enum Fate {
     ReadsTheFirst,
     /// A watch is registered when the test allows it.
     DelaysWatches,
+    /// A watch wakes at once, although nothing has changed.
+    WakesAtOnce,
 }
 
 /// A register that counts its requests.
@@ -104,8 +107,14 @@ impl Register for Counting {
     }
 
     async fn changed(&self, key: &LeaseKey, seen: Option<&Version>) -> Result<Freed, StoreError> {
+        self.sent.lock().unwrap().push("watch");
         if self.fate() == Fate::DelaysWatches {
             self.watches.notified().await;
+        }
+        if self.fate() == Fate::WakesAtOnce {
+            // Otherwise, a store that watches again and again would stop the test.
+            let watches = self.sent.lock().unwrap().iter().filter(|sent| **sent == "watch").count();
+            return Ok(if watches < 100 { Freed::when(ready(())) } else { Freed::never() });
         }
         self.register.changed(key, seen).await
     }

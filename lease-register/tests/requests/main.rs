@@ -72,6 +72,19 @@ async fn unanswered_heartbeat_is_followed_by_a_read() {
     assert_eq!(store.register().take_sent(), ["read", "replace"]);
 }
 
+/// The service has forgotten the version, so each watch of it ends at once. The locker then pauses before its claim.
+#[tokio::test]
+async fn wake_without_a_change_ends_the_watch() {
+    let store = Counting::store(MemoryRegister::opaque());
+    let grant = granted(&store, &claim("a")).await;
+    store.register().set(Fate::WakesAtOnce);
+    store.register().take_sent();
+
+    store.watch(&grant.key).await.unwrap().await;
+
+    assert_eq!(store.register().take_sent(), ["watch", "read"]);
+}
+
 /// Attempts end after some conflicts: a claim is refused, and a heartbeat has no answer.
 #[tokio::test(start_paused = true)]
 async fn record_that_changes_all_the_time_ends_a_request() {

@@ -7,6 +7,8 @@
 pub(crate) mod dynamodb;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(feature = "kubernetes")]
+pub(crate) mod kubernetes;
 #[cfg(feature = "memory")]
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]

@@ -40,7 +40,7 @@ pub(crate) const QUICK: [&str; 12] = [
 
 /// Programs of five seconds or more: package, program, and seconds on two idle processors. The
 /// seconds decide only the order in which programs start.
-const LONG: [(&str, &str, u32); 49] = [
+const LONG: [(&str, &str, u32); 52] = [
     ("lease-chaos", "chaos", 150),
     ("lease-cli", "judged", 30),
     ("lease-cli", "program", 60),
@@ -62,6 +62,9 @@ const LONG: [(&str, &str, u32); 49] = [
     ("lease-kinesis", "worker_under_session", 40),
     ("lease-locker-tests", "processes", 30),
     ("lease-locker-tests", "redis_locker", 20),
+    ("lease-kubernetes", "conformance", 65),
+    ("lease-kubernetes", "server", 5),
+    ("lease-kubernetes", "trials", 20),
     ("lease-memory", "locker", 20),
     ("lease-memory", "sabotage", 13),
     ("lease-memory", "session_model", 5),

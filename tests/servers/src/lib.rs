@@ -1,6 +1,6 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`postgres`], [`etcd`], [`dynamodb`] or [`kinesis`]. Each module has its own
+//! Start at [`redis`], [`postgres`], [`etcd`], [`kubernetes`], [`dynamodb`] or [`kinesis`]. Each module has its own
 //! feature, so a test of one store does not compile the others. [`proxy`] injects faults between client and
 //! server. The helpers panic if something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
@@ -17,6 +17,8 @@ pub mod etcd;
 pub mod gate_log;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod measure;
 #[cfg(any(
     feature = "dynamodb",

@@ -67,7 +67,8 @@ pub(crate) fn obtain(
 
 fn may_be_leased(write: &mut Expression, settings: &Settings) {
     write.value("max", FencingToken::MAX.get());
-    write.condition("(attribute_not_exists(#token) OR #token < :max)");
+    // A comparison with an absent column is false.
+    write.condition("NOT #token >= :max");
     if !settings.lock_client_items {
         for name in lock_client_columns(&settings.columns) {
             write.condition(format!("attribute_not_exists({name})"));
@@ -85,14 +86,15 @@ fn may_obtain(
     stale: Option<&StaleItem>,
 ) {
     // (a) The key has no holder, and no reservation for another lessee.
-    let mut unreserved =
-        "attribute_not_exists(#reserved_until) OR #offered_to = :lessee".to_owned();
-    if let Some(now) = now {
-        write.value("passed", now.lowest.as_millis_down());
-        unreserved.push_str(" OR #reserved_until <= :passed");
-    }
+    let unreserved = match now {
+        Some(now) => {
+            write.value("passed", now.lowest.as_millis_down());
+            "NOT #reserved_until > :passed"
+        }
+        None => "attribute_not_exists(#reserved_until)",
+    };
     let no_holder = no_holder(write);
-    let mut ways = vec![format!("({no_holder}) AND ({unreserved})")];
+    let mut ways = vec![format!("{no_holder} AND ({unreserved} OR #offered_to = :lessee)")];
     // (b) The item was observed for the holder's whole ttl, and is still unchanged.
     if let Some(stale) = stale {
         ways.push(unchanged(write, stale, settings));
@@ -115,10 +117,10 @@ fn may_obtain(
 }
 
 fn no_holder(write: &mut Expression) -> &'static str {
-    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
-    write.value("null", "NULL");
+    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee. A comparison with
+    // NULL or with an absent column is false.
     write.value("blank", " ");
-    "attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank"
+    "NOT #lessee >= :blank"
 }
 
 /// Makes the lessee of `claim` the holder of the grant `handed`, if the grant is current and no

@@ -3,6 +3,7 @@
 pub(crate) mod bare_counter;
 pub(crate) mod bare_dynamodb;
 pub(crate) mod bare_redis;
+pub(crate) mod counting;
 pub(crate) mod dynamodb_lease;
 pub(crate) mod dynamodb_lock;
 pub(crate) mod ours;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Metrics};
 use lease_metrics::LeaseMetrics;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::TTL;
 use crate::lock::{Held, Lock};
+use crate::locks::counting::{Counting, Dropping};
 
 pub(crate) struct Store<S>(pub(crate) S);
 
@@ -59,8 +60,20 @@ impl WithLocker {
     pub(crate) fn with_metrics(store: impl LockStore) -> Self {
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = metrics::with_local_recorder(&recorder, || LeaseMetrics::new("redis"));
+        Self::reporting("this library, with metrics", store, Arc::new(metrics))
+    }
+
+    pub(crate) fn counting(store: impl LockStore) -> Self {
+        Self::reporting("this library, with atomic counters", store, Arc::<Counting>::default())
+    }
+
+    pub(crate) fn dropping_events(store: impl LockStore) -> Self {
+        Self::reporting("this library, with dropped events", store, Arc::new(Dropping))
+    }
+
+    fn reporting(name: &'static str, store: impl LockStore, metrics: Arc<dyn Metrics>) -> Self {
         let Self { locker, .. } = Self::new(store);
-        Self { name: "this library, with metrics", locker: locker.with_metrics(Arc::new(metrics)) }
+        Self { name, locker: locker.with_metrics(metrics) }
     }
 }
 

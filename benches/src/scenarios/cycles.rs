@@ -33,8 +33,12 @@ pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
 pub(crate) async fn with_metrics(rounds: usize) -> Vec<Table> {
     let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let store = RedisStore::connect(&server.url()).await.unwrap();
-    let locks: [Arc<dyn Lock>; 2] =
-        [Arc::new(WithLocker::new(store.clone())), Arc::new(WithLocker::with_metrics(store))];
+    let locks: [Arc<dyn Lock>; 4] = [
+        Arc::new(WithLocker::new(store.clone())),
+        Arc::new(WithLocker::with_metrics(store.clone())),
+        Arc::new(WithLocker::counting(store.clone())),
+        Arc::new(WithLocker::dropping_events(store)),
+    ];
     let mut race = Race::default();
     for lock in &locks {
         race.enter(lock.name(), move || {

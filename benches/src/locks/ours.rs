@@ -56,6 +56,11 @@ impl WithLocker {
         Self { name: "this library", locker }
     }
 
+    /// The same as [`new`](Self::new), with another name.
+    pub(crate) fn again(store: impl LockStore) -> Self {
+        Self { name: "this library, once more", ..Self::new(store) }
+    }
+
     /// Reports to a recorder for Prometheus.
     pub(crate) fn with_metrics(store: impl LockStore) -> Self {
         let recorder = PrometheusBuilder::new().build_recorder();

@@ -121,32 +121,38 @@ async fn same_claim(client: &Client, key: &LeaseKey, nonce: &str) -> AttributeVa
     let n = |number: u64| AttributeValue::N(number.to_string());
     let now = lease_core::store::micros_since_1970();
     let values = [
-        (":lessee", s("holder")),
+        (":passed", n(now / 1000)),
+        (":null", s("NULL")),
+        (":blank", s(" ")),
+        (":over", n(now / 1000)),
         (":nonce", s(nonce)),
+        (":max", n((1 << 53) - 1)),
+        (":lessee", s("holder")),
         (":start", n(now)),
         (":one", n(1)),
         (":granted", n(0)),
         (":ttl", n(30_000)),
         (":end", n(now / 1000 + 30_000)),
         (":purge", n(now / 1_000_000 + 604_800)),
-        (":blank", s(" ")),
-        (":passed", n(now / 1000)),
-        (":over", n(now / 1000)),
-        (":max", n((1 << 53) - 1)),
     ];
     let taken = client
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
         .update_expression(
-            "SET lessee=:lessee,nonce=:nonce,#token=if_not_exists(#token,:start)+:one,beat=:granted,ttl_ms=:ttl,expires_at=:end,\
-             purge_at=if_not_exists(lasting,:purge) REMOVE offered_to,reserved_until,former,evicted,deleted,parent,\
-             parent_token",
+            "SET lessee = :lessee, nonce = :nonce, #token = if_not_exists(#token, :start) + :one, \
+             beat = :granted, ttl_ms = :ttl, expires_at = :end, purge_at = \
+             if_not_exists(lasting, :purge) REMOVE offered_to, reserved_until, former, evicted, \
+             deleted",
         )
         .condition_expression(
-            "(NOT lessee>=:blank AND (NOT reserved_until>:passed OR offered_to=:lessee) OR expires_at<=:over) AND NOT nonce=:nonce AND \
-             NOT #token>=:max AND attribute_not_exists(recordVersionNumber) AND attribute_not_exists(isReleased) AND \
-             (attribute_not_exists(lease_key) OR attribute_exists(#token) OR attribute_exists(lasting))",
+            "((attribute_not_exists(lessee) OR attribute_type(lessee, :null) OR lessee < :blank) \
+             AND (attribute_not_exists(reserved_until) OR offered_to = :lessee OR reserved_until \
+             <= :passed) OR expires_at <= :over) AND NOT nonce = :nonce AND \
+             (attribute_not_exists(#token) OR #token < :max) AND \
+             attribute_not_exists(recordVersionNumber) AND attribute_not_exists(isReleased) AND \
+             (attribute_not_exists(lease_key) OR attribute_exists(#token) OR \
+             attribute_exists(lasting))",
         )
         .expression_attribute_names("#token", "token")
         .set_expression_attribute_values(Some(
@@ -165,10 +171,8 @@ async fn same_release(client: &Client, key: &LeaseKey, nonce: &str, token: Attri
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
-        .update_expression(
-            "SET former=:lessee REMOVE lessee,expires_at,evicted,parent,parent_token",
-        )
-        .condition_expression("nonce=:nonce AND lessee=:lessee AND #token=:token")
+        .update_expression("SET former = :lessee REMOVE lessee, expires_at, evicted")
+        .condition_expression("nonce = :nonce AND lessee = :lessee AND #token = :token")
         .expression_attribute_names("#token", "token")
         .expression_attribute_values(":lessee", s("holder"))
         .expression_attribute_values(":nonce", s(nonce))

@@ -67,8 +67,7 @@ pub(crate) fn obtain(
 
 fn may_be_leased(write: &mut Expression, settings: &Settings) {
     write.value("max", FencingToken::MAX.get());
-    // A comparison with an absent column is false.
-    write.condition("NOT #token >= :max");
+    write.condition("(attribute_not_exists(#token) OR #token < :max)");
     if !settings.lock_client_items {
         for name in lock_client_columns(&settings.columns) {
             write.condition(format!("attribute_not_exists({name})"));
@@ -86,15 +85,14 @@ fn may_obtain(
     stale: Option<&StaleItem>,
 ) {
     // (a) The key has no holder, and no reservation for another lessee.
-    let unreserved = match now {
-        Some(now) => {
-            write.value("passed", now.lowest.as_millis_down());
-            "NOT #reserved_until > :passed"
-        }
-        None => "attribute_not_exists(#reserved_until)",
-    };
+    let mut unreserved =
+        "attribute_not_exists(#reserved_until) OR #offered_to = :lessee".to_owned();
+    if let Some(now) = now {
+        write.value("passed", now.lowest.as_millis_down());
+        unreserved.push_str(" OR #reserved_until <= :passed");
+    }
     let no_holder = no_holder(write);
-    let mut ways = vec![format!("{no_holder} AND ({unreserved} OR #offered_to = :lessee)")];
+    let mut ways = vec![format!("({no_holder}) AND ({unreserved})")];
     // (b) The item was observed for the holder's whole ttl, and is still unchanged.
     if let Some(stale) = stale {
         ways.push(unchanged(write, stale, settings));
@@ -117,10 +115,10 @@ fn may_obtain(
 }
 
 fn no_holder(write: &mut Expression) -> &'static str {
-    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee. A comparison with
-    // NULL or with an absent column is false.
+    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
+    write.value("null", "NULL");
     write.value("blank", " ");
-    "NOT #lessee >= :blank"
+    "attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank"
 }
 
 /// Makes the lessee of `claim` the holder of the grant `handed`, if the grant is current and no

@@ -154,8 +154,8 @@ impl Expression {
         let payload = self.payload.into_iter();
         let mut names: HashMap<String, String> =
             payload.map(|(name, number)| (format!("#payload{number}"), name)).collect();
-        let update = shortened(&update, &column, &mut names);
-        let condition = shortened(&condition, &column, &mut names);
+        let update = with_names(&update, &column, &mut names);
+        let condition = with_names(&condition, &column, &mut names);
         let values = self.values.into_iter();
         let values = values.map(|(placeholder, value)| ([":", &placeholder].concat(), value));
         RenderedExpression { update, condition, names, values: values.collect() }
@@ -172,42 +172,32 @@ fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<s
 }
 
 /// Replaces each placeholder in `text` whose column has a plain name. Adds only the columns of the remaining
-/// placeholders to `names`, because DynamoDB refuses names that no expression uses. Omits the spaces around operators.
-fn shortened(
+/// placeholders to `names`, because DynamoDB refuses names that no expression uses.
+fn with_names(
     text: &str,
     column: impl Fn(&str) -> Option<ColumnName>,
     names: &mut HashMap<String, String>,
 ) -> String {
+    let mut parts = text.split('#');
     let mut written = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
-    let mut placeholder = String::new();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '#' => {
-                placeholder.clear();
-                while let Some(part) = letters.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
-                    placeholder.push(part);
-                }
-                match column(&placeholder) {
-                    Some(ColumnName::Plain) => (),
-                    Some(ColumnName::Renamed(name)) => {
-                        written.push('#');
-                        names.insert(format!("#{placeholder}"), name);
-                    }
-                    // An attribute of the user, which `names` contains.
-                    None => written.push('#'),
-                }
-                written.push_str(&placeholder);
+    written.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = part.find(|c| !is_part(c)).unwrap_or(part.len());
+        let (placeholder, _) = part.split_at(end);
+        match column(placeholder) {
+            Some(ColumnName::Plain) => (),
+            Some(ColumnName::Renamed(name)) => {
+                written.push('#');
+                names.insert(format!("#{placeholder}"), name);
             }
-            ' ' if written.ends_with(OPERATORS) => (),
-            ' ' if letters.peek().is_some_and(|next| OPERATORS.contains(next)) => (),
-            letter => written.push(letter),
+            // An attribute of the user, which `names` contains.
+            None => written.push('#'),
         }
+        written.push_str(part);
     }
     written
 }
-
-const OPERATORS: [char; 5] = ['=', '<', '>', '+', ','];
 
 /// Converts into a value of DynamoDB.
 pub trait IntoValue {
@@ -268,9 +258,9 @@ mod tests {
 
         assert_eq!(
             rendered.update,
-            "SET beat=:beat,#ttl_ms=:ttl_ms,#payload0=:payload0 REMOVE #evicted"
+            "SET beat = :beat, #ttl_ms = :ttl_ms, #payload0 = :payload0 REMOVE #evicted"
         );
-        assert_eq!(rendered.condition, "(attribute_not_exists(beat) OR beat<:beat)");
+        assert_eq!(rendered.condition, "(attribute_not_exists(beat) OR beat < :beat)");
         let names = [("#ttl_ms", "TTL_MS"), ("#evicted", "EVICTED"), ("#payload0", "note")];
         assert_eq!(rendered.names, names.map(|(n, c)| (n.to_owned(), c.to_owned())).into());
         let values = [

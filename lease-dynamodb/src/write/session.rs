@@ -40,7 +40,7 @@ pub(crate) fn obtain_under(
                 "({free} OR #parent = :former_key AND #parent_token = :former_token)"
             ));
         }
-        None => write.condition(free),
+        None => write.condition(format!("({free})")),
     }
     may_be_leased(&mut write, settings);
     if settings.retention.is_some() && purge == Purge::AsMarked && vacancy.token().is_none() {

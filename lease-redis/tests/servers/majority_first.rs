@@ -312,7 +312,8 @@ async fn claim_with_as_many_votes_ends_no_lease() {
     rival.nonce = Nonce::new(Uuid::from_u128(u128::MAX));
     assert!(rival.nonce.get() > grant.nonce.get());
 
-    let answer = other.obtain(&rival).await.unwrap();
+    // On a busy machine, a node may answer too late.
+    let answer = eventually("answered", async || other.obtain(&rival).await.ok()).await;
 
     assert_eq!(claims::held(answer).lessee, grant.lessee);
     let beat = eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok());

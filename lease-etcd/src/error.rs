@@ -122,8 +122,13 @@ const NOT_HTTP2: &str = ": if no request succeeds, it does not answer like etcd 
     https:// if the cluster has TLS";
 const NO_TLS: &str = ": it does not use TLS; use http://";
 /// A crash of the member ends a connection in the same way.
-const CLOSING: [&str; 4] =
-    ["broken pipe", "connection closed", "Connection reset", "tls handshake eof"];
+const CLOSING: [&str; 5] = [
+    "broken pipe",
+    "connection closed",
+    "connection reset",
+    "Connection reset",
+    "tls handshake eof",
+];
 const CLOSED: &str = ": it has closed the connection; use https:// if the cluster has TLS, and http:// otherwise; give \
     your certificate by `with_client_certificate` if it asks for one";
 const CERTIFICATE: &str = ": give the authority's certificate by `with_root_certificates`, and your own by \

@@ -1,10 +1,10 @@
 //! `lease serve`: a page for operators, with leases, jobs, shards and switches as they change.
 //!
 //! Start with [`serve`]. [`routes`] has the paths, and [`site`] what their handlers share. [`guard`] refuses requests
-//! of other sites, [`token`] those without the token. [`feed`] reads the store while a browser looks, and [`events`] sends what has changed. [`views`] reads
-//! leases, jobs, shards and switches, as [`rows`]. [`changes`] has what a browser may change, and [`operator`] who
-//! changes it and why. [`connections`] limits what clients use. [`files`] and the folder `page` are
-//! what a browser loads.
+//! of other sites, [`token`] those without the token. [`feed`] reads the store while a browser looks, and [`events`]
+//! sends what has changed. [`views`] reads leases, jobs, shards and switches, as [`rows`]. [`changes`] has what a
+//! browser may change, and [`operator`] who changes it and why. [`connections`] limits what clients use. [`files`] and
+//! the folder `page` are what a browser loads.
 
 mod changes;
 mod connections;

@@ -27,8 +27,8 @@ impl View {
         (self.failed_counts, self.count_after) =
             (self.failed_counts.saturating_add(1), Some(now() + pause.mul_f64(0.9)));
         self.count_now(worker).await?;
-        if self.leaving == Leaving::Untold
-            && let Err(cause) = self.tell_leaving(worker).await
+        if self.leaving == Leaving::Unreported
+            && let Err(cause) = self.report_leaving(worker).await
         {
             debug!(
                 error = &cause as &dyn Error,
@@ -70,20 +70,20 @@ impl View {
 
     /// A worker that is late reads the rows of others in turn. It needs the row of a worker that stops at once, to take
     /// over its shards.
-    async fn tell_leaving(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
+    async fn report_leaving(&mut self, worker: &WorkerParts) -> Result<(), StoreError> {
         let Some((own, _)) = &self.own else { return Ok(()) };
         let (settings, name) = (&worker.settings, own.leaving());
         let key = settings.application.changes();
-        let told = sessions(&*settings.table)?.count(&key, &name);
-        within(settings.options.request_timeout(), told).await?;
-        self.leaving = Leaving::Told;
+        let counted = sessions(&*settings.table)?.count(&key, &name);
+        within(settings.options.request_timeout(), counted).await?;
+        self.leaving = Leaving::Reported;
         Ok(())
     }
 
     /// Reports that this worker stops.
     pub(crate) fn leaves(&mut self) {
         if self.leaving == Leaving::No {
-            self.leaving = Leaving::Untold;
+            self.leaving = Leaving::Unreported;
         }
         self.own_row_changes();
     }

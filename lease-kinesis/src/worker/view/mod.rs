@@ -96,8 +96,8 @@ pub(crate) enum Listed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaving {
     No,
-    Untold,
-    Told,
+    Unreported,
+    Reported,
 }
 
 impl View {
@@ -137,8 +137,8 @@ impl View {
         self.notices = Notices::default();
         (self.must_count, self.counted, self.row_count) = (true, 0, RowCount(0));
         (self.failed_counts, self.count_after) = (0, None);
-        if self.leaving == Leaving::Told {
-            self.leaving = Leaving::Untold;
+        if self.leaving == Leaving::Reported {
+            self.leaving = Leaving::Unreported;
         }
     }
 

@@ -88,7 +88,7 @@ impl SessionId {
 }
 
 impl SessionId {
-    /// The attribute of the row `changes` that tells all workers at once that this one stops.
+    /// The attribute of the row `changes` by which all workers learn at once that this one stops.
     pub(crate) fn leaving(&self) -> String {
         format!("{LEAVING}{self}")
     }

@@ -11,8 +11,8 @@ use lease_test_servers::redis::RedisServer;
 use uuid::Uuid;
 
 use crate::setting::{
-    LEASE, TTL, claim, eventually, has_lease, key, lease, lines, locker, obtain, quorum, quorum_at,
-    quorum_behind_proxies, refused, servers, urls_of,
+    LEASE, TTL, claim, eventually, has_lease, in_one_of_five, key, lease, lines, locker, obtain,
+    quorum, quorum_at, quorum_behind_proxies, refused, servers, urls_of,
 };
 
 /// No lease expires during a test.
@@ -258,42 +258,48 @@ async fn grant_of_a_second_round_is_released_on_all_nodes() {
 /// A claim whose first nodes neither grant it nor show the holder asks the other nodes.
 #[tokio::test]
 async fn claim_of_a_held_key_is_refused_without_one_of_its_first_nodes() {
-    let (Some(three), Some(five)) = (servers::<3>(), servers::<5>()) else { return };
-    for mut servers in [Vec::from(three), Vec::from(five)] {
-        let lines = lines(&servers).await;
-        let store = quorum_at(urls_of(&lines)).await;
-        let grant = obtain_on_first(&store, &servers, TTL).await;
-        let lost = holding(&servers)[0];
-        assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
-        eventually("on all", async || (holding(&servers).len() == servers.len()).then_some(()))
-            .await;
-        let fresh = quorum_at(urls_of(&lines)).await;
-        servers[lost].kill();
+    let (Some(_), Some(_)) = (servers::<3>(), servers::<5>()) else { return };
+    in_one_of_five(async || {
+        for mut servers in [Vec::from(servers::<3>().unwrap()), servers::<5>().unwrap().into()] {
+            let lines = lines(&servers).await;
+            let store = quorum_at(urls_of(&lines)).await;
+            let grant = obtain_on_first(&store, &servers, TTL).await;
+            let lost = holding(&servers)[0];
+            let beat = store.heartbeat(&grant, Beat::new(1)).await;
+            assert_eq!(beat.unwrap(), Heartbeat::Extended);
+            eventually("on all", async || (holding(&servers).len() == servers.len()).then_some(()))
+                .await;
+            let fresh = quorum_at(urls_of(&lines)).await;
+            servers[lost].kill();
 
-        // On a busy machine, a node may answer too late.
-        let other = claim("other");
-        let answer = eventually("answered", async || fresh.obtain(&other).await.ok()).await;
+            let answer = fresh.obtain(&claim("other")).await?;
 
-        assert_eq!(claims::held(answer).lessee, grant.lessee);
-    }
+            assert_eq!(claims::held(answer).lessee, grant.lessee);
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// Before the first heartbeat, only two of five nodes show the holder.
 #[tokio::test]
 async fn claim_is_refused_by_two_nodes_that_are_left() {
-    let Some(mut servers) = servers::<5>() else { return };
-    let lines = lines(&servers).await;
-    let store = quorum_at(urls_of(&lines)).await;
-    let grant = obtain_on_three(&store, &servers).await;
-    let lost = holding(&servers)[0];
-    let fresh = quorum_at(urls_of(&lines)).await;
-    servers[lost].kill();
+    let Some(_) = servers::<5>() else { return };
+    in_one_of_five(async || {
+        let mut servers = servers::<5>().unwrap();
+        let lines = lines(&servers).await;
+        let store = quorum_at(urls_of(&lines)).await;
+        let grant = obtain_on_three(&store, &servers).await;
+        let lost = holding(&servers)[0];
+        let fresh = quorum_at(urls_of(&lines)).await;
+        servers[lost].kill();
 
-    // On a busy machine, a node may answer too late.
-    let other = claim("other");
-    let answer = eventually("answered", async || fresh.obtain(&other).await.ok()).await;
+        let answer = fresh.obtain(&claim("other")).await?;
 
-    assert_eq!(claims::held(answer).lessee, grant.lessee);
+        assert_eq!(claims::held(answer).lessee, grant.lessee);
+        Ok(())
+    })
+    .await;
 }
 
 /// Before the first heartbeat, a lease is on two nodes that are left. The other claim has the votes of the other two
@@ -301,23 +307,27 @@ async fn claim_is_refused_by_two_nodes_that_are_left() {
 /// restored on these nodes.
 #[tokio::test]
 async fn claim_with_as_many_votes_ends_no_lease() {
-    let Some(mut servers) = servers::<5>() else { return };
-    let lines = lines(&servers).await;
-    let store = quorum_at(urls_of(&lines)).await;
-    let grant = obtain_on_three(&store, &servers).await;
-    let lost = holding(&servers)[0];
-    let other = quorum_at(urls_of(&lines)).await;
-    servers[lost].kill();
-    let mut rival = claim("other");
-    rival.nonce = Nonce::new(Uuid::from_u128(u128::MAX));
-    assert!(rival.nonce.get() > grant.nonce.get());
+    let Some(_) = servers::<5>() else { return };
+    in_one_of_five(async || {
+        let mut servers = servers::<5>().unwrap();
+        let lines = lines(&servers).await;
+        let store = quorum_at(urls_of(&lines)).await;
+        let grant = obtain_on_three(&store, &servers).await;
+        let lost = holding(&servers)[0];
+        let other = quorum_at(urls_of(&lines)).await;
+        servers[lost].kill();
+        let mut rival = claim("other");
+        rival.nonce = Nonce::new(Uuid::from_u128(u128::MAX));
+        assert!(rival.nonce.get() > grant.nonce.get());
 
-    // On a busy machine, a node may answer too late.
-    let answer = eventually("answered", async || other.obtain(&rival).await.ok()).await;
+        let answer = other.obtain(&rival).await?;
 
-    assert_eq!(claims::held(answer).lessee, grant.lessee);
-    let beat = eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok());
-    assert_eq!(beat.await, Heartbeat::Extended);
+        assert_eq!(claims::held(answer).lessee, grant.lessee);
+        let beat = async || store.heartbeat(&grant, Beat::new(1)).await.ok();
+        assert_eq!(eventually("answered", beat).await, Heartbeat::Extended);
+        Ok(())
+    })
+    .await;
 }
 
 /// On one node, the heartbeat overtakes the release, which waits in the client for the answer to another claim. The
